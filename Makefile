@@ -1,0 +1,54 @@
+# Everything works through these targets; CI runs the same ones.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup bench-small bench-smoke test check format lock clean
+
+help: ## Show the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(READY) ## Make the environment in .venv from the hash-pinned lock
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "vitinit needs Python 3.10 or newer: make PYTHON=python3.11 ..."; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "Python cannot make environments here; on Debian: apt-get install python3-venv"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+bench-small: setup ## The main job: train the six rows on real images, then print and write Table 2
+	$(BIN)/vitinit run small --no-download
+	$(BIN)/python -m analysis.tables --study small
+	$(BIN)/python -m analysis.figures --study small
+
+bench-smoke: setup ## The same path in seconds
+	$(BIN)/vitinit run smoke
+	$(BIN)/python -m analysis.tables --study smoke
+	$(BIN)/python -m analysis.figures --study smoke
+
+test: setup ## The tests, on every core
+	$(BIN)/python -m pytest -n auto
+
+check: setup ## Lint, format, types, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+
+format: setup ## Format and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup ## Renew requirements.lock from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --upgrade --generate-hashes \
+	  --no-annotate --no-header --no-emit-index-url --quiet --output-file requirements.lock
+
+clean: ## Remove the environment and caches; results stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

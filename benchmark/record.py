@@ -1,0 +1,143 @@
+"""What a run leaves behind: one JSON, the only thing that `analysis` ever reads. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, model_validator
+
+from benchmark.spec import SCHEMA_VERSION, Frozen, RunSpec
+
+Percent = Annotated[float, Field(ge=0, le=100)]
+Share = Annotated[float, Field(ge=0, le=1.0001)]
+
+
+class Fidelity(Frozen):
+    """How close the first layer's attention is to its targets `H`; rows of `H` without a target do not count."""
+
+    mse: Annotated[float, Field(ge=0)]
+    """Mean squared error between attention map and H, over all heads and cells."""
+    mass: Share
+    """Mean attention mass on the target token."""
+    argmax: Share
+    """Share of rows whose largest entry is the target."""
+
+
+class LayerNorms(Frozen):
+    """Frobenius norms of one attention layer, one value a head."""
+
+    layer: str
+    query: list[float]
+    key: list[float]
+
+
+class InitReport(Frozen):
+    """What initialisation did; written by `initializers.report`."""
+
+    seconds: float
+    base_parameters: list[str]
+    """Names of the parameters that the base set."""
+    method_parameters: list[str]
+    """Names of the parameters that the method overwrote."""
+    norms: list[LayerNorms]
+    pseudo_input: Fidelity | None = None
+    """On the LayerNormed position embedding, without biases, as the solvers see it."""
+    real_images: Fidelity | None = None
+    """On what the first attention layer really gets from a batch of training images, biases included."""
+    images: int = 0
+    """How many images `real_images` and `offset_maps` are averaged over."""
+    offset_maps: list[list[list[float]]] | None = None
+    """heads x (2r+1) x (2r+1): mean mass that a query of the first layer puts on the token at each (row, column)
+    offset, r = (side - 1) / 2; real images; means over queries whose target is inside the token grid."""
+
+
+class EpochRow(Frozen):
+    """One epoch; `epoch` counts from 1."""
+
+    epoch: int
+    lr: float
+    train_loss: float
+    test_loss: float
+    test_top1: Percent
+    seconds: float
+
+
+class DatasetInfo(Frozen):
+    """What was really read."""
+
+    train: int
+    test: int
+    classes: int
+    checksum: str
+    """sha256 over pixels and labels of both splits as the run saw them, before augmentation."""
+
+
+class _Outcome(Frozen):
+    schema_version: Literal[1] = SCHEMA_VERSION
+    run_id: str
+    study: str
+    row: str
+    """Row label given by the grid. A name only: not part of the identity."""
+    spec: RunSpec
+    written: str
+    """UTC, ISO 8601."""
+
+    @model_validator(mode="after")
+    def _id_matches_spec(self) -> _Outcome:
+        if self.run_id != self.spec.run_id:
+            raise ValueError(f"run_id {self.run_id} is not the hash of the spec ({self.spec.run_id})")
+        return self
+
+
+class RunRecord(_Outcome):
+    """A finished run. The headline is the last epoch; the best epoch is kept because the papers report it."""
+
+    status: Literal["done"] = "done"
+    seconds: float
+    """Wall time of the whole run, initialisation and evaluation included."""
+    parameters: int
+    """Trainable parameters of the model."""
+    dataset: DatasetInfo
+    init: InitReport
+    history: Annotated[list[EpochRow], Field(min_length=1)]
+    execution: dict[str, Any]
+    """What changes speed or place only: device, threads, executor."""
+    environment: dict[str, Any]
+    """Provenance: commit, versions, processor."""
+
+    @model_validator(mode="after")
+    def _every_epoch_is_there(self) -> RunRecord:
+        if [row.epoch for row in self.history] != list(range(1, self.spec.recipe.epochs + 1)):
+            raise ValueError(f"history does not hold epochs 1 to {self.spec.recipe.epochs}")
+        return self
+
+    @property
+    def top1(self) -> float:
+        """Test top-1 in percent after the last epoch."""
+        return self.history[-1].test_top1
+
+    @property
+    def best(self) -> EpochRow:
+        """The first epoch with the highest test top-1. It selects on the test split: never the headline."""
+        return max(self.history, key=lambda row: row.test_top1)
+
+
+class FailureRecord(_Outcome):
+    """A run that started and did not finish. Never counts as done."""
+
+    status: Literal["failed"] = "failed"
+    error: str
+    message: str
+    traceback: str
+    environment: dict[str, Any]
+
+
+class SkipRecord(_Outcome):
+    """A run that could not start here, with the reason."""
+
+    status: Literal["skipped"] = "skipped"
+    reason: str
+
+
+Outcome = Annotated[RunRecord | FailureRecord | SkipRecord, Field(discriminator="status")]
+OUTCOME: TypeAdapter[RunRecord | FailureRecord | SkipRecord] = TypeAdapter(Outcome)

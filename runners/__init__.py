@@ -1,0 +1,1 @@
+"""Carrying a run out: random streams, the training loop, launching, the command line `vitinit`."""
