@@ -7,48 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, model_validator
 
 from benchmark.spec import SCHEMA_VERSION, Frozen, RunSpec
+from initializers.report import InitReport
 
 Percent = Annotated[float, Field(ge=0, le=100)]
-Share = Annotated[float, Field(ge=0, le=1.0001)]
-
-
-class Fidelity(Frozen):
-    """How close the first layer's attention is to its targets `H`; rows of `H` without a target do not count."""
-
-    mse: Annotated[float, Field(ge=0)]
-    """Mean squared error between attention map and H, over all heads and cells."""
-    mass: Share
-    """Mean attention mass on the target token."""
-    argmax: Share
-    """Share of rows whose largest entry is the target."""
-
-
-class LayerNorms(Frozen):
-    """Frobenius norms of one attention layer, one value a head."""
-
-    layer: str
-    query: list[float]
-    key: list[float]
-
-
-class InitReport(Frozen):
-    """What initialisation did; written by `initializers.report`."""
-
-    seconds: float
-    base_parameters: list[str]
-    """Names of the parameters that the base set."""
-    method_parameters: list[str]
-    """Names of the parameters that the method overwrote."""
-    norms: list[LayerNorms]
-    pseudo_input: Fidelity | None = None
-    """On the LayerNormed position embedding, without biases, as the solvers see it."""
-    real_images: Fidelity | None = None
-    """On what the first attention layer really gets from a batch of training images, biases included."""
-    images: int = 0
-    """How many images `real_images` and `offset_maps` are averaged over."""
-    offset_maps: list[list[list[float]]] | None = None
-    """heads x (2r+1) x (2r+1): mean mass that a query of the first layer puts on the token at each (row, column)
-    offset, r = (side - 1) / 2; real images; means over queries whose target is inside the token grid."""
 
 
 class EpochRow(Frozen):

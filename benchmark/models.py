@@ -1,0 +1,85 @@
+"""timm's VisionTransformer and ConViT, built from a ModelSpec. Never forked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from timm.layers import build_sincos2d_pos_embed
+from timm.models.convit import ConVit
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from benchmark.spec import ModelSpec
+
+_CONVIT = {"arch": "convit", "qkv_bias": False, "position": "learned", "pool": "token"}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "vit_micro": {"width": 48, "depth": 4, "heads": 4},
+    "vit_tiny": {"width": 192, "depth": 12, "heads": 3},
+    "vit_small": {"width": 384, "depth": 12, "heads": 6},
+    "vit_base": {"width": 768, "depth": 12, "heads": 12},
+    "convit_micro": {**_CONVIT, "width": 48, "depth": 4, "heads": 4, "gpsa_layers": 3},
+    "convit_tiny": {**_CONVIT, "width": 192, "depth": 12, "heads": 4, "gpsa_layers": 10},
+    "convit_small": {**_CONVIT, "width": 432, "depth": 12, "heads": 9, "gpsa_layers": 10},
+    "convit_base": {**_CONVIT, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
+}
+"""Named sets of ModelSpec fields; a grid adds image_size and patch_size and may override any field.
+
+`*_micro` are CPU-sized and ours; the others are the papers' (arXiv 2404.01139 and arXiv 2103.10697, Table 1).
+"""
+
+
+def build_model(spec: ModelSpec, classes: int) -> nn.Module:
+    """The model with unspecified weights: an initialiser sets every parameter afterwards.
+
+    A sin-cos position embedding is a buffer (not a parameter, not trained): features
+    [sin(y b), sin(x b), cos(y b), cos(x b)] with bands b_i = 10000^(-i/(D/4)), tokens in row-major order; the class
+    token, where there is one, has no position. With average pooling the final norm comes after the pool.
+    """
+    if spec.arch == "convit":
+        model: nn.Module = ConVit(
+            img_size=spec.image_size,
+            patch_size=spec.patch_size,
+            num_classes=classes,
+            embed_dim=spec.width // spec.heads,  # timm multiplies it by the number of heads
+            depth=spec.depth,
+            num_heads=spec.heads,
+            mlp_ratio=spec.mlp_ratio,
+            qkv_bias=spec.qkv_bias,
+            drop_rate=spec.drop_rate,
+            drop_path_rate=spec.drop_path_rate,
+            local_up_to_layer=spec.gpsa_layers,
+        )
+        return model
+    model = VisionTransformer(
+        img_size=spec.image_size,
+        patch_size=spec.patch_size,
+        num_classes=classes,
+        embed_dim=spec.width,
+        depth=spec.depth,
+        num_heads=spec.heads,
+        mlp_ratio=spec.mlp_ratio,
+        qkv_bias=spec.qkv_bias,
+        global_pool=spec.pool,
+        class_token=spec.pool == "token",
+        no_embed_class=spec.position == "sincos",
+        drop_rate=spec.drop_rate,
+        drop_path_rate=spec.drop_path_rate,
+        weight_init="skip",
+    )
+    if spec.position == "sincos":
+        embedding_ND = build_sincos2d_pos_embed([spec.grid, spec.grid], spec.width)
+        del model.pos_embed
+        model.register_buffer("pos_embed", embedding_ND[None])
+    return model
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Number of trainable values."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def default_device() -> str:
+    """`cuda` where there is one, else `cpu`."""
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,128 @@
+"""One view on the attention of every supported model: timm's ViT and DeiT (fused qkv) and ConViT (GPSA and SA)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from initializers.errors import VitinitError
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """Weights of one attention layer as views: writing into them (under `torch.no_grad`) changes the model.
+
+    H heads of d features, width D = H d. A token x is a row: queries are x W_q^T, and the layer maps x to
+    sum over heads of A_h x W_v,h^T W_proj,h^T.
+    """
+
+    name: str
+    module: nn.Module
+
+    @property
+    def heads(self) -> int:
+        """Number of heads H."""
+        return int(self.module.num_heads)
+
+    @property
+    def gated(self) -> bool:
+        """Whether this is gated positional self-attention (ConViT)."""
+        return hasattr(self.module, "gating_param")
+
+    def _stacked(self) -> tuple[Tensor, int]:
+        linear = self.module.qk if self.gated else self.module.qkv
+        return linear.weight, 2 if self.gated else 3
+
+    @property
+    def query_HdD(self) -> Tensor:
+        """W_q, heads x d x D."""
+        weight, parts = self._stacked()
+        return weight.view(parts, self.heads, -1, weight.shape[1])[0]
+
+    @property
+    def key_HdD(self) -> Tensor:
+        """W_k, heads x d x D."""
+        weight, parts = self._stacked()
+        return weight.view(parts, self.heads, -1, weight.shape[1])[1]
+
+    @property
+    def value_DD(self) -> Tensor:
+        """W_v, D x D; rows h*d to (h+1)*d belong to head h."""
+        if self.gated:
+            return self.module.v.weight
+        weight, parts = self._stacked()
+        return weight.view(parts, -1, weight.shape[1])[2]
+
+    @property
+    def proj_DD(self) -> Tensor:
+        """W_proj, D x D; columns h*d to (h+1)*d belong to head h."""
+        return self.module.proj.weight
+
+    @torch.no_grad()
+    def attention(self, x_BND: Tensor) -> Tensor:
+        """The layer's own attention map on its input, biases and gating included: B x H x N x N."""
+        if self.gated:
+            if self.module.rel_indices.shape[1] != x_BND.shape[1]:
+                self.module.rel_indices = self.module.get_rel_indices(x_BND.shape[1])
+            return self.module.get_attention(x_BND)
+        batch, tokens, _ = x_BND.shape
+        query, key, _ = self.module.qkv(x_BND).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        if hasattr(self.module, "q_norm"):
+            query, key = self.module.q_norm(query), self.module.k_norm(key)
+        return (query @ key.transpose(-1, -2) * self.module.scale).softmax(-1)
+
+
+def attention_layers(model: nn.Module) -> list[AttentionLayer]:
+    """Every attention layer of a model, from the input on.
+
+    Raises:
+        VitinitError: the model has none of a known kind.
+    """
+    layers = [
+        AttentionLayer(name, module)
+        for name, module in model.named_modules()
+        if hasattr(module, "num_heads")
+        and hasattr(module, "proj")
+        and (hasattr(module, "qkv") or hasattr(module, "qk"))
+    ]
+    if not layers:
+        raise VitinitError(f"{type(model).__name__} has no attention layer of a known kind (timm ViT, DeiT or ConViT)")
+    return layers
+
+
+def token_grid(model: nn.Module) -> tuple[int, int]:
+    """Rows and columns of the token grid."""
+    rows, columns = model.patch_embed.grid_size
+    return int(rows), int(columns)
+
+
+def position_embedding(model: nn.Module) -> Tensor:
+    """The position embedding of the patch tokens, N x D, row-major over the token grid; a view.
+
+    Raises:
+        VitinitError: the model has none.
+    """
+    embedding = getattr(model, "pos_embed", None)
+    if not isinstance(embedding, Tensor):
+        raise VitinitError(f"{type(model).__name__} has no absolute position embedding")
+    rows, columns = token_grid(model)
+    return embedding.detach()[0, embedding.shape[1] - rows * columns :]
+
+
+@torch.no_grad()
+def first_layer_input(model: nn.Module, images_BCHW: Tensor) -> Tensor:
+    """What the first attention layer receives from these images, B x N x D, class token left out."""
+    seen: list[Tensor] = []
+    layer = attention_layers(model)[0].module
+    handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    training = model.training
+    try:
+        model.eval()
+        model(images_BCHW)
+    finally:
+        handle.remove()
+        model.train(training)
+    rows, columns = token_grid(model)
+    return seen[0][:, seen[0].shape[1] - rows * columns :]

@@ -1,0 +1,122 @@
+"""Base, then method, once; then measure what came out."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from initializers.attention import AttentionLayer, attention_layers, first_layer_input, position_embedding, token_grid
+from initializers.errors import VitinitError
+from initializers.impulse.initializer import pseudo_input
+from initializers.registry import Initializer, Progress
+from initializers.report import Fidelity, InitReport, LayerNorms
+
+OFFSET_RADIUS = 3
+
+
+def initialize(
+    model: nn.Module,
+    base: Initializer,
+    method: Initializer | None,
+    stream: Callable[[str], torch.Generator],
+    images_BCHW: Tensor | None = None,
+    progress: Progress = lambda done, total: None,
+) -> InitReport:
+    """Set every parameter of `model` in place: the base first, then the method over it.
+
+    Args:
+        model: a supported model, on any device.
+        base: sets every parameter.
+        method: overwrites some of them, or None.
+        stream: gives the CPU generator of a named stream; base and method draw from one each, so that at one seed
+            every method starts from the same base.
+        images_BCHW: normalised images to measure attention on; they never influence a parameter.
+        progress: called by slow methods.
+
+    Raises:
+        VitinitError: the method does not fit the model, or changed a parameter outside its `touches`, or left a
+            value that is not finite.
+    """
+    parts = [part for part in (base, method) if part is not None]
+    for part in parts:
+        part.check(model)
+    start = time.perf_counter()
+    changed: list[list[str]] = []
+    targets_HNN: Tensor | None = None
+    for part in parts:
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        targets_HNN = part.apply(model, stream(f"init/{part.kind}"), progress)
+        after = model.state_dict()
+        changed.append([name for name, value in after.items() if not torch.equal(value, before[name])])
+        for name in changed[-1]:
+            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
+                raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
+            if not after[name].isfinite().all():
+                raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
+    seconds = time.perf_counter() - start
+
+    layers = attention_layers(model)
+    report = {
+        "seconds": seconds,
+        "method_parameters": changed[1] if method is not None else [],
+        "norms": [norms(layer) for layer in layers],
+    }
+    first = layers[0]
+    if targets_HNN is not None:
+        report["pseudo_input"] = fidelity(pseudo_input_attention(model, first)[None], targets_HNN)
+    if images_BCHW is not None:
+        attention_BHNN = first.attention(first_layer_input(model, images_BCHW))
+        report["images"] = len(images_BCHW)
+        report["offset_maps"] = offset_maps(attention_BHNN.mean(0), token_grid(model), OFFSET_RADIUS)
+        if targets_HNN is not None:
+            report["real_images"] = fidelity(attention_BHNN, targets_HNN)
+    return InitReport.model_validate(report)
+
+
+@torch.no_grad()
+def pseudo_input_attention(model: nn.Module, layer: AttentionLayer) -> Tensor:
+    """Attention of a layer on the LayerNormed position embedding, heads x N x N.
+
+    W_q and W_k alone, without biases, as the solvers see it; GPSA gives its own gated map.
+    """
+    pseudo_ND = pseudo_input(position_embedding(model))
+    if layer.gated:
+        return layer.attention(pseudo_ND[None])[0]
+    query_HNd, key_HNd = (pseudo_ND @ w.transpose(1, 2) for w in (layer.query_HdD, layer.key_HdD))
+    return (query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5).softmax(-1)
+
+
+def fidelity(attention_BHNN: Tensor, targets_HNN: Tensor) -> Fidelity:
+    """Compare attention maps with 0/1 targets; see `Fidelity` for the three numbers."""
+    targets_HNN = targets_HNN.to(attention_BHNN)
+    has_target_HN = targets_HNN.sum(-1) > 0
+    mass_BHN = (attention_BHNN * targets_HNN).sum(-1)
+    hit_BHN = attention_BHNN.argmax(-1) == targets_HNN.argmax(-1)
+    return Fidelity(
+        mse=float((attention_BHNN - targets_HNN).square().mean()),
+        mass=float(mass_BHN[:, has_target_HN].mean()),
+        argmax=float(hit_BHN[:, has_target_HN].float().mean()),
+    )
+
+
+def norms(layer: AttentionLayer) -> LayerNorms:
+    """Frobenius norms of W_q and W_k per head."""
+    query, key = (part.detach().norm(dim=(1, 2)).tolist() for part in (layer.query_HdD, layer.key_HdD))
+    return LayerNorms(layer=layer.name, query=query, key=key)
+
+
+def offset_maps(attention_HNN: Tensor, grid: tuple[int, int], radius: int) -> list[list[list[float]]]:
+    """Mean attention at each (row, column) offset: heads x (2r+1) x (2r+1), r = radius, or side - 1 if that is less."""
+    rows, columns = grid
+    r = min(radius, rows - 1, columns - 1)
+    maps_HRC = torch.zeros(attention_HNN.shape[0], 2 * r + 1, 2 * r + 1)
+    attention = attention_HNN.detach().cpu().view(-1, rows, columns, rows, columns)
+    for i, down in enumerate(range(-r, r + 1)):
+        for j, right in enumerate(range(-r, r + 1)):
+            # the diagonal of (query row, key row) at distance `down`, then likewise for the columns
+            maps_HRC[:, i, j] = attention.diagonal(down, 1, 3).diagonal(right, 1, 2).mean(dim=(1, 2))
+    return [[[round(value, 6) for value in row] for row in head] for head in maps_HRC.tolist()]

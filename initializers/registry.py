@@ -1,0 +1,141 @@
+"""What an initialiser is, and where all of them are found.
+
+An initialiser is one decorated class in one file. Its fields are its parameters: typed, validated, with defaults.
+It is found when its file lies in this package, when an installed package names it in the entry point group
+`vitinit.initializers`, or by its dotted path `package.module:Class`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor, nn
+
+import initializers
+from initializers.errors import VitinitError, explain, unknown_name
+
+ENTRY_POINTS = "vitinit.initializers"
+
+Progress = Callable[[int, int], None]
+"""Called by slow initialisers as progress(steps done, steps in all)."""
+
+
+class Initializer(BaseModel):
+    """A method or a base. Subclass it, decorate the class with `@register`, implement `apply`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: ClassVar[str]
+    """What grids and the command line call it."""
+    kind: ClassVar[Literal["base", "method"]] = "method"
+    """A base sets every parameter of a model; a method overwrites some of them afterwards."""
+    touches: ClassVar[tuple[str, ...]]
+    """Shell patterns of the parameter names that `apply` may change; changing another one is an error."""
+    deterministic: ClassVar[bool] = False
+    """True when `apply` draws nothing from the generator at the default parameters."""
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse a model that the method is not made for, before anything is changed.
+
+        Raises:
+            VitinitError: says what the model lacks.
+        """
+
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | None:
+        """Set the parameters in place; every random number comes from `generator` (a CPU generator).
+
+        Returns:
+            The attention targets H of the first layer (heads x N x N, entries 0 or 1) when the method aims at
+            attention maps, else None. They are only measured against.
+        """
+        raise NotImplementedError
+
+
+_classes: dict[str, type[Initializer]] = {}
+AnyInitializer = TypeVar("AnyInitializer", bound=type[Initializer])
+
+
+def register(cls: AnyInitializer) -> AnyInitializer:
+    """Class decorator: make an initialiser available under its `name`.
+
+    Raises:
+        VitinitError: the class lacks a name or `touches`, or the name is taken by another class.
+    """
+    for attribute in ("name", "touches"):
+        if not hasattr(cls, attribute):
+            raise VitinitError(f"initializer class {cls.__qualname__} needs the class variable {attribute!r}")
+    other = _classes.setdefault(cls.name, cls)
+    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise VitinitError(
+            f"two initializers are called {cls.name!r}: {other.__module__}.{other.__qualname__} "
+            f"and {cls.__module__}.{cls.__qualname__}"
+        )
+    _classes[cls.name] = cls
+    return cls
+
+
+@cache
+def _discover() -> None:
+    for module in pkgutil.iter_modules(initializers.__path__, "initializers."):
+        importlib.import_module(module.name)
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            raise VitinitError(f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+        _checked_class(loaded, entry.value)
+
+
+def _checked_class(found: object, where: str) -> type[Initializer]:
+    if not (isinstance(found, type) and issubclass(found, Initializer)):
+        raise VitinitError(f"{where} is not an Initializer class")
+    return register(found)
+
+
+def names(kind: Literal["base", "method"] | None = None) -> list[str]:
+    """Names of all initialisers, or of the bases or the methods alone."""
+    _discover()
+    return sorted(name for name, cls in _classes.items() if kind in (None, cls.kind))
+
+
+def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initializer]:
+    """The class behind a name or a dotted path `package.module:Class`.
+
+    Raises:
+        VitinitError: nothing is called that, or it is of the other kind.
+    """
+    _discover()
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            cls = _checked_class(getattr(importlib.import_module(module), attribute), name)
+        except (ImportError, AttributeError) as error:
+            raise VitinitError(f"initializer {name!r} cannot be loaded: {error}") from error
+    elif name in _classes:
+        cls = _classes[name]
+    else:
+        raise unknown_name(kind or "initializer", name, names(kind))
+    if kind not in (None, cls.kind):
+        raise VitinitError(f"initializer {name!r} is a {cls.kind}, not a {kind}; the {kind}s: {', '.join(names(kind))}")
+    return cls
+
+
+def build(name: str, params: dict[str, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
+    """An initialiser with checked parameters.
+
+    Raises:
+        VitinitError: unknown name; unknown parameter or bad value, with what is allowed.
+    """
+    cls = get(name, kind)
+    try:
+        return cls(**params)
+    except ValidationError as error:
+        known = ", ".join(cls.model_fields) or "none"
+        raise VitinitError(f"{explain(error, f'initializer {name!r}')}; its parameters: {known}") from None

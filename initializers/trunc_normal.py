@@ -1,0 +1,39 @@
+"""Base `trunc_normal`: timm's default for Vision Transformers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor, nn
+
+from initializers.registry import register
+from initializers.whole_model import WholeModel, draw_normal_, draw_trunc_normal_
+
+
+@register
+class TruncNormal(WholeModel):
+    """timm's default: Linear weights trunc-normal with std 0.02, biases 0.
+
+    The row "Trunc Normal" of arXiv 2404.01139 (timm `weight_init=""`). The truncation is at +-2, absolute: at std 0.02
+    that is 100 standard deviations, a plain normal in effect. The patch embedding is a convolution and keeps the
+    PyTorch default. A learned position embedding is drawn like a weight, the class token is N(0, 1e-6^2).
+    """
+
+    name: ClassVar[str] = "trunc_normal"
+
+    std: PositiveFloat = 0.02
+
+    def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
+        """Weight trunc-normal, bias 0."""
+        draw_trunc_normal_(module.weight, self.std, generator)
+        if module.bias is not None:
+            module.bias.zero_()
+
+    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Position embedding trunc-normal, class token N(0, 1e-6^2)."""
+        if name == "pos_embed":
+            draw_trunc_normal_(parameter, self.std, generator)
+        else:
+            draw_normal_(parameter, 1e-6, generator)
