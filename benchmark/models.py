@@ -30,7 +30,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 """
 
 
-def build_model(spec: ModelSpec, classes: int) -> nn.Module:
+VisionModel = VisionTransformer | ConVit
+
+
+def build_model(spec: ModelSpec, classes: int) -> VisionModel:
     """The model with unspecified weights: an initialiser sets every parameter afterwards.
 
     A sin-cos position embedding is a buffer (not a parameter, not trained): features
@@ -38,7 +41,7 @@ def build_model(spec: ModelSpec, classes: int) -> nn.Module:
     token, where there is one, has no position. With average pooling the final norm comes after the pool.
     """
     if spec.arch == "convit":
-        model: nn.Module = ConVit(
+        return ConVit(
             img_size=spec.image_size,
             patch_size=spec.patch_size,
             num_classes=classes,
@@ -49,9 +52,8 @@ def build_model(spec: ModelSpec, classes: int) -> nn.Module:
             qkv_bias=spec.qkv_bias,
             drop_rate=spec.drop_rate,
             drop_path_rate=spec.drop_path_rate,
-            local_up_to_layer=spec.gpsa_layers,
+            local_up_to_layer=spec.gpsa_layers or 0,
         )
-        return model
     model = VisionTransformer(
         img_size=spec.image_size,
         patch_size=spec.patch_size,

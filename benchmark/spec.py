@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -90,7 +90,7 @@ class InitializerSpec(Frozen):
     """An initialiser by name with its parameters; `benchmark.grid.resolve` checks them and fills in the defaults."""
 
     name: str
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = Field(default_factory=dict)
 
 
 class Recipe(Frozen):

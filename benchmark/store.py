@@ -83,9 +83,12 @@ class Store:
             except (OSError, VitinitError) as error:
                 contents.problems.append(str(error))
             else:
-                {"done": contents.done, "failed": contents.failed, "skipped": contents.skipped}[outcome.status][
-                    outcome.run_id
-                ] = outcome  # type: ignore[assignment]
+                if outcome.status == "done":
+                    contents.done[outcome.run_id] = outcome
+                elif outcome.status == "failed":
+                    contents.failed[outcome.run_id] = outcome
+                else:
+                    contents.skipped[outcome.run_id] = outcome
         for run_id in contents.done:
             contents.failed.pop(run_id, None)
             contents.skipped.pop(run_id, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,8 @@ class AttentionLayer:
     """
 
     name: str
-    module: nn.Module
+    module: Any
+    """timm's Attention, MHSA or GPSA."""
 
     @property
     def heads(self) -> int:
@@ -94,7 +96,8 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
 
 def token_grid(model: nn.Module) -> tuple[int, int]:
     """Rows and columns of the token grid."""
-    rows, columns = model.patch_embed.grid_size
+    patch_embed: Any = model.patch_embed
+    rows, columns = patch_embed.grid_size
     return int(rows), int(columns)
 
 

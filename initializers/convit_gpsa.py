@@ -64,7 +64,7 @@ class ConvitGpsa(Initializer):
             layer.module.pos_proj.bias.zero_()
             layer.value_DD.copy_(torch.eye(layer.value_DD.shape[0]))
             layer.module.gating_param.fill_(1.0)
-        draw_trunc_normal_(model.cls_token, 0.02, generator)
+        draw_trunc_normal_(model.get_parameter("cls_token"), 0.02, generator)
         if math.isqrt(len(offsets)) % 2 == 0:
             return None
         from initializers.impulse.targets import impulse_targets

@@ -1,0 +1,108 @@
+"""Live progress in the terminal: runs done, epoch, top-1, time left; one line for each finished run."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from benchmark.grid import Cell
+from benchmark.record import FailureRecord, RunRecord
+from benchmark.spec import RunSpec
+from runners.run import Event
+
+TRAIN_IMAGES = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257}
+"""For the estimate of the time left only; other datasets count as 10,000."""
+
+
+def work(spec: RunSpec) -> float:
+    """How long a run takes, in arbitrary units: images seen times the matrix products of one image."""
+    images = spec.dataset.train_size or TRAIN_IMAGES.get(spec.dataset.name, 10_000)
+    return spec.recipe.epochs * images * spec.model.grid**2 * spec.model.width**2 * spec.model.depth
+
+
+class Display:
+    """A context manager; tell it what starts, what a run says, and what ends."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"), console=console
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._cells: dict[str, Cell] = {}
+        self._share: dict[str, float] = {}
+        """How much of each run is done, 0 to 1."""
+
+    def __enter__(self) -> Display:
+        self._start = time.monotonic()
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks.values():
+            self._progress.remove_task(task)
+        self._progress.stop()
+
+    def begin(self, cells: list[Cell]) -> None:
+        """Announce all runs."""
+        self._cells = {cell.spec.run_id: cell for cell in cells}
+        self._ended = 0
+        self._all = self._progress.add_task("all runs", total=1.0, text="")
+        self._update()
+
+    def start(self, cell: Cell) -> None:
+        """A run starts."""
+        self._tasks[cell.spec.run_id] = self._progress.add_task(
+            escape(cell.describe()), total=cell.spec.recipe.epochs, text="starting"
+        )
+
+    def event(self, event: Event) -> None:
+        """A run says something."""
+        task, cell = self._tasks[event.run_id], self._cells[event.run_id]
+        epochs = cell.spec.recipe.epochs
+        if event.epoch is None:
+            self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
+            return
+        row = event.epoch
+        self._progress.update(task, completed=row.epoch, text=f"epoch {row.epoch}/{epochs}, top-1 {row.test_top1:.1f}%")
+        self._share[event.run_id] = row.epoch / epochs
+        self._update()
+
+    def end(self, outcome: RunRecord | FailureRecord) -> None:
+        """A run is recorded."""
+        self._progress.remove_task(self._tasks.pop(outcome.run_id))
+        self._share[outcome.run_id] = 1.0
+        self._ended += 1
+        label = escape(self._cells[outcome.run_id].describe())
+        if outcome.status == "done":
+            self._console.print(
+                f"{outcome.run_id}  {label}: top-1 {outcome.top1:.2f}% after {len(outcome.history)} epochs, "
+                f"{outcome.seconds:.0f} s",
+                highlight=False,
+            )
+        else:
+            self._console.print(
+                f"{outcome.run_id}  {label}: [red]failed[/red], {escape(outcome.error)}: {escape(outcome.message)}",
+                highlight=False,
+            )
+        self._update()
+
+    def _update(self) -> None:
+        total = sum(work(cell.spec) for cell in self._cells.values())
+        done = sum(work(self._cells[run_id].spec) * share for run_id, share in self._share.items())
+        share = done / total if total else 1.0
+        left = (time.monotonic() - self._start) * (1 - share) / share if share else None
+        text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {_duration(left)} left")
+        self._progress.update(self._all, completed=share, text=text)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,49 @@
+"""Batches from images held in memory: order and augmentation come from the run's named streams, no workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from benchmark.datasets import Data
+from benchmark.spec import Recipe
+from runners.augment import augment
+from runners.streams import stream
+
+EVALUATION_BATCH = 500
+
+
+class ResidentLoader:
+    """Training and test batches of one run: float32 normalised images and int64 labels on the device.
+
+    The last, smaller training batch of an epoch is dropped, as timm does; the test split is always whole.
+    """
+
+    def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device) -> None:
+        self.data, self.recipe, self.seed, self.device = data, recipe, seed, device
+        self.steps = len(data.train.labels) // recipe.batch_size
+        self._mean = torch.tensor(data.mean, device=device)[:, None, None]
+        self._std = torch.tensor(data.std, device=device)[:, None, None]
+
+    def normalise(self, images_BCHW: Tensor) -> Tensor:
+        """uint8 0..255 to float32 on the device, minus mean, over standard deviation."""
+        return (images_BCHW.to(self.device).float() / 255 - self._mean) / self._std
+
+    def train(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of one epoch (counted from 0)."""
+        split, size = self.data.train, self.recipe.batch_size
+        order = torch.randperm(len(split.labels), generator=stream(self.seed, "order", epoch))
+        for step in range(self.steps):
+            index = order[step * size : (step + 1) * size]
+            images = augment(split.images[index], self.recipe, self.data.mean, self.seed, epoch, step)
+            yield self.normalise(images), split.labels[index].to(self.device)
+
+    def test(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The whole test split in file order."""
+        split = self.data.test
+        for images, labels in zip(
+            split.images.split(EVALUATION_BATCH), split.labels.split(EVALUATION_BATCH), strict=True
+        ):
+            yield self.normalise(images), labels.to(self.device)
