@@ -30,8 +30,8 @@ bench-small: setup ## The main job: train the six rows on real images, then prin
 
 bench-smoke: setup ## The same path in seconds
 	$(BIN)/vitinit run smoke
-	$(BIN)/python -m analysis.tables --study smoke
-	$(BIN)/python -m analysis.figures --study smoke
+	$(BIN)/python -m analysis.tables --study smoke --out results/local/smoke/tables
+	$(BIN)/python -m analysis.figures --study smoke --out results/local/smoke/figures
 
 test: setup ## The tests, on every core
 	$(BIN)/python -m pytest -n auto

@@ -115,12 +115,15 @@ class Rotation(_Solver):
         W_k = sqrt(t) (P'P + lambda I)^-1 P' F(pos),    W_q = sqrt(t) (P'P + lambda I)^-1 P' F(pos + offset),
 
     hence the logits of a query peak at the key one offset away. The ridge bounds the weights: without it their norm
-    is so large that the content of real images drowns the pattern.
+    is so large that the content of real images drowns the pattern. By default the temperature t is set so that W_k of
+    a head has the norm that PyTorch's default gives it, sqrt(features / 3), which is also where the gradient solver
+    starts and what it is renormalised to: the method changes the pattern of the weights, not their size.
     """
 
     name: Literal["rotation"] = "rotation"
     ridge: PositiveFloat = 1.0
-    temperature: PositiveFloat = 5.0
+    temperature: PositiveFloat | None = None
+    """None: as large as keeps the norm of PyTorch's default; 5.0 for ViT-T at patch 2."""
 
     def solve(
         self,
@@ -138,11 +141,13 @@ class Rotation(_Solver):
 
         def weights(offset: Offset) -> Tensor:
             code_ND = position_code(grid, offset, features, width).to(pseudo)
-            return math.sqrt(self.temperature) * torch.linalg.solve(gram, pseudo.T @ code_ND).T
+            return torch.linalg.solve(gram, pseudo.T @ code_ND).T
 
         query_HdD = torch.stack([weights(offset) for offset in offsets])
-        key_HdD = weights((0, 0)).expand_as(query_HdD)
-        return query_HdD.to(pseudo_ND), key_HdD.to(pseudo_ND)
+        key_dD = weights((0, 0))
+        temperature = self.temperature or features / 3 / float(key_dD.norm()) ** 2
+        scale = math.sqrt(temperature)
+        return (scale * query_HdD).to(pseudo_ND), (scale * key_dD).expand_as(query_HdD).to(pseudo_ND)
 
 
 def position_code(grid: tuple[int, int], offset: Offset, features: int, width: int) -> Tensor:

@@ -1,0 +1,52 @@
+"""What the command lines of this package share: options, and errors as one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from initializers.errors import VitinitError
+
+
+def parser(module: str, description: str, out: Path) -> argparse.ArgumentParser:
+    """The options that every command of this package takes."""
+    result = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    result.add_argument(
+        "--results",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="folders with records (default: results/local when it holds records, otherwise results/reference)",
+    )
+    result.add_argument(
+        "--study",
+        metavar="NAME",
+        help="the study to show (default: table2, small, or the first by name; the first that holds finished runs)",
+    )
+    result.add_argument("--out", type=Path, metavar="DIR", default=out, help=f"where the files go (default: {out})")
+    return result
+
+
+def guarded(command: Callable[[], None]) -> int:
+    """Run a command; what a user can put right is one line on stderr and exit code 2."""
+    try:
+        command()
+    except VitinitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def folder(path: Path) -> Path:
+    """Make an output folder.
+
+    Raises:
+        VitinitError: it cannot be made or written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VitinitError(f"cannot write to {path}: {error.strerror or error}") from None
+    return path

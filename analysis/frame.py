@@ -1,0 +1,238 @@
+"""Records of one study as pandas tables: one row a run, one row an epoch."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.text import count, one_line
+from benchmark.record import FailureRecord, RunRecord, SkipRecord
+from benchmark.spec import RunSpec
+from benchmark.store import Contents, Store
+from initializers.errors import VitinitError, unknown_name
+from initializers.report import Fidelity
+
+if TYPE_CHECKING:  # pandas takes longer to import than `--help` may take
+    import pandas as pd
+
+LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
+PREFERRED_STUDIES = ("table2", "small")
+ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT")
+DATASETS = ("digits", "cifar10", "cifar100", "svhn", "imagenet")
+"""Rows and datasets in the order of the tables; others follow by name."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything the results folders hold about one study."""
+
+    name: str
+    folders: tuple[Path, ...]
+    others: tuple[str, ...]
+    """The other studies in these folders."""
+    contents: Contents
+
+    @cached_property
+    def rows(self) -> list[str]:
+        """Row labels in the order of the table, those without a finished run included."""
+        return sorted({outcome.row for outcome in self.outcomes}, key=lambda row: (_rank(row, ROWS), row))
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """Column labels in the order of the table: datasets, small subsets first."""
+
+        def order(label: str) -> tuple[int, str, float, str]:
+            dataset = next(o.spec.dataset for o in self.outcomes if self.column[o.run_id] == label)
+            return (_rank(dataset.name, DATASETS), dataset.name, dataset.train_size or float("inf"), label)
+
+        return sorted(set(self.column.values()), key=order)
+
+    @cached_property
+    def outcomes(self) -> list[RunRecord | FailureRecord | SkipRecord]:
+        """Finished, failed and skipped runs."""
+        return [*self.contents.done.values(), *self.contents.failed.values(), *self.contents.skipped.values()]
+
+    @cached_property
+    def column(self) -> dict[str, str]:
+        """Column label by run_id: the dataset's label.
+
+        A cell must never mix settings. Where a row holds runs of several settings on one dataset (the recipe was
+        changed, say), the fields that tell them apart split the column.
+        """
+        by_label: dict[str, list[RunRecord | FailureRecord | SkipRecord]] = defaultdict(list)
+        for outcome in self.outcomes:
+            by_label[outcome.spec.dataset.label].append(outcome)
+        columns = {}
+        for label, outcomes in by_label.items():
+            settings = {o.run_id: {"row": o.row, **_settings(o.spec)} for o in outcomes}
+            done = [run_id for run_id in settings if run_id in self.contents.done]
+            for run_id, suffix in _distinguish(settings, done).items():
+                columns[run_id] = f"{label} ({suffix})" if suffix else label
+        return columns
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """One row a finished run, in the order of the table."""
+        import pandas as pd
+
+        order = {name: i for i, name in enumerate([*self.rows, *self.columns])}
+        rows = [_run(record, self.column[record.run_id]) for record in self.contents.done.values()]
+        rows.sort(key=lambda row: (order[row["column"]], order[row["row"]], row["seed"], row["run_id"]))
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def epochs(self) -> pd.DataFrame:
+        """One row an epoch of a finished run."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {**run[["run_id", "row", "column", "seed"]].to_dict(), **epoch.model_dump()}
+            for _, run in self.runs.iterrows()
+            for epoch in self.contents.done[run["run_id"]].history
+        )
+
+    def summary(self) -> list[str]:
+        """What was read, in sentences for the terminal."""
+        counts = f"{len(self.contents.done)} finished, {len(self.contents.failed)} failed, "
+        counts += f"{len(self.contents.skipped)} skipped, {count(len(self.contents.problems), 'invalid file')}"
+        others = f" (others: {', '.join(self.others)}; choose with --study)" if self.others else ""
+        return [
+            one_line(f"records: {', '.join(str(folder) for folder in self.folders)}"),
+            one_line(f"study: {self.name}{others}: {counts}"),
+        ]
+
+    def require_runs(self) -> None:
+        """Raise VitinitError when no run is finished."""
+        if not self.contents.done:
+            reasons = [f"{run.row} failed: {run.error}: {run.message}" for run in self.contents.failed.values()]
+            reasons += [f"{run.row} skipped: {run.reason}" for run in self.contents.skipped.values()]
+            reasons += self.contents.problems
+            first = f"; first reason: {one_line(reasons[0], 160)}" if reasons else ""
+            raise VitinitError(f"study {self.name!r} in {self.folders[0]} holds no finished run{first}")
+
+
+def load(results: Sequence[Path] | None = None, study: str | None = None) -> Study:
+    """Read one study from results folders.
+
+    Args:
+        results: Folders with one subfolder a study. Default: `results/local` when it holds records, otherwise
+            `results/reference`. Where one run is in several folders, the first folder wins.
+        study: Name. Default: `table2`, then `small`, then the first by name; the first of them with a finished run.
+
+    Raises:
+        VitinitError: no such folder, no study at all, or no study of this name.
+    """
+    folders = list(results) if results else [LOCAL if Store(LOCAL).studies() else REFERENCE]
+    for folder in folders if results else []:
+        if not folder.is_dir():
+            raise VitinitError(f"no results folder {folder}")
+    names = sorted({name for folder in folders for name in Store(folder).studies()})
+    if not names:
+        where = ", ".join(str(folder) for folder in folders) if results else f"{LOCAL} or {REFERENCE}"
+        raise VitinitError(
+            f"no records in {where}; run a study first (vitinit run small) or name a folder: --results DIR"
+        )
+    if study is None:
+        candidates = [*(name for name in PREFERRED_STUDIES if name in names), *names]
+        study = next((name for name in candidates if _read(folders, name).done), names[0])
+    elif study not in names:
+        raise unknown_name("study", study, names)
+    return Study(study, tuple(folders), tuple(n for n in names if n != study), _read(folders, study))
+
+
+def _read(folders: Sequence[Path], study: str) -> Contents:
+    merged = Contents()
+    for folder in folders:
+        found = Store(folder).read(study)
+        merged.done = found.done | merged.done
+        merged.failed = found.failed | merged.failed
+        merged.skipped = found.skipped | merged.skipped
+        # Relative paths, so that a table's bytes do not depend on where the checkout is.
+        merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in found.problems]
+    for run_id in merged.done:
+        merged.failed.pop(run_id, None)
+        merged.skipped.pop(run_id, None)
+    return merged
+
+
+def _rank(name: str, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _settings(spec: RunSpec) -> dict[str, str]:
+    """Every field that a cell must agree on (all but dataset and seed), flat, as text."""
+
+    def flatten(prefix: str, value: Any) -> Iterable[tuple[str, str]]:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                yield from flatten(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            yield prefix, value if isinstance(value, str) else json.dumps(value)
+
+    return dict(flatten("", spec.model_dump(mode="json", exclude={"dataset", "seed"})))
+
+
+def _distinguish(settings: dict[str, dict[str, str]], done: Iterable[str]) -> dict[str, str]:
+    """For each run, the few fields and values that separate finished runs of one row; an empty text where none do."""
+    by_row = defaultdict(list)
+    for run_id in done:
+        by_row[settings[run_id]["row"]].append(settings[run_id])
+
+    def kinds(fields: Iterable[str]) -> int:
+        return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
+
+    chosen: list[str] = []
+    for field in sorted({field for setting in settings.values() for field in setting}):
+        if kinds([*chosen, field]) > kinds(chosen):
+            chosen.append(field)
+    names = {field: ".".join(field.split(".")[-2:]) for field in chosen}
+    return {run_id: ", ".join(f"{names[f]} {s[f]}" for f in chosen if f in s) for run_id, s in settings.items()}
+
+
+def _run(record: RunRecord, column: str) -> dict[str, Any]:
+    spec = record.spec
+    return {
+        "run_id": record.run_id,
+        "study": record.study,
+        "row": record.row,
+        "column": column,
+        "dataset_label": spec.dataset.label,
+        "dataset": spec.dataset.name,
+        "train_images": record.dataset.train,
+        "test_images": record.dataset.test,
+        "checksum": record.dataset.checksum,
+        "base": spec.base.name,
+        "method": spec.method.name if spec.method else None,
+        "arch": spec.model.arch,
+        "model": describe_model(spec),
+        "parameters": record.parameters,
+        "seed": spec.seed,
+        "epochs": spec.recipe.epochs,
+        "precision": spec.recipe.precision,
+        "top1": record.top1,
+        "best_top1": record.best.test_top1,
+        "best_epoch": record.best.epoch,
+        "seconds": record.seconds,
+        "init_seconds": record.init.seconds,
+        **_fidelity("pseudo", record.init.pseudo_input),
+        **_fidelity("real", record.init.real_images),
+        "commit": record.environment.get("commit"),
+        "dirty": record.environment.get("dirty"),
+        "device": record.execution.get("device"),
+    }
+
+
+def _fidelity(prefix: str, fidelity: Fidelity | None) -> dict[str, float | None]:
+    return {f"{prefix}_{name}": getattr(fidelity, name, None) for name in Fidelity.model_fields}
+
+
+def describe_model(spec: RunSpec) -> str:
+    """The model in one phrase."""
+    model = spec.model
+    name = {"vit": "ViT", "convit": "ConViT"}[model.arch]
+    return f"{name} width {model.width} depth {model.depth}, {model.heads} heads, patch {model.patch_size}"

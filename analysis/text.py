@@ -1,0 +1,52 @@
+"""Text that comes from records, made safe to print: on one line, or in LaTeX."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{char: f"\\{char}" for char in "#$%&_{}"},
+    # OT1, LaTeX's default font encoding, prints other glyphs for these.
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    # After the \\ that ends a table row, [ and * would be read as its arguments.
+    **{char: f"{{{char}}}" for char in "[]*"},
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "→": r"$\to$",
+    "…": r"\ldots{}",
+    "–": r"\textendash{}",
+    "’": "'",
+}
+
+
+def one_line(text: str, width: int | None = None) -> str:
+    """White space collapsed, unprintable characters (terminal escapes too) replaced, cut at `width` characters."""
+    line = " ".join("".join(char if char.isprintable() or char.isspace() else "?" for char in text).split())
+    # A single word longer than the width would vanish in textwrap.shorten.
+    return line if width is None or len(line) <= width else line[: width - 1].rstrip() + "…"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def escape_latex(text: str) -> str:
+    """Any text as LaTeX that prints it, with no package beyond the kernel; what it cannot print becomes [U+XXXX]."""
+    # Neighbouring hyphens would become a dash.
+    return re.sub("-(?=-)", "-{}", "".join(_latex_char(char) for char in one_line(text)))
+
+
+def _latex_char(char: str) -> str:
+    if char in _LATEX:
+        return _LATEX[char]
+    accented = ord(char) < 0x100 and len(unicodedata.normalize("NFD", char)) == 2
+    return char if char.isascii() or accented else f"{{[}}U+{ord(char):04X}{{]}}"

@@ -1,0 +1,110 @@
+"""Synthetic records, built through the project's own models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmark.record import FailureRecord, RunRecord, SkipRecord
+from benchmark.spec import RunSpec
+from benchmark.store import Store
+
+ROWS: dict[str, dict[str, Any]] = {
+    "Kaiming uniform": {"base": {"name": "kaiming_uniform"}},
+    "Trunc normal": {"base": {"name": "trunc_normal"}},
+    "Mimetic": {"base": {"name": "kaiming_uniform"}, "method": {"name": "mimetic", "params": {"alpha_qk": 0.7}}},
+    "Imp.-3": {
+        "base": {"name": "kaiming_uniform"},
+        "method": {"name": "impulse", "params": {"kernel_size": 3, "offsets": "random", "solver": {"name": "svd"}}},
+    },
+    "Imp.-5": {
+        "base": {"name": "kaiming_uniform"},
+        "method": {"name": "impulse", "params": {"kernel_size": 5, "offsets": "random", "solver": {"name": "svd"}}},
+    },
+    "ConViT": {"base": {"name": "trunc_normal"}, "method": {"name": "convit_gpsa"}},
+}
+
+
+def spec(row: str, dataset: str = "cifar10", seed: int = 0, epochs: int = 3, train_size: int | None = None) -> RunSpec:
+    model: dict[str, Any] = {"image_size": 32, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}
+    if row == "ConViT":
+        model |= {"arch": "convit", "heads": 4, "position": "learned", "pool": "token", "gpsa_layers": 3}
+    return RunSpec.model_validate(
+        {
+            "dataset": {"name": dataset, "train_size": train_size},
+            "model": model,
+            **ROWS.get(row, ROWS["Kaiming uniform"]),
+            "recipe": {"name": "small", "epochs": epochs, "batch_size": 100, "lr": 1e-3},
+            "seed": seed,
+        }
+    )
+
+
+def done(
+    row: str,
+    top1: Sequence[float] = (30.0, 40.0, 50.0),
+    *,
+    study: str = "small",
+    label: str | None = None,
+    maps: Any = None,
+    environment: dict[str, Any] | None = None,
+    **which: Any,
+) -> RunRecord:
+    """A finished run whose history has these test accuracies; `label` renames the row."""
+    run = spec(row, epochs=len(top1), **which)
+    epochs = [
+        {"epoch": i, "lr": 1e-3, "train_loss": 2 / i, "test_loss": 2 / i, "test_top1": value, "seconds": 1.0}
+        for i, value in enumerate(top1, 1)
+    ]
+    return RunRecord.model_validate(
+        {
+            "run_id": run.run_id,
+            "study": study,
+            "row": label or row,
+            "spec": run,
+            "written": "2025-01-01T00:00:00Z",
+            "seconds": 12.5,
+            "parameters": 123456,
+            "dataset": {"train": which.get("train_size") or 50000, "test": 10000, "classes": 10, "checksum": "0" * 64},
+            "init": {
+                "seconds": 0.5,
+                "method_parameters": [],
+                "norms": [{"layer": "blocks.0", "query": [1.0], "key": [1.0]}],
+                "real_images": {"mse": 0.01, "mass": 0.5, "argmax": 0.9},
+                "images": 64,
+                "offset_maps": maps,
+            },
+            "history": epochs,
+            "execution": {"device": "cpu"},
+            "environment": {"commit": "0123456789abcdef", "dirty": False} if environment is None else environment,
+        }
+    )
+
+
+def failed(
+    row: str, message: str = "out of memory\nsecond line", *, study: str = "small", **which: Any
+) -> FailureRecord:
+    run = spec(row, **which)
+    return FailureRecord(
+        run_id=run.run_id,
+        study=study,
+        row=row,
+        spec=run,
+        written="2025-01-01T00:00:00Z",
+        error="RuntimeError",
+        message=message,
+        traceback="",
+        environment={},
+    )
+
+
+def skipped(row: str, reason: str = "no images here", *, study: str = "small", **which: Any) -> SkipRecord:
+    run = spec(row, **which)
+    return SkipRecord(run_id=run.run_id, study=study, row=row, spec=run, written="2025-01-01T00:00:00Z", reason=reason)
+
+
+def write(root: Path, *outcomes: RunRecord | FailureRecord | SkipRecord) -> Path:
+    for outcome in outcomes:
+        Store(root).write(outcome)
+    return root

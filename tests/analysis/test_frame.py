@@ -1,0 +1,102 @@
+"""Reading records: which folder, which study, what is left out."""
+
+from __future__ import annotations
+
+import pytest
+from synthetic_records import done, failed, skipped, write
+
+from analysis.frame import load
+from initializers.errors import VitinitError
+
+
+def test_runs_and_epochs(tmp_path):
+    record = done("Mimetic", (10.0, 45.0, 40.0), train_size=5000, seed=3)
+    study = load([write(tmp_path, record)])
+    (run,) = study.runs.to_dict("records")
+    expected = {
+        "run_id": record.run_id,
+        "row": "Mimetic",
+        "column": "cifar10[5000]",
+        "dataset": "cifar10",
+        "base": "kaiming_uniform",
+        "method": "mimetic",
+        "arch": "vit",
+        "seed": 3,
+        "epochs": 3,
+        "top1": 40.0,
+        "best_top1": 45.0,
+        "best_epoch": 2,
+        "init_seconds": 0.5,
+        "real_mass": 0.5,
+        "pseudo_mass": None,
+        "precision": "fp32",
+        "device": "cpu",
+    }
+    assert {key: run[key] for key in expected} == expected
+    assert list(study.epochs["test_top1"]) == [10.0, 45.0, 40.0]
+
+
+def test_default_folder_is_local_when_it_holds_records(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(VitinitError, match="no records in results/local or results/reference"):
+        load()
+    write(tmp_path / "results/reference", done("Mimetic"))
+    assert str(load().folders[0]) == "results/reference"
+    write(tmp_path / "results/local", done("Trunc normal"))
+    assert str(load().folders[0]) == "results/local"
+    assert load().rows == ["Trunc normal"]
+
+
+def test_study_choice(tmp_path):
+    write(tmp_path, done("Mimetic", study="b"), done("Mimetic", study="small"), failed("Mimetic", study="table2"))
+    study = load([tmp_path])
+    assert (study.name, study.others) == ("small", ("b", "table2"))
+    assert "(others: b, table2;" in study.summary()[1]
+    assert load([tmp_path], "b").name == "b"
+    with pytest.raises(VitinitError, match="unknown study 'smoll'; did you mean 'small'"):
+        load([tmp_path], "smoll")
+
+
+def test_union_of_folders_the_first_wins(tmp_path):
+    first = write(tmp_path / "one", done("Mimetic", (1.0,)), failed("Imp.-3", epochs=1))
+    second = write(
+        tmp_path / "two",
+        done("Mimetic", (2.0,)),
+        done("Trunc normal", (3.0,)),
+        done("Imp.-3", (4.0,)),
+        skipped("Imp.-5"),
+    )
+    study = load([first, second])
+    assert dict(zip(study.runs["row"], study.runs["top1"], strict=True)) == {
+        "Mimetic": 1.0,
+        "Trunc normal": 3.0,
+        "Imp.-3": 4.0,
+    }
+    assert (len(study.contents.failed), len(study.contents.skipped)) == (0, 1), "a finished run hides its failure"
+    with pytest.raises(VitinitError, match="no results folder"):
+        load([first, tmp_path / "nowhere"])
+
+
+def test_order_of_rows_and_columns(tmp_path):
+    for row in ("ConViT", "Trunc normal", "Imp.-3"):
+        write(tmp_path, done(row))
+    write(tmp_path, done("Mimetic", label="A new method"), done("Mimetic", dataset="digits"))
+    write(tmp_path, done("Mimetic", train_size=5000), done("Mimetic", dataset="aircraft"))
+    study = load([tmp_path])
+    assert study.rows == ["Trunc normal", "Mimetic", "Imp.-3", "ConViT", "A new method"]
+    assert study.columns == ["digits", "cifar10[5000]", "cifar10", "aircraft"]
+
+
+def test_settings_are_never_mixed_in_a_cell(tmp_path):
+    write(tmp_path, done("Mimetic", (1.0, 2.0)), done("Mimetic", (1.0, 2.0, 3.0)), done("Trunc normal", (5.0, 6.0)))
+    study = load([tmp_path])
+    assert study.columns == ["cifar10 (recipe.epochs 2)", "cifar10 (recipe.epochs 3)"]
+    assert list(study.runs[study.runs["row"] == "Trunc normal"]["column"]) == ["cifar10 (recipe.epochs 2)"]
+
+
+def test_no_finished_run_says_why(tmp_path):
+    study = load([write(tmp_path, failed("Mimetic"))])
+    with pytest.raises(
+        VitinitError, match="no finished run; first reason: Mimetic failed: RuntimeError: out of memory"
+    ):
+        study.require_runs()

@@ -1,0 +1,104 @@
+"""The published numbers and where they go."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from synthetic_records import ROWS, spec
+
+from analysis import published
+from analysis.published import FOLDER, lookup, publication
+from initializers.errors import VitinitError
+
+DATASETS = ("cifar10", "cifar100", "svhn", "imagenet")
+# The paper prints the differences beside its numbers: they were copied apart from the values.
+PRINTED_DIFFERENCES = {
+    "Kaiming uniform": (-2.27, -3.00, 1.31, 0.69),
+    "Mimetic": (2.53, 3.90, 4.33, 0.92),
+    "Imp.-3": (2.99, 2.31, 4.01, 0.82),
+    "Imp.-5": (2.04, 3.96, 4.03, 0.98),
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "dataset", "value"),
+    [
+        ("Kaiming uniform", "svhn", 94.51),
+        ("Trunc normal", "imagenet", 73.42),
+        ("Mimetic", "cifar100", 70.40),
+        ("Imp.-3", "cifar10", 91.62),
+        ("Imp.-5", "cifar100", 70.46),
+    ],
+)
+def test_lookup(row, dataset, value):
+    cell = lookup(spec(row, dataset))
+    assert cell is not None
+    assert (cell.value, cell.n, cell.spread, cell.provenance) == (value, 1, None, "A")
+
+
+@pytest.mark.parametrize("row", PRINTED_DIFFERENCES)
+def test_values_agree_with_the_differences_the_paper_prints(row):
+    for dataset, printed in zip(DATASETS, PRINTED_DIFFERENCES[row], strict=True):
+        cell, baseline = lookup(spec(row, dataset)), lookup(spec("Trunc normal", dataset))
+        assert cell is not None
+        assert baseline is not None
+        assert round(cell.value - baseline.value, 2) == printed
+
+
+def test_a_number_nobody_published_stays_empty(monkeypatch):
+    assert lookup(spec("Mimetic", "digits")) is None
+    assert lookup(spec("ConViT")) is None
+    assert lookup(spec("ConViT").model_copy(update={"method": None})) is None, "the paper's row is a plain ViT"
+    for params in ({"kernel_size": 7, "offsets": "random"}, {"kernel_size": 3, "offsets": "fixed"}, {}):
+        monkeypatch.setitem(
+            ROWS, "other", {"base": {"name": "kaiming_uniform"}, "method": {"name": "impulse", "params": params}}
+        )
+        assert lookup(spec("other")) is None
+    monkeypatch.setitem(ROWS, "crossed", {"base": {"name": "trunc_normal"}, "method": {"name": "mimetic"}})
+    assert lookup(spec("crossed")) is None
+
+
+def test_a_subset_column_has_the_full_data_number():
+    assert lookup(spec("Mimetic", "cifar10", train_size=5000)) == lookup(spec("Mimetic", "cifar10"))
+
+
+def test_every_file_is_valid_and_whole():
+    assert {path.stem for path in FOLDER.glob("*.json")} >= {"2404.01139", "2505.19985"}
+    for path in FOLDER.glob("*.json"):
+        assert publication(path.stem).cells
+    cells = publication("2404.01139").cells
+    assert len(cells) == 20
+    assert {cell.dataset for cell in cells} == set(DATASETS)
+    figure = [cell for cell in publication("2505.19985").cells if cell.table == "Figure 6"]
+    assert [cell.n for cell in figure] == [5] * 18
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda content: content["cells"][0].update(value=170.0), "less than or equal to 100"),
+        (lambda content: content["cells"].append(content["cells"][0]), "two numbers for"),
+        (lambda content: content["cells"][0].update(sdt=1), "is not a field here"),
+        (lambda content: content["cells"][0].update(paper="1"), "in the file of"),
+        (None, "Invalid JSON"),
+    ],
+)
+def test_a_bad_file_is_one_line(tmp_path, damage, says):
+    text = (FOLDER / "2404.01139.json").read_text()
+    if damage:
+        content = json.loads(text)
+        damage(content)
+        text = json.dumps(content)
+    else:
+        text = text[:-100]
+    (tmp_path / "2404.01139.json").write_text(text)
+    with pytest.raises(VitinitError, match=says) as error:
+        published.publication("2404.01139", tmp_path)
+    assert len(str(error.value).splitlines()) == 1
+    assert len(str(error.value)) <= 300
+
+
+def test_an_unknown_paper_is_named():
+    with pytest.raises(VitinitError, match=r"did you mean '2404\.01139'"):
+        publication("2404.01138")
