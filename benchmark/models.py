@@ -40,20 +40,27 @@ def build_model(spec: ModelSpec, classes: int) -> VisionModel:
     [sin(y b), sin(x b), cos(y b), cos(x b)] with bands b_i = 10000^(-i/(D/4)), tokens in row-major order; the class
     token, where there is one, has no position. With average pooling the final norm comes after the pool.
     """
-    if spec.arch == "convit":
-        return ConVit(
-            img_size=spec.image_size,
-            patch_size=spec.patch_size,
-            num_classes=classes,
-            embed_dim=spec.width // spec.heads,  # timm multiplies it by the number of heads
-            depth=spec.depth,
-            num_heads=spec.heads,
-            mlp_ratio=spec.mlp_ratio,
-            qkv_bias=spec.qkv_bias,
-            drop_rate=spec.drop_rate,
-            drop_path_rate=spec.drop_path_rate,
-            local_up_to_layer=spec.gpsa_layers or 0,
-        )
+    with torch.random.fork_rng(devices=[]):  # timm draws while it builds; the global generator stays as it was
+        return _convit(spec, classes) if spec.arch == "convit" else _vit(spec, classes)
+
+
+def _convit(spec: ModelSpec, classes: int) -> ConVit:
+    return ConVit(
+        img_size=spec.image_size,
+        patch_size=spec.patch_size,
+        num_classes=classes,
+        embed_dim=spec.width // spec.heads,  # timm multiplies it by the number of heads
+        depth=spec.depth,
+        num_heads=spec.heads,
+        mlp_ratio=spec.mlp_ratio,
+        qkv_bias=spec.qkv_bias,
+        drop_rate=spec.drop_rate,
+        drop_path_rate=spec.drop_path_rate,
+        local_up_to_layer=spec.gpsa_layers or 0,
+    )
+
+
+def _vit(spec: ModelSpec, classes: int) -> VisionTransformer:
     model = VisionTransformer(
         img_size=spec.image_size,
         patch_size=spec.patch_size,

@@ -1,0 +1,363 @@
+"""Datasets as uint8 tensors in memory: digits, CIFAR-10, CIFAR-100, SVHN and any folder of images.
+
+Everything here is a function of the spec and the files alone: splits and subsets are the same in every run, at every
+seed, and no global random state is read or changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tempfile
+import warnings
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError, unknown_name
+
+# torchvision and scikit-learn take seconds to import, so only the functions that need them do.
+
+NAMES = ("digits", "cifar10", "cifar100", "svhn", "folder")
+FILE_NAMES = ("cifar10", "cifar100", "svhn")
+"""The datasets that are files in the data folder."""
+
+STATISTICS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "svhn": ((0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614)),
+}
+"""Customary mean and std of the training pixels; those of the other datasets are computed."""
+
+IMAGE_FORMATS = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".png": "PNG",
+    ".ppm": "PPM",
+    ".pgm": "PPM",
+    ".bmp": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WEBP",
+}
+"""Extensions that make a file of a folder dataset an image, and PIL's name of their format."""
+
+DOWNLOAD_TIMEOUT_S = 10.0
+"""Seconds a server may stay silent before a download is given up."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images and their labels.
+
+    Attributes:
+        images: uint8, N x 3 x S x S, RGB.
+        labels: int64, N, an index into `Data.classes`.
+    """
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Data:
+    """A dataset ready for training.
+
+    Attributes:
+        train: The training split, or the subset of it that the spec asks for.
+        test: The test split, always whole.
+        classes: The class names in the order of the labels.
+        mean: Mean of the whole training split per channel, pixels in 0..1.
+        std: Standard deviation of the whole training split per channel, pixels in 0..1; never 0.
+        checksum: sha256 (hex) over pixels and labels of both splits as they are here.
+    """
+
+    train: Split
+    test: Split
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    checksum: str
+
+
+def data_dir(argument: Path | None) -> Path:
+    """The folder with the downloaded files: the argument, else environment VITINIT_DATA, else ./data."""
+    return argument or Path(os.environ.get("VITINIT_DATA") or "data")
+
+
+def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:
+    """Says why a dataset cannot be used here; cheap, the contents of the files are checked by `load`.
+
+    Returns:
+        One line that names the missing files and where they belong, or None if nothing is missing.
+
+    Raises:
+        VitinitError: The name is unknown, or the path of a `folder` dataset is not a folder.
+    """
+    if spec.name not in NAMES:
+        raise unknown_name("dataset", spec.name, NAMES)
+    if spec.path is not None and not Path(spec.path).is_dir():
+        raise VitinitError(f"dataset {spec.label}: there is no folder {spec.path}")
+    if spec.name not in FILE_NAMES:
+        return None
+    missing = [name for name in _expected_md5(spec.name) if not (data_dir / name).is_file()]
+    if not missing:
+        return None
+    return f"{spec.name} is not here: put {_listed(missing)} into {data_dir}, or run 'vitinit data get {spec.name}'"
+
+
+def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data:
+    """Reads a dataset, takes the subset the spec asks for and brings the images to `image_size`.
+
+    Args:
+        spec: Which dataset, and how much of its training split.
+        image_size: Side of the images in pixels. Others are resized (bilinear, antialiased); the images of a folder
+            have their shorter side resized and are cropped at the centre.
+        data_dir: Where the files of cifar10, cifar100 and svhn are.
+
+    Raises:
+        VitinitError: The dataset is unknown, missing or damaged, a folder is not laid out as one of the two layouts
+            (PATH/train/CLASS and PATH/test/CLASS, or PATH/CLASS), an image cannot be used, or `train_size` does not
+            fit the training split.
+    """
+    reason = unavailable(spec, data_dir)
+    if reason is not None:
+        raise VitinitError(reason)
+    try:
+        if spec.name == "digits":
+            train, test, classes = _digits()
+        elif spec.path is not None:
+            train, test, classes = _folder(Path(spec.path), image_size)
+        else:
+            train, test, classes = _from_files(spec.name, data_dir)
+    except OSError as error:
+        raise VitinitError(f"dataset {spec.label}: {error}") from error
+    mean, std = STATISTICS.get(spec.name) or _statistics(train.images)
+    if spec.train_size is not None:
+        train = _subset(train, spec.train_size, len(classes))
+    train, test = _resized(train, image_size), _resized(test, image_size)
+    checksum = hashlib.sha256()
+    for tensor in (train.images, train.labels, test.images, test.labels):
+        checksum.update(tensor.numpy().data)
+    return Data(train, test, classes, mean, std, checksum.hexdigest())
+
+
+def download(name: str, data_dir: Path) -> None:
+    """Downloads the files of a dataset with torchvision and checks their md5; files already there stay as they are.
+
+    Raises:
+        VitinitError: The dataset is unknown or needs no download, a file that is there is damaged, or the download
+            failed; the message then says which files to put where.
+    """
+    if name not in NAMES:
+        raise unknown_name("dataset", name, NAMES)
+    if name not in FILE_NAMES:
+        why = "comes with scikit-learn" if name == "digits" else "is your own: write folder:PATH"
+        raise VitinitError(f"there is nothing to download for {name}, it {why}; to download: {', '.join(FILE_NAMES)}")
+    expected = _expected_md5(name)
+    missing = [file for file in expected if not (data_dir / file).is_file()]
+    _check_md5(name, data_dir, [file for file in expected if file not in missing])
+    if not missing:
+        return
+    timeout_before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(DOWNLOAD_TIMEOUT_S)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        # An interrupted download must leave no half a file under a real name.
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=data_dir) as scratch:
+            _torchvision(name, Path(scratch), download=True)
+            for file in missing:
+                (data_dir / file).parent.mkdir(exist_ok=True)
+                (Path(scratch) / file).replace(data_dir / file)
+    except (OSError, RuntimeError, HTTPException, EOFError) as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise VitinitError(f"cannot download {name} ({message}); put {_listed(missing)} into {data_dir}") from error
+    finally:
+        socket.setdefaulttimeout(timeout_before)
+
+
+def _listed(files: list[str]) -> str:
+    """File names as words: a folder they share is said once."""
+    folder = Path(files[0]).parent
+    if folder == Path() or len(files) == 1:
+        return ", ".join(files)
+    return f"{folder}/ with {', '.join(Path(file).name for file in files)}"
+
+
+def _expected_md5(name: str) -> dict[str, str]:
+    """The md5 that torchvision gives for each file of a dataset, by path relative to the data folder."""
+    from torchvision.datasets import CIFAR10, CIFAR100, SVHN
+
+    if name == "svhn":
+        return {file: md5 for _, file, md5 in (SVHN.split_list["train"], SVHN.split_list["test"])}
+    cifar = {"cifar10": CIFAR10, "cifar100": CIFAR100}[name]
+    files = [*cifar.train_list, *cifar.test_list, (cifar.meta["filename"], cifar.meta["md5"])]
+    return {f"{cifar.base_folder}/{file}": md5 for file, md5 in files}
+
+
+def _check_md5(name: str, data_dir: Path, files: list[str]) -> None:
+    """Refuses a damaged file, before anything in it is unpickled."""
+    expected = _expected_md5(name)
+    for path, md5 in ((data_dir / file, expected[file]) for file in files):
+        with path.open("rb") as stream:
+            digest = hashlib.md5(usedforsecurity=False)
+            while block := stream.read(2**20):
+                digest.update(block)
+            found = digest.hexdigest()
+        if found != md5:
+            raise VitinitError(
+                f"{path} is damaged: md5 {found} ({path.stat().st_size} bytes), expected md5 {md5}; "
+                f"move it away and run 'vitinit data get {name}'"
+            )
+
+
+def _torchvision(name: str, root: Path, download: bool = False) -> tuple[Any, Any]:
+    """The training and the test dataset of torchvision."""
+    from torchvision.datasets import CIFAR10, CIFAR100, SVHN
+
+    if name == "svhn":
+        return SVHN(root, "train", download=download), SVHN(root, "test", download=download)
+    cifar = {"cifar10": CIFAR10, "cifar100": CIFAR100}[name]
+    return cifar(root, train=True, download=download), cifar(root, train=False)
+
+
+def _from_files(name: str, data_dir: Path) -> tuple[Split, Split, tuple[str, ...]]:
+    _check_md5(name, data_dir, list(_expected_md5(name)))
+    train, test = _torchvision(name, data_dir)
+    if name == "svhn":
+        splits = [Split(torch.from_numpy(split.data), torch.from_numpy(split.labels)) for split in (train, test)]
+        return splits[0], splits[1], tuple("0123456789")
+    splits = [
+        Split(torch.from_numpy(split.data).permute(0, 3, 1, 2), torch.tensor(split.targets)) for split in (train, test)
+    ]
+    return splits[0], splits[1], tuple(train.classes)
+
+
+def _digits() -> tuple[Split, Split, tuple[str, ...]]:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    grey = np.round(digits.images * (255 / 16)).astype(np.uint8)
+    rgb = np.repeat(grey[:, None], 3, axis=1)
+    parts = train_test_split(rgb, digits.target, test_size=360, stratify=digits.target, random_state=0)
+    train_images, test_images, train_labels, test_labels = (torch.from_numpy(part) for part in parts)
+    return Split(train_images, train_labels.long()), Split(test_images, test_labels.long()), tuple("0123456789")
+
+
+def _folder(root: Path, image_size: int) -> tuple[Split, Split, tuple[str, ...]]:
+    """Either layout; without a folder `train`, a fifth of each class is the test split."""
+    root = root.resolve()
+    if (root / "train").is_dir():
+        held_out = next((name for name in ("test", "val") if (root / name).is_dir()), None)
+        if held_out is None:
+            raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
+        train, test = _image_files(root / "train", root), _image_files(root / held_out, root)
+        if train.keys() != test.keys():
+            raise VitinitError(
+                f"{root}: class count mismatch, {len(train)} in train and {len(test)} in {held_out}; "
+                f"only in one of them: {', '.join(sorted(train.keys() ^ test.keys()))}"
+            )
+    else:
+        train, test = _held_out(_image_files(root, root))
+    if len(train) < 2:
+        raise VitinitError(f"{root}: found {len(train)} class folders, at least 2 are needed, as in CLASS/image.png")
+    return _decoded(train, image_size), _decoded(test, image_size), tuple(train)
+
+
+def _held_out(classes: dict[str, list[Path]]) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """Training and test files, the same fifth of each class always."""
+    from sklearn.model_selection import train_test_split
+
+    train, test = {}, {}
+    for name, files in classes.items():
+        if len(files) < 2:
+            raise VitinitError(f"{files[0].parent} has one image; training and test split need one each")
+        kept, taken = train_test_split(files, test_size=max(1, round(len(files) / 5)), random_state=0)
+        train[name], test[name] = sorted(kept), sorted(taken)
+    return train, test
+
+
+def _image_files(folder: Path, root: Path) -> dict[str, list[Path]]:
+    """The image files of each class, both in sorted order. Names that begin with a dot are passed over."""
+    classes = {}
+    for class_dir in sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."):
+        files = sorted(
+            file for file in class_dir.iterdir() if file.suffix.lower() in IMAGE_FORMATS and file.name[0] != "."
+        )
+        if not files:
+            raise VitinitError(f"the class folder {class_dir} has no images ({', '.join(IMAGE_FORMATS)})")
+        for file in files:
+            target = file.resolve()
+            if not (target.is_file() and target.is_relative_to(root)):
+                raise VitinitError(f"{file} is not a file inside {root} (it leads to {target})")
+        classes[class_dir.name] = files
+    return classes
+
+
+def _decoded(classes: dict[str, list[Path]], image_size: int) -> Split:
+    labels = [label for label, files in enumerate(classes.values()) for _ in files]
+    images = torch.empty(len(labels), 3, image_size, image_size, dtype=torch.uint8)
+    for index, path in enumerate(path for files in classes.values() for path in files):
+        images[index] = torch.from_numpy(_image(path, image_size)).permute(2, 0, 1)
+    return Split(images, torch.tensor(labels))
+
+
+def _image(path: Path, size: int) -> np.ndarray:
+    """One image file as uint8, size x size x 3."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            # Without `formats`, a file can choose any decoder by its contents, whatever its extension.
+            with Image.open(path, formats=sorted(set(IMAGE_FORMATS.values()))) as image:
+                # PIL clips deeper pixels at 255 instead of scaling them: an almost white image.
+                if image.mode[0] in "IF":
+                    raise ValueError(f"more than 8 bits a channel (mode {image.mode})")
+                # Crop and resize in one step: a very long image never exists at its full resized length.
+                return np.array(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR))
+    except Exception as error:  # PIL's decoders raise errors of many types on damaged files
+        raise VitinitError(f"cannot use the image {path}: {' '.join(str(error).split())}") from error
+
+
+def _statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std of each channel in 0..1, exact: from the count of each of the 256 levels."""
+    levels = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(3):
+        share = torch.bincount(images[:, channel].flatten(), minlength=256).numpy() / images[:, channel].numel()
+        mean.append(float(share @ levels))
+        # A channel of one constant value is divided by 1, not by 0.
+        std.append(float(np.sqrt(share @ (levels - mean[-1]) ** 2)) or 1.0)
+    return tuple(mean), tuple(std)
+
+
+def _subset(split: Split, size: int, classes: int) -> Split:
+    """`size` images with the classes in proportion, at least one of each; every subset contains the smaller ones."""
+    if size > len(split.labels):
+        raise VitinitError(f"train_size {size} is more than the {len(split.labels)} images of the training split")
+    if size < classes:
+        raise VitinitError(f"train_size {size} is less than the number of classes, {classes}")
+    labels = split.labels.numpy()
+    # numpy promises that the numbers of RandomState never change, and of no other generator.
+    random = np.random.RandomState(0)
+    position = np.empty(len(labels))
+    for label in range(classes):
+        members = np.flatnonzero(labels == label)
+        position[members] = random.permutation(len(members)) / len(members)
+    index = torch.from_numpy(np.sort(np.argsort(position, kind="stable")[:size]))
+    return Split(split.images[index], split.labels[index])
+
+
+def _resized(split: Split, size: int) -> Split:
+    """The split with images of `size` x `size`, contiguous in memory."""
+    images = split.images
+    if images.shape[-2:] != (size, size):
+        images = torch.nn.functional.interpolate(images, (size, size), mode="bilinear", antialias=True)
+    return Split(images.contiguous(), split.labels)

@@ -1,0 +1,44 @@
+"""Fixtures that several test packages share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmark.datasets import unavailable
+from benchmark.spec import DatasetSpec
+
+UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
+
+
+@pytest.fixture(scope="session")
+def cifar10_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the real CIFAR-10: VITINIT_DATA if it holds it, else unpacked once for all pytest-xdist workers."""
+    spec = DatasetSpec(name="cifar10")
+    given = os.environ.get("VITINIT_DATA")
+    if given and unavailable(spec, Path(given)) is None:
+        return Path(given)
+    if not UNPACK.is_file():
+        pytest.skip(f"no CIFAR-10: VITINIT_DATA does not hold it and there is no {UNPACK}")
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # the folder that the workers share
+    folder = base / "cifar10"
+    try:
+        folder.mkdir()  # atomic: exactly one worker gets past this line
+    except FileExistsError:
+        deadline = time.monotonic() + 300
+        while not (folder / "finished").exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+    else:
+        try:
+            subprocess.run([sys.executable, str(UNPACK), "--dest", str(folder), "cifar-10"], check=True)
+        finally:
+            (folder / "finished").touch()
+    assert unavailable(spec, folder) is None, f"{UNPACK} did not unpack CIFAR-10"
+    return folder

@@ -1,0 +1,186 @@
+import hashlib
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from benchmark import grid
+from benchmark.datasets import Data, Split
+from benchmark.models import build_model
+from benchmark.spec import ModelSpec, Recipe
+from initializers import registry
+from initializers.initialize import initialize
+from runners.loaders.resident import ResidentLoader
+from runners.streams import stream
+from runners.train import Diverged, evaluate, train
+
+MODEL = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def split(n: int, seed: int) -> Split:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (n,), generator=generator)
+    images = torch.randint(0, 192, (n, 3, 8, 8), generator=generator) + 64 * labels[:, None, None, None]
+    return Split(images.to(torch.uint8), labels)
+
+
+@pytest.fixture
+def data() -> Data:
+    return Data(
+        train=split(50, 0), test=split(703, 1), classes=("dark", "light"), mean=(0.5,) * 3, std=(0.25,) * 3, checksum=""
+    )
+
+
+def recipe(**fields) -> Recipe:
+    settings = {"name": "test", "epochs": 3, "batch_size": 8, "lr": 1e-3, "hflip": 0.5, "crop_padding": 1, **fields}
+    return Recipe(**settings)
+
+
+def initialised(seed: int = 0, base: str = "kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL):
+    built = build_model(model, 2)
+    initialize(
+        built,
+        registry.build(base, {}),
+        registry.build(method, {}) if method else None,
+        lambda name: stream(seed, name),
+    )
+    return built
+
+
+def run(data: Data, settings: Recipe, seed: int = 0, **kwargs):
+    model = initialised(seed, **kwargs)
+    history = train(model, ResidentLoader(data, settings, seed, torch.device("cpu")), settings, seed)
+    return model, history
+
+
+class Recorder(nn.Module):
+    """Stands in for a model: hashes what it is shown."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.seen = model, []
+
+    def forward(self, images):
+        if self.training:
+            self.seen.append(hashlib.sha256(images.numpy().tobytes()).hexdigest())
+        return self.model(images)
+
+    def no_weight_decay(self):
+        return set()
+
+
+def test_every_initialiser_sees_the_same_images_in_the_same_order_with_the_same_augmentation(data):
+    seen = []
+    settings = recipe(rand_augment="rand-m9-mstd0.5-inc1")
+    for kwargs in ({"base": "trunc_normal"}, {"method": "mimetic"}, {"method": "impulse"}):
+        model = Recorder(initialised(0, **kwargs))
+        train(model, ResidentLoader(data, settings, 0, torch.device("cpu")), settings, 0)
+        seen.append(model.seen)
+    assert seen[0] == seen[1] == seen[2]
+    assert len(set(seen[0])) == len(seen[0]) == 3 * (50 // 8)
+    other = Recorder(initialised(1))
+    train(other, ResidentLoader(data, settings, 1, torch.device("cpu")), settings, 1)
+    assert not set(other.seen) & set(seen[0])
+
+
+def test_an_epoch_visits_every_image_once_but_the_ragged_rest(data):
+    settings = recipe(hflip=0, crop_padding=0)
+    loader = ResidentLoader(data, settings, 0, torch.device("cpu"))
+    shown = torch.cat([images for images, _ in loader.train(0)])
+    assert len(shown) == 48
+    everything = {image.numpy().tobytes() for image in loader.normalise(data.train.images)}
+    assert len({image.numpy().tobytes() for image in shown} & everything) == 48
+
+
+def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(data):
+    dropping = MODEL.model_copy(update={"drop_path_rate": 0.3, "drop_rate": 0.2})
+    torch.manual_seed(1)
+    first, history = run(data, recipe(), model=dropping)
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    second, again = run(data, recipe(), model=dropping)
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name]), name
+    strip = lambda rows: [row.model_dump(exclude={"seconds"}) for row in rows]  # noqa: E731
+    assert strip(history) == strip(again)
+    other, _ = run(data, recipe(), seed=1, model=dropping)
+    assert not torch.equal(first.head.weight, other.head.weight)
+
+
+def test_evaluation_counts_every_test_image_once(data):
+    model = initialised()
+    loader = ResidentLoader(data, recipe(), 0, torch.device("cpu"))
+    loss, top1 = evaluate(model, loader, recipe())
+    with torch.inference_mode():
+        logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.test.images)]).double()
+    expected = -logits.log_softmax(-1)[torch.arange(703), data.test.labels].mean()
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
+    assert top1 == pytest.approx(100 * (logits.argmax(-1) == data.test.labels).double().mean().item())
+
+
+def test_training_learns(data):
+    _, history = run(data, recipe(epochs=20, lr=3e-3))
+    assert history[-1].test_top1 > 90
+    assert history[-1].train_loss < history[0].train_loss
+
+
+def test_the_papers_learning_rate(data):
+    """paper-facts 1.6: lr 1e-3, warm-up 10 epochs from 1e-5, cosine to 1e-6 over 200 epochs, one value an epoch."""
+    paper = grid.resolve_recipe({"name": "structured2404"})
+    settings = paper.model_copy(
+        update={"epochs": 40, "warmup_epochs": 10, "batch_size": 25, "precision": "fp32", "rand_augment": None}
+    )
+    _, history = run(data, settings)
+    for row in history:
+        t = row.epoch - 1
+        cosine = 1e-6 + 0.5 * (1e-3 - 1e-6) * (1 + math.cos(math.pi * t / 40))
+        assert row.lr == pytest.approx(1e-5 + t * (1e-3 - 1e-5) / 10 if t < 10 else cosine), t
+
+
+def test_a_schedule_per_step_ends_near_its_minimum(data):
+    _, history = run(data, recipe(schedule_per="step", warmup_epochs=1, warmup_lr=1e-5, min_lr=1e-5))
+    steps, last = 3 * 6, 3 * 6 - 1
+    assert history[-1].lr == pytest.approx(1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + math.cos(math.pi * last / steps)))
+
+
+def test_one_step_is_adamw_by_hand(data):
+    """One optimiser step against the formula, weight decay on matrices only, gradient norm clipped."""
+    settings = recipe(epochs=1, batch_size=50, weight_decay=0.1, clip_grad=0.5, eps=1e-3, label_smoothing=0.1, hflip=0)
+    model = initialised()
+    loader = ResidentLoader(data, settings, 0, torch.device("cpu"))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    ((images, labels),) = loader.train(0)
+    logits = model.train()(images)
+    smooth = torch.full_like(logits, 0.05).scatter_(1, labels[:, None], 0.95)
+    gradients = torch.autograd.grad(-(smooth * logits.log_softmax(-1)).sum(-1).mean(), list(model.parameters()))
+    norm = torch.stack([g.norm() for g in gradients]).norm()
+    train(model, loader, settings, 0)
+    for (name, after), gradient in zip(model.named_parameters(), gradients, strict=True):
+        g = gradient * min(1.0, 0.5 / (norm.item() + 1e-6))
+        decay = 0.1 if after.ndim > 1 else 0.0
+        # at the first step Adam's bias-corrected moments are g and g^2
+        expected = before[name] * (1 - 1e-3 * decay) - 1e-3 * g / (g.abs() + 1e-3)
+        assert torch.allclose(after, expected, atol=2e-7), name
+
+
+def test_a_loss_that_is_no_number_is_an_error(data):
+    with pytest.raises(Diverged, match="epoch 1"):
+        run(data, recipe(lr=1e20, eps=1e-30))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_reduced_precision_trains_close_to_fp32(data, precision):
+    _, full = run(data, recipe(epochs=2))
+    _, reduced = run(data, recipe(epochs=2, precision=precision))
+    assert reduced[-1].train_loss == pytest.approx(full[-1].train_loss, abs=0.02)
+    assert reduced[-1].train_loss != full[-1].train_loss
