@@ -11,16 +11,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
-from benchmark.spec import RunSpec
+from benchmark.spec import DatasetSpec, RunSpec
 from runners.run import Event
 
-TRAIN_IMAGES = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257}
-"""For the estimate of the time left only; other datasets count as 10,000."""
 
-
-def work(spec: RunSpec) -> float:
-    """How long a run takes, in arbitrary units: images seen times the matrix products of one image."""
-    images = spec.dataset.train_size or TRAIN_IMAGES.get(spec.dataset.name, 10_000)
+def work(spec: RunSpec, images: int) -> float:
+    """How long a run on so many images takes, in arbitrary units: images seen times matrix products of one image."""
     return spec.recipe.epochs * images * spec.model.grid**2 * spec.model.width**2 * spec.model.depth
 
 
@@ -49,9 +45,10 @@ class Display:
             self._progress.remove_task(task)
         self._progress.stop()
 
-    def begin(self, cells: list[Cell]) -> None:
-        """Announce all runs."""
+    def begin(self, cells: list[Cell], images: dict[DatasetSpec, int]) -> None:
+        """Announce all runs, with the number of training images of each dataset."""
         self._cells = {cell.spec.run_id: cell for cell in cells}
+        self._work = {run_id: work(cell.spec, images[cell.spec.dataset]) for run_id, cell in self._cells.items()}
         self._ended = 0
         self._all = self._progress.add_task("all runs", total=1.0, text="")
         self._update()
@@ -94,8 +91,8 @@ class Display:
         self._update()
 
     def _update(self) -> None:
-        total = sum(work(cell.spec) for cell in self._cells.values())
-        done = sum(work(self._cells[run_id].spec) * share for run_id, share in self._share.items())
+        total = sum(self._work.values())
+        done = sum(self._work[run_id] * share for run_id, share in self._share.items())
         share = done / total if total else 1.0
         left = (time.monotonic() - self._start) * (1 - share) / share if share else None
         text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {_duration(left)} left")

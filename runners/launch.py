@@ -20,7 +20,7 @@ import torch
 from benchmark import datasets
 from benchmark.grid import Cell, Grid
 from benchmark.record import FailureRecord, RunRecord
-from benchmark.spec import RunSpec
+from benchmark.spec import DatasetSpec, RunSpec
 from benchmark.store import Contents, Store
 from initializers.errors import VitinitError
 from runners.display import Display
@@ -42,11 +42,7 @@ class Planned:
 
 
 def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Contents]:
-    """What each run of a grid needs; nothing is written. A failed run counts as to be run again.
-
-    Raises:
-        VitinitError: a data file is there but damaged.
-    """
+    """What each run of a grid needs; nothing is written. A failed run is to be run again."""
     contents = store.read(grid.name)
     unavailable = cache(lambda spec: datasets.unavailable(spec, data_dir))
 
@@ -72,6 +68,25 @@ def cannot_compute(spec: RunSpec) -> str | None:
     return None
 
 
+def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
+    """Read every dataset once before anything trains, so that bad data stops a study at its start.
+
+    Returns:
+        Number of training images by dataset.
+
+    Raises:
+        VitinitError: a dataset cannot be read, or has fewer training images than a batch.
+    """
+    images: dict[DatasetSpec, int] = {}
+    for spec in {(cell.spec.dataset, cell.spec.model.image_size): cell.spec for cell in cells}.values():
+        images[spec.dataset] = len(datasets.load(spec.dataset, spec.model.image_size, data_dir).train.labels)
+    for cell in cells:
+        size, count = cell.spec.recipe.batch_size, images[cell.spec.dataset]
+        if size > count:
+            raise VitinitError(f"{cell.describe()}: batch_size {size} is more than the {count} training images")
+    return images
+
+
 def launch(
     planned: list[Planned],
     grid: Grid,
@@ -91,19 +106,21 @@ def launch(
         Numbers of finished and of failed runs.
 
     Raises:
+        VitinitError: a dataset cannot be read, or a record cannot be written.
         KeyboardInterrupt: on Ctrl-C or SIGTERM; runs in progress are stopped, finished ones are recorded.
     """
     for item in planned:
         if item.state == "skip":
             store.write(skip(item.cell, grid.name, item.reason))
     cells = [item.cell for item in planned if item.state in ("to do", "failed")]
+    images = preflight(cells, data_dir)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = cores if executor == "inline" else max(1, cores // workers)
     execution = Execution(device=device, threads=threads, executor=executor)
     carry_out = _inline if executor == "inline" else _local
     finished = failed = 0
     with _sigterm_is_ctrl_c(), display:
-        display.begin(cells)
+        display.begin(cells, images)
         for outcome in carry_out(cells, grid.name, store, data_dir, execution, workers, display):
             display.end(outcome)
             finished += outcome.status == "done"

@@ -16,7 +16,6 @@ from benchmark.grid import Cell
 from benchmark.models import build_model, parameter_count
 from benchmark.record import DatasetInfo, EpochRow, FailureRecord, RunRecord, SkipRecord
 from initializers import registry
-from initializers.errors import VitinitError
 from initializers.initialize import initialize
 from runners.environment import environment
 from runners.loaders.resident import ResidentLoader
@@ -65,10 +64,6 @@ def _run(cell: Cell, study: str, data_dir: Path, execution: Execution, on_event:
     spec, device = cell.spec, torch.device(execution.device)
     torch.set_num_threads(execution.threads)
     data = datasets.load(spec.dataset, spec.model.image_size, data_dir)
-    if len(data.train.labels) < spec.recipe.batch_size:
-        raise VitinitError(
-            f"batch_size {spec.recipe.batch_size} is more than the {len(data.train.labels)} training images"
-        )
     loader = ResidentLoader(data, spec.recipe, spec.seed, device)
     model = build_model(spec.model, len(data.classes)).to(device)
     report = initialize(
