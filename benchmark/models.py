@@ -15,11 +15,11 @@ from benchmark.spec import ModelSpec
 _CONVIT = {"arch": "convit", "qkv_bias": False, "position": "learned", "pool": "token"}
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "vit_micro": {"width": 48, "depth": 4, "heads": 4},
+    "vit_micro": {"width": 48, "depth": 3, "heads": 4},
     "vit_tiny": {"width": 192, "depth": 12, "heads": 3},
     "vit_small": {"width": 384, "depth": 12, "heads": 6},
     "vit_base": {"width": 768, "depth": 12, "heads": 12},
-    "convit_micro": {**_CONVIT, "width": 48, "depth": 4, "heads": 4, "gpsa_layers": 3},
+    "convit_micro": {**_CONVIT, "width": 48, "depth": 3, "heads": 4, "gpsa_layers": 2},
     "convit_tiny": {**_CONVIT, "width": 192, "depth": 12, "heads": 4, "gpsa_layers": 10},
     "convit_small": {**_CONVIT, "width": 432, "depth": 12, "heads": 9, "gpsa_layers": 10},
     "convit_base": {**_CONVIT, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},

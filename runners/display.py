@@ -11,13 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
-from benchmark.spec import DatasetSpec, RunSpec
 from runners.run import Event
-
-
-def work(spec: RunSpec, images: int) -> float:
-    """How long a run on so many images takes, in arbitrary units: images seen times matrix products of one image."""
-    return spec.recipe.epochs * images * spec.model.grid**2 * spec.model.width**2 * spec.model.depth
 
 
 class Display:
@@ -45,10 +39,10 @@ class Display:
             self._progress.remove_task(task)
         self._progress.stop()
 
-    def begin(self, cells: list[Cell], images: dict[DatasetSpec, int]) -> None:
-        """Announce all runs, with the number of training images of each dataset."""
+    def begin(self, cells: list[Cell], work: dict[str, float]) -> None:
+        """Announce all runs, with how long each takes by run_id, in any unit."""
         self._cells = {cell.spec.run_id: cell for cell in cells}
-        self._work = {run_id: work(cell.spec, images[cell.spec.dataset]) for run_id, cell in self._cells.items()}
+        self._work = work
         self._ended = 0
         self._all = self._progress.add_task("all runs", total=1.0, text="")
         self._update()

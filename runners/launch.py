@@ -15,8 +15,6 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from benchmark import datasets
 from benchmark.grid import Cell, Grid
 from benchmark.record import FailureRecord, RunRecord
@@ -50,7 +48,7 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Conte
         run_id = cell.spec.run_id
         if run_id in contents.done:
             return Planned(cell, "done")
-        reason = unavailable(cell.spec.dataset) or cannot_compute(cell.spec)
+        reason = unavailable(cell.spec.dataset)
         if reason:
             return Planned(cell, "skip", reason)
         if run_id in contents.failed:
@@ -59,13 +57,6 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Conte
         return Planned(cell, "to do")
 
     return [planned(cell) for cell in grid.cells], contents
-
-
-def cannot_compute(spec: RunSpec) -> str | None:
-    """Why this machine cannot carry out a spec whose data are there, or None."""
-    if spec.recipe.precision == "fp16" and not torch.cuda.is_available():
-        return "precision fp16 needs a CUDA GPU, and torch finds none here"
-    return None
 
 
 def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
@@ -85,6 +76,11 @@ def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
         if size > count:
             raise VitinitError(f"{cell.describe()}: batch_size {size} is more than the {count} training images")
     return images
+
+
+def estimated_work(spec: RunSpec, images: int) -> float:
+    """How long a run on so many images takes, in arbitrary units: images seen times matrix products of one image."""
+    return spec.recipe.epochs * images * spec.model.grid**2 * spec.model.width**2 * spec.model.depth
 
 
 def launch(
@@ -114,13 +110,15 @@ def launch(
             store.write(skip(item.cell, grid.name, item.reason))
     cells = [item.cell for item in planned if item.state in ("to do", "failed")]
     images = preflight(cells, data_dir)
+    work = {cell.spec.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
+    cells.sort(key=lambda cell: -work[cell.spec.run_id])  # the longest first, so that none is left over alone
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = cores if executor == "inline" else max(1, cores // workers)
     execution = Execution(device=device, threads=threads, executor=executor)
     carry_out = _inline if executor == "inline" else _local
     finished = failed = 0
     with _sigterm_is_ctrl_c(), display:
-        display.begin(cells, images)
+        display.begin(cells, work)
         for outcome in carry_out(cells, grid.name, store, data_dir, execution, workers, display):
             display.end(outcome)
             finished += outcome.status == "done"

@@ -1,0 +1,304 @@
+"""The command line: bad input in this process, whole studies as a user runs them, in processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmark.store import Store
+from runners import cli
+
+VITINIT = [sys.executable, "-m", "runners.cli"]
+
+TINY = {
+    "title": "tiny",
+    "rows": {
+        "Kaiming uniform": {"base": "kaiming_uniform"},
+        "Mimetic": {"base": "kaiming_uniform", "method": "mimetic"},
+    },
+    "blocks": [
+        {
+            "datasets": [{"name": "digits", "train_size": 100}],
+            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "depth": 1},
+            "recipe": {"name": "small", "epochs": 2},
+            "seeds": [0],
+        }
+    ],
+}
+
+
+def changed(**paths):
+    """TINY with values replaced; a__b__0__c names content["a"]["b"][0]["c"]."""
+    grid = json.loads(json.dumps(TINY))
+    for path, value in paths.items():
+        *parents, last = [int(key) if key.isdigit() else key for key in path.split("__")]
+        at = grid
+        for key in parents:
+            at = at[key]
+        at[last] = value
+    return grid
+
+
+def write(path: Path, grid: object) -> str:
+    path.write_text(yaml.safe_dump(grid), encoding="utf-8")
+    return str(path)
+
+
+def call(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
+    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "COLUMNS": "200", **environment}
+    return subprocess.run([*VITINIT, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=240)
+
+
+@pytest.fixture
+def error(capsys, monkeypatch, tmp_path):
+    """Run the command line here; return the one line it prints as an error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "nothing"))
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert stop.value.code == 2
+        text = capsys.readouterr().err
+        assert "Traceback" not in text
+        assert text.count("\n") == 1, text
+        return text
+
+    return run
+
+
+def test_unknown_names_give_the_nearest_and_the_list(error, tmp_path):
+    assert "did you mean 'small'" in error("plan", "smal")
+    assert "smoke" in error("plan", "nothing-like-it")
+    assert "did you mean 'initializers'" in error("list", "initialisers")
+    for path, value, near in (
+        ("blocks__0__datasets", ["cifar11"], "cifar10"),
+        ("blocks__0__recipe__name", "smal", "small"),
+        ("blocks__0__model__preset", "vit_tini", "vit_tiny"),
+        ("rows__Mimetic__method", "mimetc", "mimetic"),
+        ("rows__Mimetic__base", "kaiming_unifrom", "kaiming_uniform"),
+    ):
+        text = error("plan", write(tmp_path / "grid.yaml", changed(**{path: value})))
+        assert f"did you mean '{near}'" in text
+        assert "available: " in text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("blocks__0__model__patch_size", 3, ["image_size 8", "patch_size 3", "divisible"]),
+        ("blocks__0__model__heads", 5, ["width 48", "heads 5"]),
+        ("blocks__0__model__depht", 2, ["depht", "not a field"]),
+        ("blocks__0__recipe__lr", -1, ["lr", "greater than 0", "-1"]),
+        ("blocks__0__recipe__epochs", "many", ["epochs", "integer", "many"]),
+        ("blocks__0__recipe__precision", "fp8", ["precision", "fp32", "fp8"]),
+        ("blocks__0__seeds", [], ["seeds", "at least 1"]),
+        ("rows__Mimetic__method", {"name": "mimetic", "beta": 1}, ["beta", "not a field", "beta_qk"]),
+        ("rows__Mimetic__method", {"name": "mimetic", "beta_qk": "x"}, ["beta_qk", "number", "'x'"]),
+        ("rows__Mimetic__method", {"name": "impulse", "kernel_size": 5}, ["kernel_size 5", "token grid 4x4"]),
+        ("rows__Mimetic__method", {"name": "impulse", "kernel_size": 4}, ["odd", "4"]),
+        ("rows__Mimetic__method", {"name": "impulse", "solver": "newton"}, ["solver", "gradient", "newton"]),
+        ("rows__Mimetic__method", "convit_gpsa", ["gated positional", "convit"]),
+        ("rows__Mimetic__method", "kaiming_uniform", ["is a base"]),
+        (
+            "rows__Mimetic",
+            {
+                "base": "trunc_normal",
+                "method": "convit_gpsa",
+                "model": {"preset": "convit_micro", "depth": 1, "gpsa_layers": 1, "heads": 3},
+            },
+            ["square number of heads", "3"],
+        ),
+        ("rows__Mimetic", {"base": "kaiming_uniform"}, ["same run", "Kaiming uniform"]),
+        ("title", None, ["title"]),
+    ],
+)
+def test_a_bad_grid_says_which_field_and_what_is_allowed(error, tmp_path, path, value, words):
+    text = error("run", write(tmp_path / "grid.yaml", changed(**{path: value})))
+    for word in words:
+        assert word in text, text
+
+
+def test_bad_options_and_files(error, tmp_path):
+    assert "1-x" in error("plan", "smoke", "--seeds", "1-x")
+    assert "names no seed" in error("plan", "smoke", "--seeds", "3-1")
+    assert "did you mean 'dataset'" in error("plan", "smoke", "--only", "datset=digits")
+    assert "KEY=PATTERN" in error("plan", "smoke", "--only", "digits")
+    assert "no run" in error("plan", "smoke", "--only", "dataset=cifar10")
+    assert "no record" in error("show", "0123")
+    assert "cannot read" in error("plan", str(tmp_path / "none.yaml"))
+    (tmp_path / "list.yaml").write_text("- a\n- b\n")
+    assert "mapping" in error("plan", str(tmp_path / "list.yaml"))
+    (tmp_path / "broken.yaml").write_text("title: [\n")
+    assert "not YAML" in error("plan", str(tmp_path / "broken.yaml"))
+    (tmp_path / "code.yaml").write_text("!!python/object/apply:os.system ['echo no']\n")
+    assert "not YAML" in error("plan", str(tmp_path / "code.yaml"))
+    (tmp_path / "a file").write_text("")
+    assert "cannot write" in error(
+        "run", write(tmp_path / "grid.yaml", TINY), "--results", str(tmp_path / "a file"), "--executor", "inline"
+    )
+    too_few = changed(blocks__0__datasets=[{"name": "digits", "train_size": 20}])
+    assert "batch_size 32" in error("run", write(tmp_path / "few.yaml", too_few))
+    (tmp_path / "pictures" / "cats").mkdir(parents=True)
+    empty = changed(blocks__0__datasets=[f"folder:{tmp_path / 'pictures'}"])
+    assert "pictures" in error("run", write(tmp_path / "folder.yaml", empty))
+    gone = changed(blocks__0__datasets=["folder:nowhere"])
+    assert "nowhere" in error("run", write(tmp_path / "gone.yaml", gone))
+
+
+def test_a_damaged_data_file_stops_before_anything_trains(error, tmp_path, cifar10_dir, monkeypatch):
+    folder = tmp_path / "data" / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    for file in (cifar10_dir / "cifar-10-batches-py").iterdir():
+        (folder / file.name).symlink_to(file)
+    content = (folder / "data_batch_3").read_bytes()
+    (folder / "data_batch_3").unlink()
+    (folder / "data_batch_3").write_bytes(content[:1_000_000])
+    grid = changed(blocks__0__datasets=["cifar10"], blocks__0__model__image_size=32)
+    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "data"))
+    assert "data_batch_3" in error("run", write(tmp_path / "grid.yaml", grid))
+    assert not (tmp_path / "results").exists()
+
+
+def test_from_plan_to_table_and_figures(tmp_path):
+    """The smoke grid as a user runs it; a second run has nothing to do; a lost record comes back the same."""
+    assert "6 to do" in call("plan", "smoke", cwd=tmp_path).stdout
+    assert not (tmp_path / "results").exists()
+    done = call("run", "smoke", "--executor", "local", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    contents = Store(tmp_path / "results/local").read("smoke")
+    assert (len(contents.done), contents.failed, contents.problems) == (6, {}, [])
+    for record in contents.done.values():
+        assert [row.epoch for row in record.history] == [1, 2]
+        assert record.dataset.train, record.dataset.test == (200, 360)
+        assert record.environment["packages"]["torch"]
+        assert (record.init.real_images is not None) == (record.row.startswith("Imp."))
+    again = call("run", "smoke", cwd=tmp_path)
+    assert "6 recorded already" in again.stdout
+    assert "0 runs finished" in again.stdout
+    assert "6 done" in call("plan", "smoke", cwd=tmp_path).stdout
+
+    lost = contents.done[min(contents.done)]
+    path = tmp_path / f"results/local/smoke/{lost.run_id}.json"
+    path.write_text(path.read_text()[:500])
+    status = call("status", "smoke", cwd=tmp_path)
+    assert "not a record, left alone" in status.stdout
+    assert lost.run_id in status.stdout
+    assert call("run", "smoke", "--executor", "local", cwd=tmp_path).returncode == 0
+    redone = Store(tmp_path / "results/local").read("smoke").done[lost.run_id]
+    timeless = [row.model_dump(exclude={"seconds"}) for row in redone.history]
+    assert timeless == [row.model_dump(exclude={"seconds"}) for row in lost.history]
+
+    shown = call("show", lost.run_id[:6], cwd=tmp_path)
+    assert f"{lost.top1:.2f}%" in shown.stdout
+    table = subprocess.run([sys.executable, "-m", "analysis.tables"], cwd=tmp_path, capture_output=True, text=True)
+    assert table.returncode == 0, table.stderr
+    assert "Mimetic" in table.stdout
+    assert r"\toprule" in (tmp_path / "results/local/tables/table2.tex").read_text()
+    figures = subprocess.run([sys.executable, "-m", "analysis.figures"], cwd=tmp_path, capture_output=True, text=True)
+    assert figures.returncode == 0, figures.stderr
+    for name in ("accuracy.pdf", "accuracy.png", "attention_maps.pdf", "attention_maps.png"):
+        assert (tmp_path / "results/local/figures" / name).stat().st_size > 5_000
+
+
+def test_one_diverging_run_leaves_a_failure_record_and_the_others_go_on(tmp_path):
+    grid = changed()
+    grid["blocks"].append(
+        {**grid["blocks"][0], "recipe": {"name": "small", "epochs": 2, "lr": 1e20, "eps": 1e-30}, "seeds": [7]}
+    )
+    path = write(tmp_path / "tiny.yaml", grid)
+    done = call("run", path, "--executor", "inline", cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    contents = Store(tmp_path / "results/local").read("tiny")
+    assert len(contents.done) == 2
+    assert {(failed.error, failed.spec.seed) for failed in contents.failed.values()} == {("Diverged", 7)}
+    status = call("status", path, cwd=tmp_path).stdout
+    assert "Diverged" in status
+    assert "Traceback" in next(iter(contents.failed.values())).traceback
+
+
+def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path):
+    grid = changed()
+    grid["blocks"].append({**grid["blocks"][0], "datasets": ["svhn"]})
+    path = write(tmp_path / "tiny.yaml", grid)
+    planned = call("plan", path, cwd=tmp_path, VITINIT_DATA="nothing").stdout
+    assert "2 skip" in planned
+    assert "train_32x32.mat" in planned
+    done = call("run", path, "--no-download", "--executor", "inline", cwd=tmp_path, VITINIT_DATA="nothing")
+    assert done.returncode == 0, done.stdout + done.stderr
+    contents = Store(tmp_path / "results/local").read("tiny")
+    assert len(contents.done) == 2
+    assert all("train_32x32.mat" in skipped.reason for skipped in contents.skipped.values())
+    table = subprocess.run([sys.executable, "-m", "analysis.tables"], cwd=tmp_path, capture_output=True, text=True)
+    assert "train_32x32.mat" in table.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number):
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300, blocks__0__seeds=[0, 1]))
+    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "COLUMNS": "200"}
+    process = subprocess.Popen(
+        [*VITINIT, "run", path, "--workers", "2"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while len(children(process.pid)) < 3 and time.monotonic() < deadline:  # resource tracker, fork server, a run
+        time.sleep(0.2)
+    offspring = children(process.pid)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "same command goes on" in output
+    contents = Store(tmp_path / "results/local").read("tiny")
+    assert contents.failed == {}
+    assert contents.problems == []
+    deadline = time.monotonic() + 30
+    while any(alive(pid) for pid in offspring) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not any(alive(pid) for pid in offspring)
+
+
+def test_a_killed_run_becomes_a_failure_record_and_runs_again(tmp_path):
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300))
+    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "COLUMNS": "200"}
+    process = subprocess.Popen(
+        [*VITINIT, "run", path, "--workers", "1", "--only", "method=none"],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (runs := grandchildren(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(runs[0], signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    (failed,) = Store(tmp_path / "results/local").read("tiny").failed.values()
+    assert (failed.error, "SIGKILL" in failed.message) == ("ProcessDied", True)
+    assert "1 failed" in call("plan", path, "--only", "method=none", cwd=tmp_path).stdout
+
+
+def children(pid: int) -> list[int]:
+    """All descendants of a process."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [deeper for child in found for deeper in children(child)]
+
+
+def grandchildren(pid: int) -> list[int]:
+    """Runs: what the fork server forked."""
+    direct = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [child for child in children(pid) if child not in direct]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,56 @@
+"""The floors of the house: a package imports from the ones below it only, and analysis never loads torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAY_IMPORT = {
+    "initializers": {"initializers"},
+    "slurm": {"slurm"},
+    "benchmark": {"benchmark", "initializers"},
+    "runners": {"runners", "benchmark", "initializers", "slurm"},
+    "analysis": {"analysis", "benchmark", "initializers"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module or "")
+    return names
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_go_down_only(package):
+    files = list((ROOT / package).rglob("*.py"))
+    assert files
+    for path in files:
+        ours = {name.partition(".")[0] for name in imported(path)} & set(MAY_IMPORT)
+        assert ours <= MAY_IMPORT[package], path
+
+
+def test_analysis_reads_records_only():
+    allowed = {"benchmark.record", "benchmark.store", "benchmark.spec", "initializers.errors", "initializers.report"}
+    for path in (ROOT / "analysis").rglob("*.py"):
+        lower = {name for name in imported(path) if name.partition(".")[0] in ("benchmark", "initializers")}
+        assert lower <= allowed, path
+
+
+def test_initializers_import_torch_and_pydantic_only():
+    known = set(sys.stdlib_module_names) | {"torch", "pydantic", "initializers"}
+    for path in (ROOT / "initializers").rglob("*.py"):
+        assert {name.partition(".")[0] for name in imported(path)} <= known, path
+
+
+@pytest.mark.parametrize("module", ["analysis.tables", "analysis.figures", "benchmark.store", "runners.cli"])
+def test_no_torch_before_it_is_needed(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -1,0 +1,107 @@
+"""The README is followed as a user would: its commands run, its example initialiser works and passes the contract."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RUN_BY_CI = {"make bench-small", "make test"}
+"""Commands that .ci/run carries out itself."""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [line.partition("#")[0].strip() for block in blocks("bash") for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def run(line: str, cwd: Path) -> subprocess.CompletedProcess:
+    """A README command, with the interpreter of these tests in place of the activated environment."""
+    words = line.split()
+    words[:1] = [sys.executable, "-m", "runners.cli"] if words[0] == "vitinit" else [sys.executable]
+    env = {**os.environ, "PYTHONPATH": str(cwd if (cwd / "runners").exists() else ROOT), "COLUMNS": "200"}
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+
+
+def test_ci_runs_the_two_commands():
+    ci = (ROOT / ".ci/run").read_text()
+    for command in RUN_BY_CI:
+        assert command in ci, command
+        assert command in commands()
+
+
+def test_every_other_command_works(tmp_path):
+    others = [line for line in commands() if line not in RUN_BY_CI and not line.startswith("source ")]
+    assert len(others) > 4
+    for line in others:
+        done = run(line, tmp_path)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert (tmp_path / "results/local/tables/table2.tex").exists()
+
+
+def test_options_named_in_the_readme_exist():
+    named = set(re.findall(r"`(--[a-z-]+)", README)) - {"--metric"}
+    text = run("vitinit run --help", ROOT).stdout
+    assert named
+    assert all(option in text for option in named), named
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """A copy of the packages with the README's initialiser dropped in."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in ("analysis", "benchmark", "initializers", "runners", "tests"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    (source,) = blocks("python")
+    assert len(source.splitlines()) <= 32
+    (copy / "initializers" / "identity_value.py").write_text(source)
+    return copy
+
+
+def test_the_example_initialiser_is_found_and_trains(checkout):
+    listed = run("vitinit list initializers", checkout).stdout
+    assert "identity_value" in listed
+    assert "gain = 0.5" in listed
+    (rows,) = blocks("yaml")
+    grid = (
+        'title: "mine"\n'
+        + rows
+        + (
+            "blocks:\n  - datasets: [{name: digits, train_size: 100}]\n"
+            "    model: {preset: vit_micro, image_size: 8, patch_size: 2, depth: 1}\n"
+            "    recipe: {name: small, epochs: 1}\n    seeds: [0]\n"
+        )
+    )
+    (checkout / "mine.yaml").write_text(grid)
+    done = run("vitinit run mine.yaml --executor inline", checkout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 runs finished" in done.stdout
+    table = run("python -m analysis.tables --study mine", checkout)
+    assert "Identity value" in table.stdout, table.stderr
+
+
+def test_the_contract_tests_run_over_it_with_no_edit(checkout):
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/initializers/test_contract.py",
+        "-k",
+        "identity_value",
+        "-p",
+        "no:xdist",
+    ]
+    env = {**os.environ, "PYTHONPATH": str(checkout)}
+    done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout).group(1)) >= 4, done.stdout
