@@ -19,7 +19,7 @@ $(READY): requirements.lock pyproject.toml
 	  { echo "Python cannot make environments here; on Debian: apt-get install python3-venv"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps -e .
 	@touch $@
 

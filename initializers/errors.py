@@ -16,7 +16,7 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
     """The error for a name that is not in `valid`: the nearest valid one, then the list."""
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else ";"
     return VitinitError(f"unknown {kind} {name!r}{hint} available: {', '.join(names) or 'none'}")
 
 

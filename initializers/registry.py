@@ -115,9 +115,10 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     if ":" in name:
         module, _, attribute = name.partition(":")
         try:
-            cls = _checked_class(getattr(importlib.import_module(module), attribute), name)
-        except (ImportError, AttributeError) as error:
+            found = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(f"initializer {name!r} cannot be loaded: {error}") from error
+        cls = _checked_class(found, name)
     elif name in _classes:
         cls = _classes[name]
     else:

@@ -132,14 +132,14 @@ def test_train_size_out_of_range() -> None:
 def test_load_neither_reads_nor_changes_global_random_state(tmp_path: Path) -> None:
     make_folder(tmp_path, {"a": 6, "b": 6})
     specs = [DatasetSpec(name="digits", train_size=100), folder_spec(tmp_path, 4)]
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)  # noqa: NPY002
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
     first = [load(spec, 8, NOWHERE).checksum for spec in specs]
-    after = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    after = random.getstate(), np.random.get_state(), torch.get_rng_state()
     assert before[0] == after[0]
     assert all(np.array_equal(old, new) for old, new in zip(before[1], after[1], strict=True))
     assert torch.equal(before[2], after[2])
-    random.seed(2), np.random.seed(2), torch.manual_seed(2)  # noqa: NPY002
+    random.seed(2), np.random.seed(2), torch.manual_seed(2)
     assert [load(spec, 8, NOWHERE).checksum for spec in specs] == first
 
 

@@ -1,0 +1,229 @@
+"""Models against paper-facts 1.6 and 4 and against timm's own factories."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from benchmark.models import PRESETS, build_model, parameter_count
+from benchmark.spec import ModelSpec
+from initializers import registry
+
+SMALL = ModelSpec(image_size=16, patch_size=4, width=24, depth=2, heads=3)
+SMALL_TOKEN = SMALL.model_copy(update={"position": "learned", "pool": "token"})
+SMALL_CONVIT = ModelSpec(
+    arch="convit",
+    image_size=16,
+    patch_size=4,
+    width=24,
+    depth=3,
+    heads=4,
+    qkv_bias=False,
+    position="learned",
+    pool="token",
+    gpsa_layers=2,
+)
+
+
+def changed(spec: ModelSpec, **fields: Any) -> ModelSpec:
+    return ModelSpec(**{**spec.model_dump(), **fields})
+
+
+def preset(name: str, **fields: Any) -> ModelSpec:
+    return ModelSpec(**{**PRESETS[name], **fields})
+
+
+@pytest.mark.parametrize(("side", "width"), [(4, 24), (3, 8)])
+def test_sincos_embedding_equals_the_formula(side: int, width: int) -> None:
+    m = build_model(changed(SMALL, image_size=4 * side, width=width, heads=2), 10)
+    quarter = width // 4
+    expected = np.zeros((side * side, width))
+    for y in range(side):
+        for x in range(side):
+            token = y * side + x  # row-major
+            for i in range(quarter):
+                band = 10000 ** (-i / quarter)
+                expected[token, i] = math.sin(y * band)
+                expected[token, quarter + i] = math.sin(x * band)
+                expected[token, 2 * quarter + i] = math.cos(y * band)
+                expected[token, 3 * quarter + i] = math.cos(x * band)
+    assert m.pos_embed.shape == (1, side * side, width)
+    np.testing.assert_allclose(m.pos_embed[0].double().numpy(), expected, atol=1e-6)
+
+
+def test_sincos_embedding_is_a_buffer_that_no_optimizer_sees() -> None:
+    m = build_model(SMALL, 10)
+    assert "pos_embed" in dict(m.named_buffers())
+    assert "pos_embed" not in dict(m.named_parameters())
+    assert not m.pos_embed.requires_grad
+    assert "pos_embed" in m.state_dict(), "a method may scale it, so a checkpoint must hold it"
+    before = m.pos_embed.clone()
+    optimizer = torch.optim.AdamW(m.parameters(), lr=0.1, weight_decay=0.5)
+    registry.build("trunc_normal", {}).apply(m, torch.Generator().manual_seed(0), lambda done, total: None)
+    m(torch.ones(1, 3, 16, 16)).sum().backward()
+    optimizer.step()
+    assert torch.equal(m.pos_embed, before)
+
+
+def test_sincos_embedding_is_added_to_the_patches() -> None:
+    m = build_model(SMALL, 10).eval()
+    with torch.no_grad():
+        m.pos_embed.normal_()
+        plain = m(torch.ones(1, 3, 16, 16))
+        m.pos_embed.zero_()
+        assert not torch.allclose(plain, m(torch.ones(1, 3, 16, 16)))
+
+
+def test_vit_tiny_has_the_parameters_of_timms_but_class_token_and_positions() -> None:
+    ours = build_model(preset("vit_tiny", image_size=224, patch_size=16), 1000)
+    theirs = timm.create_model("vit_tiny_patch16_224")
+    tokens = 14 * 14 + 1
+    # LayerNorm after the pool has as many parameters as the one before it
+    assert parameter_count(ours) == parameter_count(theirs) - 192 - tokens * 192
+
+
+def test_vit_tiny_with_learned_positions_and_class_token_is_timms() -> None:
+    spec = preset("vit_tiny", image_size=224, patch_size=16, position="learned", pool="token")
+    ours, theirs = build_model(spec, 1000), timm.create_model("vit_tiny_patch16_224")
+    shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in (ours, theirs)]
+    assert shapes[0] == shapes[1]
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(ours.eval()(images), theirs.eval()(images))
+
+
+def test_vit_tiny_patch_2_parameter_count_by_hand() -> None:
+    m = build_model(preset("vit_tiny", image_size=32, patch_size=2), 10)
+    d = 192
+    patch = 3 * 2 * 2 * d + d
+    block = 2 * d + (3 * d * d + 3 * d) + (d * d + d) + 2 * d + (4 * d * d + 4 * d) + (4 * d * d + d)
+    assert parameter_count(m) == patch + 12 * block + 2 * d + (10 * d + 10)
+    assert m.pos_embed.shape == (1, 256, d)
+
+
+def test_the_papers_vit() -> None:
+    """2404.01139: qkv bias, norm eps 1e-6, no class token, average pool, then fc_norm; the final norm is identity."""
+    m = build_model(SMALL, 10).eval()
+    assert m.cls_token is None
+    assert m.num_prefix_tokens == 0
+    assert isinstance(m.norm, nn.Identity)
+    assert isinstance(m.fc_norm, nn.LayerNorm)
+    for block in m.blocks:
+        assert block.attn.qkv.bias is not None
+        assert block.attn.proj.bias is not None
+    assert {module.eps for module in m.modules() if isinstance(module, nn.LayerNorm)} == {1e-6}
+    seen: list[torch.Tensor] = []
+    m.fc_norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    m.blocks[-1].register_forward_hook(lambda _, inputs, output: seen.append(output))
+    m(torch.randn(2, 3, 16, 16))
+    torch.testing.assert_close(seen[1], seen[0].mean(1))
+
+
+def test_learned_positions_with_class_token() -> None:
+    m = build_model(SMALL_TOKEN, 10)
+    assert isinstance(m.pos_embed, nn.Parameter)
+    assert m.pos_embed.shape == (1, 17, 24), "the class token has a position"
+    assert m.cls_token.shape == (1, 1, 24)
+    assert isinstance(m.norm, nn.LayerNorm)
+    assert isinstance(m.fc_norm, nn.Identity)
+
+
+def test_sincos_with_class_token_gives_it_no_position() -> None:
+    m = build_model(changed(SMALL, pool="token"), 10).eval()
+    assert m.pos_embed.shape == (1, 16, 24)
+    with torch.no_grad():
+        m.cls_token.fill_(0.5)
+        tokens = m._pos_embed(torch.zeros(1, 16, 24))
+    torch.testing.assert_close(tokens[0, 0], torch.full((24,), 0.5))
+    torch.testing.assert_close(tokens[0, 1:], m.pos_embed[0])
+
+
+def test_learned_positions_with_average_pool_have_no_class_row() -> None:
+    m = build_model(changed(SMALL, position="learned"), 10)
+    assert isinstance(m.pos_embed, nn.Parameter)
+    assert m.pos_embed.shape == (1, 16, 24)
+    assert m.cls_token is None
+
+
+def test_convit_tiny_is_timms() -> None:
+    ours = build_model(preset("convit_tiny", image_size=224, patch_size=16), 1000)
+    theirs = timm.create_model("convit_tiny")
+    shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in (ours, theirs)]
+    assert shapes[0] == shapes[1]
+    assert parameter_count(ours) == parameter_count(theirs)
+    assert [hasattr(block.attn, "gating_param") for block in ours.blocks] == [True] * 10 + [False] * 2
+    assert all(block.attn.num_heads == 4 for block in ours.blocks)
+    eps = [{x.eps for x in m.modules() if isinstance(x, nn.LayerNorm)} for m in (ours, theirs)]
+    assert eps[0] == eps[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "published_millions"), [("convit_tiny", 6), ("convit_small", 27), ("convit_base", 86)]
+)
+def test_convit_sizes_are_those_of_its_table_1(name: str, published_millions: int) -> None:
+    spec = preset(name, image_size=224, patch_size=16)
+    # the paper rounds some sizes and truncates others: 5.7, 27.8 and 86.5 are its 6, 27 and 86
+    assert abs(parameter_count(_on_meta(spec)) / 1e6 - published_millions) < 1
+
+
+def _on_meta(spec: ModelSpec) -> nn.Module:
+    with torch.device("meta"):
+        return build_model(spec, 1000)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_builds_at_32_pixels(name: str) -> None:
+    m = _on_meta(preset(name, image_size=32, patch_size=4))
+    assert m(torch.empty(2, 3, 32, 32, device="meta")).shape == (2, 1000)
+
+
+@pytest.mark.parametrize("spec", [SMALL, SMALL_TOKEN, SMALL_CONVIT], ids=["vit", "vit_token", "convit"])
+@pytest.mark.parametrize("base", registry.names("base"))
+def test_outputs_after_a_base_are_finite_and_differ_between_images(base: str, spec: ModelSpec) -> None:
+    m = build_model(spec, 7).eval()
+    with torch.no_grad():
+        for parameter in m.parameters():
+            parameter.fill_(float("nan"))
+    registry.build(base, {}).apply(m, torch.Generator().manual_seed(0), lambda done, total: None)
+    images = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        logits = m(images)
+    assert logits.shape == (3, 7)
+    assert logits.isfinite().all()
+    assert logits.std(0).min() > 0
+
+
+@pytest.mark.parametrize("spec", [SMALL, SMALL_TOKEN, SMALL_CONVIT], ids=["vit", "vit_token", "convit"])
+def test_rates_reach_the_model(spec: ModelSpec) -> None:
+    m = build_model(changed(spec, drop_rate=0.3, drop_path_rate=0.2), 10)
+    assert m.head_drop.p == 0.3
+    rates = [
+        module.drop_prob for block in m.blocks for module in block.modules() if type(module).__name__ == "DropPath"
+    ]
+    assert max(rates) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "words"),
+    [
+        (SMALL, {"patch_size": 5}, "not divisible by patch_size 5"),
+        (SMALL, {"heads": 5}, "not divisible by heads 5"),
+        (SMALL, {"width": 18}, "divisible by 4"),
+        (SMALL, {"gpsa_layers": 1}, "convit"),
+        (SMALL_CONVIT, {"gpsa_layers": None}, "gpsa_layers"),
+        (SMALL_CONVIT, {"gpsa_layers": 4}, "depth 3"),
+        (SMALL_CONVIT, {"position": "sincos"}, "learned"),
+        (SMALL_CONVIT, {"pool": "avg"}, "token"),
+    ],
+)
+def test_fields_that_do_not_fit_each_other_are_refused(spec: ModelSpec, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        changed(spec, **fields)

@@ -1,0 +1,107 @@
+"""Models, streams and float64 copies that the tests of the initialisers share."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmark.models import build_model
+from benchmark.spec import ModelSpec
+
+CLASSES = 10
+
+VIT = ModelSpec(image_size=32, patch_size=4, width=48, depth=2, heads=4)
+VIT_TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
+CONVIT = ModelSpec(
+    arch="convit",
+    image_size=32,
+    patch_size=4,
+    width=48,
+    depth=3,
+    heads=4,
+    qkv_bias=False,
+    position="learned",
+    pool="token",
+    gpsa_layers=2,
+)
+ARCHS = {"vit": VIT, "vit_token": VIT_TOKEN, "convit": CONVIT}
+
+TINY = ModelSpec(image_size=32, patch_size=2, width=192, depth=1, heads=3)
+"""ViT-T with patch 2 at 32 px as in arXiv 2404.01139: 256 tokens, 3 heads of 64; one layer of its twelve."""
+
+
+def model(spec: ModelSpec = VIT, seed: int = 0, **changes: Any) -> Any:
+    """A model whose own construction draws from a global seed, evaluated without dropout."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build_model(ModelSpec(**{**spec.model_dump(), **changes}), CLASSES).eval()
+
+
+def streams(seed: int) -> Callable[[str], torch.Generator]:
+    return lambda name: torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def silent(done: int, total: int) -> None:
+    """A progress callback that shows nothing."""
+
+
+def state(m: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in m.state_dict().items()}
+
+
+def differing(a: dict[str, Tensor], b: dict[str, Tensor]) -> set[str]:
+    """Names whose bits differ."""
+    assert a.keys() == b.keys()
+    return {name for name in a if not torch.equal(a[name], b[name])}
+
+
+def images(count: int = 2, size: int = 32, seed: int = 0) -> Tensor:
+    return torch.randn(count, 3, size, size, generator=generator(seed))
+
+
+def f64(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().double().numpy()
+
+
+def layer_norm(x: np.ndarray, eps: float = 1e-5) -> np.ndarray:
+    """Zero mean and unit variance over the last axis."""
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def qkv_rows(m: Any, layer: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """W_q, W_k, W_v of a timm ViT layer, each heads x d x D, read off the fused weight by row numbers."""
+    attn = m.blocks[layer].attn
+    weight, heads = f64(attn.qkv.weight), attn.num_heads
+    width = weight.shape[1]
+    d = width // heads
+    parts = []
+    for part in range(3):
+        rows = [weight[part * width + h * d : part * width + (h + 1) * d] for h in range(heads)]
+        parts.append(np.stack(rows))
+    return parts[0], parts[1], parts[2]
+
+
+def loop_targets(rows: int, columns: int, offsets: list[tuple[int, int]]) -> np.ndarray:
+    """H by explicit loops over tokens (2404.01139: no wrap, no padding, rows outside are zero)."""
+    h = np.zeros((len(offsets), rows * columns, rows * columns))
+    for head, (m, n) in enumerate(offsets):
+        for r in range(rows):
+            for c in range(columns):
+                if 0 <= r + m < rows and 0 <= c + n < columns:
+                    h[head, r * columns + c, (r + m) * columns + (c + n)] = 1.0
+    return h

@@ -1,0 +1,232 @@
+"""What every initialiser promises; a new file in the registry is tested here with no edit."""
+
+from __future__ import annotations
+
+import fnmatch
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from small_models import ARCHS, differing, images, model, silent, state, streams
+
+from initializers import registry
+from initializers.errors import VitinitError
+from initializers.initialize import initialize
+from initializers.registry import Initializer
+
+BASES = registry.names("base")
+METHODS = registry.names("method")
+
+PARAMETERS: dict[str, list[dict[str, Any]]] = {
+    "mimetic": [{"noise": "uniform", "vproj_order": "released"}],
+    "impulse": [
+        {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18.0},
+        {"solver": {"name": "gradient", "steps": 3}, "kernel_size": 5},
+    ],
+}
+"""Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
+
+
+def build(name: str, params: dict[str, Any] | None = None) -> Initializer:
+    return registry.build(name, params or {})
+
+
+def parts(name: str, params: dict[str, Any], base: str = "trunc_normal") -> tuple[Initializer, Initializer | None]:
+    """Base and method to run: the initialiser itself, over `base` when it is a method."""
+    made = build(name, params)
+    return (made, None) if made.kind == "base" else (build(base), made)
+
+
+def fits(name: str, arch: str) -> bool:
+    try:
+        build(name).check(model(ARCHS[arch]))
+    except VitinitError:
+        return False
+    return True
+
+
+FITTING = [(name, arch) for name in registry.names() for arch in ARCHS if fits(name, arch)]
+CASES = [
+    pytest.param(name, params, arch, id=f"{name}-{i}-{arch}")
+    for name, arch in FITTING
+    for i, params in enumerate([{}, *PARAMETERS.get(name, [])])
+]
+METHOD_CASES = [case for case in CASES if case.values[0] in METHODS]
+
+
+def fresh(name: str, params: dict[str, Any], arch: str, seed: int, built: int = 0, base: str = "trunc_normal") -> Any:
+    m = model(ARCHS[arch], seed=built)
+    initialize(m, *parts(name, params, base), streams(seed))
+    return m
+
+
+@contextmanager
+def global_seed(seed: int) -> Iterator[None]:
+    before = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    yield
+    torch.set_rng_state(before[0])
+    np.random.set_state(before[1])
+    random.setstate(before[2])
+
+
+def global_draws() -> tuple[float, float, float]:
+    return float(torch.rand(())), float(np.random.rand()), random.random()
+
+
+def test_registry_holds_the_methods_of_the_papers() -> None:
+    assert {"kaiming_uniform", "trunc_normal"} <= set(BASES)
+    assert {"mimetic", "impulse", "convit_gpsa"} <= set(METHODS)
+    assert set(BASES) | set(METHODS) == set(registry.names())
+    assert not set(BASES) & set(METHODS)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_builds_from_defaults_and_from_its_own_dump(name: str) -> None:
+    cls = registry.get(name)
+    made = cls()
+    assert cls.name == name
+    assert cls.kind in ("base", "method")
+    assert cls.touches
+    assert all(not field.is_required() for field in cls.model_fields.values())
+    assert build(name, made.model_dump(mode="json")) == made, "records and run ids rest on this"
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_is_frozen(name: str) -> None:
+    made = build(name)
+    for field in type(made).model_fields:
+        with pytest.raises(ValidationError):
+            setattr(made, field, getattr(made, field))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_unknown_parameter_is_refused_by_name(name: str) -> None:
+    with pytest.raises(VitinitError, match="no_such_parameter") as caught:
+        build(name, {"no_such_parameter": 1})
+    message = str(caught.value)
+    assert name in message
+    assert "\n" not in message
+    for field in registry.get(name).model_fields:
+        assert field in message, "the error lists what is allowed"
+
+
+@pytest.mark.parametrize(("name", "params", "arch"), CASES)
+def test_same_seed_gives_the_same_bits_whatever_the_global_generators(
+    name: str, params: dict[str, Any], arch: str
+) -> None:
+    states = []
+    for other in (1, 2):
+        with global_seed(other):
+            states.append(state(fresh(name, params, arch, seed=5, built=other)))
+    assert differing(*states) == set()
+
+
+@pytest.mark.parametrize(("name", "arch"), FITTING)
+def test_another_seed_gives_other_bits_unless_deterministic(name: str, arch: str) -> None:
+    base, method = parts(name, {})
+    states = []
+    for seed in (1, 2):
+        m = model(ARCHS[arch])
+        initialize(m, base, None, streams(0))
+        if method is None:
+            initialize(m, base, None, streams(seed))
+        else:
+            method.apply(m, streams(seed)("init/method"), silent)
+        states.append(state(m))
+    assert (differing(*states) == set()) == registry.get(name).deterministic
+
+
+@pytest.mark.parametrize(("name", "params", "arch"), CASES)
+def test_leaves_the_global_generators_alone(name: str, params: dict[str, Any], arch: str) -> None:
+    m = model(ARCHS[arch])
+    with global_seed(3):
+        expected = global_draws()
+    with global_seed(3):
+        initialize(m, *parts(name, params), streams(0), images_BCHW=images(), progress=silent)
+        assert global_draws() == expected
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize(("name", "params", "arch"), METHOD_CASES)
+def test_method_changes_only_what_it_declares_and_leaves_it_finite(
+    name: str, params: dict[str, Any], arch: str, base: str
+) -> None:
+    m = model(ARCHS[arch])
+    build(base).apply(m, streams(0)("init/base"), silent)
+    before = state(m)
+    method = build(name, params)
+    method.apply(m, streams(0)("init/method"), silent)
+    changed = differing(before, state(m))
+    assert changed
+    assert {n for n in changed if not any(fnmatch.fnmatchcase(n, p) for p in method.touches)} == set()
+    assert all(value.isfinite().all() for value in m.state_dict().values())
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_pattern_of_touches_names_a_parameter_of_some_model(name: str) -> None:
+    known = {n for spec in ARCHS.values() for n in model(spec).state_dict()}
+    for pattern in registry.get(name).touches:
+        assert fnmatch.filter(known, pattern), pattern
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", BASES)
+def test_base_sets_every_parameter_whatever_was_there(name: str, arch: str) -> None:
+    states = []
+    for built in (1, 2):
+        m = model(ARCHS[arch], seed=built)
+        with torch.no_grad():
+            for parameter in m.parameters():
+                parameter.fill_(float("nan") if built == 1 else 7.0)
+        build(name).apply(m, streams(0)("init/base"), silent)
+        assert all(parameter.isfinite().all() for parameter in m.parameters())
+        assert all(parameter.requires_grad for parameter in m.parameters())
+        states.append(state(m))
+    assert differing(*states) == set()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("name", registry.names())
+def test_fits_or_refuses_in_one_line_before_anything_is_changed(name: str, arch: str) -> None:
+    m = model(ARCHS[arch])
+    before = state(m)
+    try:
+        build(name).check(m)
+    except VitinitError as refusal:
+        assert "\n" not in str(refusal)
+        with pytest.raises(VitinitError, match=re.escape(str(refusal))):
+            initialize(m, *parts(name, {}), streams(0))
+        assert differing(before, state(m)) == set()
+    else:
+        initialize(m, *parts(name, {}), streams(0))
+        assert m(images()).isfinite().all()
+
+
+def test_the_papers_methods_fit_every_architecture_but_gpsa() -> None:
+    for name in ("kaiming_uniform", "trunc_normal", "mimetic", "impulse"):
+        assert {arch for n, arch in FITTING if n == name} == set(ARCHS)
+    assert [arch for n, arch in FITTING if n == "convit_gpsa"] == ["convit"]
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_initializer_fits_some_architecture(name: str) -> None:
+    assert any(n == name for n, _ in FITTING)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_base_draws_the_same_numbers_under_every_method(name: str) -> None:
+    arch = next(arch for n, arch in FITTING if n == name)
+    base = build("kaiming_uniform")
+    alone, with_method = model(ARCHS[arch]), model(ARCHS[arch], seed=9)
+    initialize(alone, base, None, streams(0))
+    report = initialize(with_method, base, build(name), streams(0))
+    assert differing(state(alone), state(with_method)) == set(report.method_parameters)

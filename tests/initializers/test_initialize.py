@@ -1,0 +1,301 @@
+"""`initialize`: the order of base and method, what it refuses, and every number of its report worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from small_models import (
+    CONVIT,
+    VIT,
+    VIT_TOKEN,
+    differing,
+    f64,
+    images,
+    layer_norm,
+    loop_targets,
+    model,
+    qkv_rows,
+    softmax,
+    state,
+    streams,
+)
+from torch import Tensor, nn
+
+from initializers import registry
+from initializers.attention import attention_layers, first_layer_input
+from initializers.errors import VitinitError
+from initializers.initialize import fidelity, initialize, norms, offset_maps
+from initializers.registry import Initializer, Progress
+from initializers.report import InitReport
+
+
+def base() -> Initializer:
+    return registry.build("kaiming_uniform", {}, "base")
+
+
+def shift(rows: int, columns: int, m: int, n: int) -> Tensor:
+    """The one-hot attention map of offset (m, n); a query without such a token attends to itself. 1 x N x N."""
+    attention = torch.zeros(1, rows * columns, rows * columns)
+    for r in range(rows):
+        for c in range(columns):
+            inside = 0 <= r + m < rows and 0 <= c + n < columns
+            attention[0, r * columns + c, (r + m) * columns + c + n if inside else r * columns + c] = 1.0
+    return attention
+
+
+# --- fidelity ------------------------------------------------------------------------------------------------------
+
+
+def test_fidelity_of_the_target_itself() -> None:
+    targets = torch.tensor(loop_targets(3, 4, [(0, 0)]))
+    assert fidelity(targets[None], targets).model_dump() == {"mse": 0.0, "mass": 1.0, "argmax": 1.0}
+
+
+def test_fidelity_of_uniform_attention_on_the_identity() -> None:
+    n = 4
+    found = fidelity(torch.full((2, 1, n, n), 1 / n), torch.eye(n)[None])
+    # each row: one cell off by 3/4, three by 1/4
+    assert found.mse == pytest.approx((0.75**2 + 3 * 0.25**2) / 4)
+    assert found.mass == pytest.approx(0.25)
+
+
+def test_fidelity_counts_rows_with_a_target_only_in_mass_and_argmax() -> None:
+    """2 x 2 grid, offset one to the right: queries 0 and 2 have the targets 1 and 3, queries 1 and 3 have none."""
+    targets = torch.tensor(loop_targets(2, 2, [(0, 1)]), dtype=torch.float32)
+    attention = torch.tensor([[0.1, 0.6, 0.2, 0.1], [1.0, 0.0, 0.0, 0.0], [0.4, 0.3, 0.1, 0.2], [0.0, 0.0, 1.0, 0.0]])
+    found = fidelity(attention[None, None], targets)
+    assert found.mass == pytest.approx((0.6 + 0.2) / 2)
+    assert found.argmax == pytest.approx(1 / 2), "query 0 hits, query 2 looks at token 0"
+    squares = (0.01 + 0.16 + 0.04 + 0.01) + 1.0 + (0.16 + 0.09 + 0.01 + 0.64) + 1.0
+    assert found.mse == pytest.approx(squares / 16), "all cells, as in the loss of 2404.01139"
+
+
+def test_fidelity_of_a_shift_is_perfect_on_its_own_offset_and_nil_on_another() -> None:
+    attention = shift(4, 5, -1, 1)[None]
+    right = fidelity(attention, torch.tensor(loop_targets(4, 5, [(-1, 1)])))
+    wrong = fidelity(attention, torch.tensor(loop_targets(4, 5, [(1, 0)])))
+    assert (right.mass, right.argmax) == (1.0, 1.0)
+    assert right.mse == pytest.approx(8 / 400), "8 of 20 queries lie on the border and attend to themselves"
+    assert (wrong.mass, wrong.argmax) == (0.0, 0.0)
+
+
+def test_fidelity_is_a_mean_over_heads_and_images() -> None:
+    targets = torch.tensor(loop_targets(2, 2, [(0, 0), (0, 0)]), dtype=torch.float32)
+    good, bad = torch.eye(4), torch.eye(4).flip(0)
+    found = fidelity(torch.stack([torch.stack([good, bad]), torch.stack([good, good])]), targets)
+    assert (found.mass, found.argmax, found.mse) == (0.75, 0.75, 2 * 4 / 64)
+
+
+# --- offset maps ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [(0, 0), (-1, 1), (2, 0), (3, -3)])
+def test_offset_map_of_a_shift_is_one_there_and_nil_elsewhere(offset: tuple[int, int]) -> None:
+    rows, columns = 7, 6
+    attention = torch.tensor(loop_targets(rows, columns, [offset]))  # border rows zero, so that they add nothing
+    maps = np.array(offset_maps(attention, (rows, columns), 3))
+    expected = np.zeros((1, 7, 7))
+    expected[0, offset[0] + 3, offset[1] + 3] = 1
+    np.testing.assert_array_equal(maps, expected)
+
+
+def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside() -> None:
+    rows, columns, r = 4, 3, 2
+    attention = torch.rand(2, 12, 12, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    maps = np.array(offset_maps(attention, (rows, columns), r))
+    assert maps.shape == (2, 5, 5)
+    for h in range(2):
+        for m in range(-r, r + 1):
+            for n in range(-r, r + 1):
+                values = [
+                    float(attention[h, row * columns + col, (row + m) * columns + col + n])
+                    for row in range(rows)
+                    for col in range(columns)
+                    if 0 <= row + m < rows and 0 <= col + n < columns
+                ]
+                assert abs(maps[h, m + r, n + r] - np.mean(values)) < 2e-6
+
+
+@pytest.mark.parametrize(("grid", "side"), [((8, 8), 7), ((3, 3), 5), ((2, 5), 3), ((1, 1), 1)])
+def test_offset_map_shrinks_with_the_grid(grid: tuple[int, int], side: int) -> None:
+    n = grid[0] * grid[1]
+    maps = np.array(offset_maps(torch.full((2, n, n), 1 / n), grid, 3))
+    assert maps.shape == (2, side, side)
+    np.testing.assert_allclose(maps, 1 / n, atol=1e-6)
+
+
+# --- the report ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [VIT, VIT_TOKEN, CONVIT], ids=["vit", "vit_token", "convit"])
+def test_norms_are_frobenius_per_head(spec: Any) -> None:
+    m = model(spec)
+    report = initialize(m, base(), registry.build("mimetic", {}), streams(0))
+    assert [entry.layer for entry in report.norms] == [f"blocks.{i}.attn" for i in range(spec.depth)]
+    d = spec.width // spec.heads
+    for i, entry in enumerate(report.norms):
+        attn = m.blocks[i].attn
+        weight = f64(attn.qk.weight if hasattr(attn, "qk") else attn.qkv.weight)
+        for h in range(spec.heads):
+            query, key = weight[h * d : (h + 1) * d], weight[spec.width + h * d : spec.width + (h + 1) * d]
+            assert entry.query[h] == pytest.approx(math.sqrt((query**2).sum()), rel=1e-5)
+            assert entry.key[h] == pytest.approx(math.sqrt((key**2).sum()), rel=1e-5)
+    assert norms(attention_layers(m)[0]) == report.norms[0]
+
+
+def test_report_of_impulse_equals_numbers_from_the_weights() -> None:
+    m = model(VIT)
+    method = registry.build("impulse", {"offsets": "fixed"})
+    report = initialize(m, base(), method, streams(0), images(3))
+    targets = loop_targets(8, 8, [(0, 0), (-1, 0), (0, 1), (0, -1)])
+    has = targets.any(-1)
+    query, key, _ = qkv_rows(m)
+    d = 12
+    pseudo = layer_norm(f64(m.pos_embed)[0])
+    bias = f64(m.blocks[0].attn.qkv.bias)
+    real = f64(first_layer_input(m, images(3)))
+
+    on_pseudo = np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(d)) for q, k in zip(query, key, strict=True)])
+    on_real = np.stack(
+        [
+            softmax(
+                (real @ query[h].T + bias[h * d : (h + 1) * d])
+                @ (real @ key[h].T + bias[48 + h * d : 48 + (h + 1) * d]).transpose(0, 2, 1)
+                / np.sqrt(d)
+            )
+            for h in range(4)
+        ],
+        axis=1,
+    )
+    for found, attention in ((report.pseudo_input, on_pseudo[None]), (report.real_images, on_real)):
+        assert found is not None
+        assert found.mse == pytest.approx(((attention - targets) ** 2).mean(), rel=1e-3)
+        assert found.mass == pytest.approx((attention * targets).sum(-1)[:, has].mean(), rel=1e-3)
+        assert found.argmax == pytest.approx((attention.argmax(-1) == targets.argmax(-1))[:, has].mean(), abs=0.02)
+    assert report.images == 3
+    maps = np.array(report.offset_maps)
+    assert maps.shape == (4, 7, 7)
+    up = [on_real[:, 1, r * 8 + c, (r - 1) * 8 + c] for r in range(1, 8) for c in range(8)]
+    assert maps[1, 2, 3] == pytest.approx(np.mean(up), abs=2e-5)
+    assert set(report.method_parameters) == {"blocks.0.attn.qkv.weight", "blocks.1.attn.qkv.weight"}
+    assert report.seconds > 0
+
+
+@pytest.mark.parametrize("with_images", [False, True])
+@pytest.mark.parametrize("name", [None, "mimetic"])
+def test_fields_without_a_target_or_without_images_are_none(name: str | None, with_images: bool) -> None:
+    method = registry.build(name, {}) if name else None
+    report = initialize(model(VIT), base(), method, streams(0), images() if with_images else None)
+    assert report.pseudo_input is None
+    assert report.real_images is None
+    assert (report.offset_maps is not None) == with_images
+    assert report.images == (2 if with_images else 0)
+    assert (report.method_parameters == []) == (name is None)
+
+
+def test_report_survives_json() -> None:
+    report = initialize(model(VIT), base(), registry.build("impulse", {}), streams(0), images())
+    assert InitReport.model_validate_json(report.model_dump_json()) == report
+
+
+@pytest.mark.parametrize("name", ["impulse", "mimetic"])
+def test_images_and_measuring_do_not_influence_a_parameter(name: str) -> None:
+    states = []
+    for given in (None, images(2, seed=1), 100 * images(5, seed=2)):
+        m = model(VIT)
+        initialize(m, base(), registry.build(name, {}), streams(0), given)
+        states.append(state(m))
+    assert differing(states[0], states[1]) == differing(states[0], states[2]) == set()
+
+
+def test_progress_reaches_the_end() -> None:
+    seen: list[tuple[int, int]] = []
+    method = registry.build("impulse", {"solver": {"name": "gradient", "steps": 4}, "per_layer": True})
+    initialize(model(VIT), base(), method, streams(0), progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (8, 8)
+    assert seen == sorted(seen)
+
+
+# --- order and refusals --------------------------------------------------------------------------------------------
+
+
+class Scripted(Initializer):
+    """Does what `script` says; not registered."""
+
+    name: ClassVar[str] = "scripted"
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
+
+    script: str = ""
+
+    @torch.no_grad()
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | None:
+        parameters = dict(model.named_parameters())
+        weight = parameters["blocks.1.attn.qkv.weight"]
+        if self.script == "double":
+            weight.mul_(2)
+        elif self.script == "rogue":
+            parameters["head.bias"].add_(1)
+        elif self.script == "rogue buffer":
+            model.get_buffer("pos_embed").mul_(2)
+        elif self.script in ("nan", "inf"):
+            weight[0, 0] = float(self.script)
+        return None
+
+
+def test_the_method_sees_the_base_and_has_the_last_word() -> None:
+    plain, doubled = model(VIT, seed=1), model(VIT, seed=2)
+    initialize(plain, base(), None, streams(0))
+    report = initialize(doubled, base(), Scripted(script="double"), streams(0))
+    assert torch.equal(doubled.blocks[1].attn.qkv.weight, 2 * plain.blocks[1].attn.qkv.weight)
+    assert differing(state(plain), state(doubled)) == {"blocks.1.attn.qkv.weight"} == set(report.method_parameters)
+
+
+def test_base_and_method_draw_from_streams_of_their_own() -> None:
+    asked: list[str] = []
+
+    def stream(name: str) -> torch.Generator:
+        asked.append(name)
+        return streams(0)(name)
+
+    initialize(model(VIT), base(), registry.build("mimetic", {}), stream)
+    assert len(asked) == len(set(asked)) == 2
+
+
+@pytest.mark.parametrize(("script", "parameter"), [("rogue", "head.bias"), ("rogue buffer", "pos_embed")])
+def test_touching_an_undeclared_tensor_is_an_error_that_names_it(script: str, parameter: str) -> None:
+    with pytest.raises(VitinitError, match=rf"scripted.*{parameter}.*touches"):
+        initialize(model(VIT), base(), Scripted(script=script), streams(0))
+
+
+@pytest.mark.parametrize("script", ["nan", "inf"])
+def test_leaving_a_value_that_is_not_finite_is_an_error_that_names_it(script: str) -> None:
+    with pytest.raises(VitinitError, match=r"scripted.*not finite.*blocks\.1\.attn\.qkv\.weight"):
+        initialize(model(VIT), base(), Scripted(script=script), streams(0))
+
+
+def test_a_base_that_forgets_a_parameter_full_of_nan_is_noticed() -> None:
+    class Forgetful(type(base())):  # type: ignore[misc]
+        name: ClassVar[str] = "forgetful"
+
+        def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
+            """Leaves every Linear as it is."""
+
+    m = model(VIT)
+    nn.init.constant_(m.head.weight, float("nan"))
+    with pytest.raises(VitinitError, match=r"forgetful.*not finite.*head\.weight"):
+        initialize(m, Forgetful(), None, streams(0))
+
+
+def test_a_method_that_does_nothing_is_reported_as_such() -> None:
+    assert initialize(model(VIT), base(), Scripted(), streams(0)).method_parameters == []
+
+
+def test_the_mode_and_the_gradients_of_the_model_are_left_alone() -> None:
+    m = model(VIT).train()
+    initialize(m, base(), registry.build("impulse", {}), streams(0), images())
+    assert m.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in m.parameters())
