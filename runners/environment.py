@@ -42,7 +42,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "processor": _processor(),
         "cuda": torch.version.cuda if cuda else None,
         "gpu": torch.cuda.get_device_name(device) if cuda else None,
-        "argv": sys.argv,
+        "argv": ["vitinit", *sys.argv[1:]],
     }
 
 
