@@ -24,9 +24,8 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 bench-small: setup ## The main job: train the six rows on real images, then print and write Table 2
-	$(BIN)/vitinit run small --no-download
-	$(BIN)/python -m analysis.tables --study small
-	$(BIN)/python -m analysis.figures --study small
+	$(BIN)/vitinit run small --no-download; status=$$?; \
+	$(BIN)/python -m analysis.tables --study small && $(BIN)/python -m analysis.figures --study small && exit $$status
 
 bench-smoke: setup ## The same path in seconds
 	$(BIN)/vitinit run smoke

@@ -53,7 +53,7 @@ class GridFile(Frozen):
     """Schema of a grid's YAML file."""
 
     title: str
-    rows: dict[str, Row]
+    rows: Annotated[dict[str, Row], Field(min_length=1)]
     blocks: Annotated[list[Block], Field(min_length=1)]
 
 

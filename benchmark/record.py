@@ -90,6 +90,7 @@ class FailureRecord(_Outcome):
     error: str
     message: str
     traceback: str
+    execution: dict[str, Any]
     environment: dict[str, Any]
 
 

@@ -72,8 +72,9 @@ class ModelSpec(Frozen):
         if self.position == "sincos" and self.width % 4:
             raise ValueError(f"position 'sincos' needs a width divisible by 4, not {self.width}")
         if self.arch == "convit":
-            if self.gpsa_layers is None or self.gpsa_layers > self.depth:
-                raise ValueError(f"convit needs gpsa_layers between 1 and its depth {self.depth}")
+            # timm joins the class token to the tokens before the first block after the GPSA ones: there must be one
+            if self.gpsa_layers is None or self.gpsa_layers >= self.depth:
+                raise ValueError(f"convit needs gpsa_layers from 1 to one less than its depth {self.depth}")
             if (self.position, self.pool) != ("learned", "token"):
                 raise ValueError("convit has position 'learned' and pool 'token' (timm's architecture)")
         elif self.gpsa_layers is not None:
@@ -125,7 +126,7 @@ class Recipe(Frozen):
 
 
 class RunSpec(Frozen):
-    """One run. Two specs with the same `run_id` give the same numbers on the same machine."""
+    """One run. Specs with the same `run_id` give the same numbers on one machine, device and number of threads."""
 
     dataset: DatasetSpec
     model: ModelSpec

@@ -2,7 +2,7 @@
 
 A record is there or it is not: it is written to a temporary file in the same folder, flushed, synced and moved into
 place, so that a killed process leaves no half-written record. A file that does not validate is reported, never
-counted and never deleted.
+counted and never deleted; it is renamed when its run is recorded anew.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Store:
             raise explain(error, f"refusing to write {path}") from None
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            _set_aside_invalid(path)
             _write_atomically(path, text)
             for status, suffix in SUFFIX.items():
                 if outcome.status == "done" and status != "done":
@@ -93,6 +94,16 @@ class Store:
             contents.failed.pop(run_id, None)
             contents.skipped.pop(run_id, None)
         return contents
+
+
+def _set_aside_invalid(path: Path) -> None:
+    """A damaged file where a record is to go is renamed, not overwritten: it may be all that is left of something."""
+    if not path.exists():
+        return
+    try:
+        OUTCOME.validate_json(path.read_bytes())
+    except ValidationError:
+        path.replace(path.with_name(f"{path.name}.invalid-{uuid.uuid4().hex[:8]}"))
 
 
 def _write_atomically(path: Path, text: str) -> None:

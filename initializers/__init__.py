@@ -1,1 +1,1 @@
-"""The methods: one file per method, pure functions of (model, generator). See `base.py` for what a method is."""
+"""The methods: one file per method, pure functions of (model, generator). See `registry.py` for what a method is."""

@@ -101,8 +101,10 @@ def token_grid(model: nn.Module) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
-def position_embedding(model: nn.Module) -> Tensor:
+def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     """The position embedding of the patch tokens, N x D, row-major over the token grid; a view.
+
+    With `class_row` the row of the class token, where there is one, stands before them.
 
     Raises:
         VitinitError: the model has none.
@@ -111,7 +113,7 @@ def position_embedding(model: nn.Module) -> Tensor:
     if not isinstance(embedding, Tensor):
         raise VitinitError(f"{type(model).__name__} has no absolute position embedding")
     rows, columns = token_grid(model)
-    return embedding.detach()[0, embedding.shape[1] - rows * columns :]
+    return embedding.detach()[0, 0 if class_row else embedding.shape[1] - rows * columns :]
 
 
 @torch.no_grad()

@@ -11,6 +11,9 @@ from pydantic import ValidationError
 class VitinitError(Exception):
     """Bad input or a state the user can mend. The message is one line: what is wrong, where, what is allowed."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
     """The error for a name that is not in `valid`: the nearest valid one, then the list."""

@@ -42,14 +42,18 @@ def initialize(
             value that is not finite.
     """
     parts = [part for part in (base, method) if part is not None]
-    for part in parts:
+    for part, kind in zip(parts, ("base", "method"), strict=False):
+        if part.kind != kind:
+            raise VitinitError(f"initializer {part.name!r} is a {part.kind}, given as the {kind}")
         part.check(model)
-    start = time.perf_counter()
+    seconds = 0.0
     changed: list[list[str]] = []
     targets_HNN: Tensor | None = None
     for part in parts:
         before = {name: value.clone() for name, value in model.state_dict().items()}
+        start = time.perf_counter()
         targets_HNN = part.apply(model, stream(f"init/{part.kind}"), progress)
+        seconds += time.perf_counter() - start
         after = model.state_dict()
         changed.append([name for name, value in after.items() if not torch.equal(value, before[name])])
         for name in changed[-1]:
@@ -57,7 +61,6 @@ def initialize(
                 raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
             if not after[name].isfinite().all():
                 raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
-    seconds = time.perf_counter() - start
 
     layers = attention_layers(model)
     report = {

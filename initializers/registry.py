@@ -71,6 +71,10 @@ def register(cls: AnyInitializer) -> AnyInitializer:
     for attribute in ("name", "touches"):
         if not hasattr(cls, attribute):
             raise VitinitError(f"initializer class {cls.__qualname__} needs the class variable {attribute!r}")
+    if not isinstance(cls.touches, tuple):
+        raise VitinitError(f"initializer class {cls.__qualname__}: `touches` must be a tuple of patterns")
+    if cls.kind not in ("base", "method"):
+        raise VitinitError(f"initializer class {cls.__qualname__}: `kind` must be 'base' or 'method'")
     other = _classes.setdefault(cls.name, cls)
     if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise VitinitError(
@@ -84,7 +88,12 @@ def register(cls: AnyInitializer) -> AnyInitializer:
 @cache
 def _discover() -> None:
     for module in pkgutil.iter_modules(initializers.__path__, "initializers."):
-        importlib.import_module(module.name)
+        try:
+            importlib.import_module(module.name)
+        except VitinitError:
+            raise
+        except Exception as error:  # a file under construction may raise anything while it is imported
+            raise VitinitError(f"{module.name} cannot be imported: {type(error).__name__}: {error}") from error
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         try:
             loaded = entry.load()

@@ -16,14 +16,14 @@ class _Frozen(BaseModel):
 
 
 class Fidelity(_Frozen):
-    """How close the first layer's attention is to its targets `H`; rows of `H` without a target do not count."""
+    """How close the first layer's attention is to its targets `H`."""
 
     mse: NonNegative
     """Mean squared error between attention map and H, over all heads and cells."""
     mass: Share
-    """Mean attention mass on the target token."""
+    """Mean attention mass on the target token, over the queries that have one inside the grid."""
     argmax: Share
-    """Share of rows whose largest entry is the target."""
+    """Share of those queries whose largest entry is the target."""
 
 
 class LayerNorms(_Frozen):
@@ -40,7 +40,7 @@ class InitReport(_Frozen):
     seconds: NonNegative
     """Base and method together, measuring left out."""
     method_parameters: list[str]
-    """Names of the parameters and buffers that the method overwrote; the base set all of them."""
+    """Names of the parameters and buffers whose values the method changed; the base set all of them."""
     norms: list[LayerNorms]
     pseudo_input: Fidelity | None = None
     """On the LayerNormed position embedding, without biases, as the solvers see it. None where there is no target."""

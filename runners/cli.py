@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -85,7 +84,7 @@ def run(
     from benchmark import datasets
     from benchmark.models import default_device
     from runners.display import Display
-    from runners.launch import launch
+    from runners.launch import cores, launch
 
     device = default_device() if device == "auto" else device  # type: ignore[assignment]
     if device == "cuda" and default_device() != "cuda":
@@ -98,7 +97,7 @@ def run(
     missing = {item.cell.spec.dataset.name: item.reason for item in planned if item.state == "skip"}
     for name in missing if download else ():
         if name in datasets.FILE_NAMES:
-            console.print(f"downloading {name} to {folder}")
+            console.print(f"downloading {name} to {escape(str(folder))}")
             try:
                 datasets.download(name, folder)
             except VitinitError as error:
@@ -110,20 +109,18 @@ def run(
     for name, reason in {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}.items():
         console.print(f"[yellow]skipping {escape(name)}: {escape(reason)}[/yellow]")
     done = sum(item.state == "done" for item in planned)
-    console.print(f"{loaded.title}\n{len(planned)} runs, {done} recorded already in {results / loaded.name}")
+    where = escape(str(results / loaded.name))
+    console.print(f"{escape(loaded.title)}\n{len(planned)} runs, {done} recorded already in {where}")
     if workers is None:
-        workers = 1 if device == "cuda" else os.cpu_count() or 1
+        workers = 1 if device == "cuda" else cores()
     try:
         finished, failed = launch(planned, loaded, Store(results), folder, executor, device, workers, Display(console))
     except KeyboardInterrupt:
-        console.print(
-            f"stopped; every finished run is recorded in {results / loaded.name}. "
-            "The same command goes on with the rest."
-        )
+        console.print(f"stopped; every finished run is recorded in {where}. The same command goes on with the rest.")
         raise typer.Exit(130) from None
-    console.print(f"{finished} runs finished, {failed} failed; records in {results / loaded.name}")
+    console.print(f"{finished} runs finished, {failed} failed; records in {where}")
     if failed:
-        console.print(f"see: vitinit status {grid}")
+        console.print(f"see: vitinit status {escape(grid)}")
         raise typer.Exit(1)
 
 
@@ -233,7 +230,7 @@ def data_get(
 
     folder = datasets.data_dir(data_dir)
     datasets.download(name, folder)
-    console.print(f"{name} is in {folder}")
+    console.print(f"{escape(name)} is in {escape(str(folder))}")
 
 
 def _planned(
@@ -261,11 +258,12 @@ def _seeds(text: str | None) -> list[int] | None:
     try:
         for part in text.split(","):
             first, _, last = part.partition("-")
-            seeds += range(int(first), int(last or first) + 1)
+            named = range(int(first), int(last or first) + 1)
+            if not named:
+                raise VitinitError(f"--seeds {text!r}: {part!r} names no seed")
+            seeds += named
     except ValueError:
         raise VitinitError(f"--seeds {text!r}: write 0-4 or 0,2,7") from None
-    if not seeds:
-        raise VitinitError(f"--seeds {text!r}: names no seed")
     return seeds
 
 

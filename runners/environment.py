@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ PACKAGES = ("vitinit", "torch", "torchvision", "timm", "numpy", "pillow", "sciki
 
 @cache
 def code() -> dict[str, Any]:
-    """Git commit and whether tracked files differ from it; None where the code is no git checkout."""
+    """Git commit, and whether code or grids differ from it (new files too); None where this is no git checkout."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str | None:
@@ -27,7 +27,7 @@ def code() -> dict[str, Any]:
             return None
         return done.stdout.strip()
 
-    status = git("status", "--porcelain", "--untracked-files=no")
+    status = git("status", "--porcelain", "--", ":/*.py", ":/*.yaml")
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
 
 
@@ -37,13 +37,20 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {
         **code(),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": {name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "processor": _processor(),
         "cuda": torch.version.cuda if cuda else None,
         "gpu": torch.cuda.get_device_name(device) if cuda else None,
         "argv": ["vitinit", *sys.argv[1:]],
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 @cache

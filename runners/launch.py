@@ -21,6 +21,7 @@ from benchmark.record import FailureRecord, RunRecord
 from benchmark.spec import DatasetSpec, RunSpec
 from benchmark.store import Contents, Store
 from initializers.errors import VitinitError
+from runners.augment import rand_augment
 from runners.display import Display
 from runners.run import Event, Execution, failure, run, skip
 
@@ -66,8 +67,14 @@ def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
         Number of training images by dataset.
 
     Raises:
-        VitinitError: a dataset cannot be read, or has fewer training images than a batch.
+        VitinitError: a dataset cannot be read, or has fewer training images than a batch; or timm does not take a
+            recipe's `rand_augment`.
     """
+    for config in {cell.spec.recipe.rand_augment for cell in cells} - {None}:
+        try:
+            rand_augment(str(config), 32, (0.5, 0.5, 0.5))
+        except Exception as error:  # timm checks with bare asserts
+            raise VitinitError(f"recipe field rand_augment: timm refuses {config!r}: {error}") from error
     images: dict[DatasetSpec, int] = {}
     for spec in {(cell.spec.dataset, cell.spec.model.image_size): cell.spec for cell in cells}.values():
         images[spec.dataset] = len(datasets.load(spec.dataset, spec.model.image_size, data_dir).train.labels)
@@ -76,6 +83,11 @@ def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
         if size > count:
             raise VitinitError(f"{cell.describe()}: batch_size {size} is more than the {count} training images")
     return images
+
+
+def cores() -> int:
+    """Cores that this process may use: fewer than the machine has inside a container or a cluster job."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def estimated_work(spec: RunSpec, images: int) -> float:
@@ -112,8 +124,7 @@ def launch(
     images = preflight(cells, data_dir)
     work = {cell.spec.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     cells.sort(key=lambda cell: -work[cell.spec.run_id])  # the longest first, so that none is left over alone
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = cores if executor == "inline" else max(1, cores // workers)
+    threads = cores() if executor == "inline" else max(1, cores() // workers)
     execution = Execution(device=device, threads=threads, executor=executor)
     carry_out = _inline if executor == "inline" else _local
     finished = failed = 0

@@ -62,16 +62,19 @@ def run(
 def _run(cell: Cell, study: str, data_dir: Path, execution: Execution, on_event: Callable[[Event], None]) -> RunRecord:
     start = time.perf_counter()
     spec, device = cell.spec, torch.device(execution.device)
+    provenance = environment(device)
     torch.set_num_threads(execution.threads)
     data = datasets.load(spec.dataset, spec.model.image_size, data_dir)
     loader = ResidentLoader(data, spec.recipe, spec.seed, device)
     model = build_model(spec.model, len(data.classes)).to(device)
+    # the same images at every seed, from all over a split that may be sorted by class
+    probe = torch.randperm(len(data.train.labels), generator=stream(0, "probe"))[:PROBE_IMAGES]
     report = initialize(
         model,
         registry.build(spec.base.name, spec.base.params, "base"),
         registry.build(spec.method.name, spec.method.params, "method") if spec.method else None,
         lambda name: stream(spec.seed, name),
-        loader.normalise(data.train.images[:PROBE_IMAGES]),
+        loader.normalise(data.train.images[probe]),
         lambda done, total: on_event(Event(spec.run_id, init_done=done, init_total=total)),
     )
     history = train(model, loader, spec.recipe, spec.seed, lambda row: on_event(Event(spec.run_id, epoch=row)))
@@ -92,7 +95,7 @@ def _run(cell: Cell, study: str, data_dir: Path, execution: Execution, on_event:
         init=report,
         history=history,
         execution=asdict(execution),
-        environment=environment(device),
+        environment=provenance,
     )
 
 
@@ -107,7 +110,8 @@ def failure(cell: Cell, study: str, execution: Execution, error: str, message: s
         error=error,
         message=message,
         traceback=trace,
-        environment=environment(torch.device("cpu")),
+        execution=asdict(execution),
+        environment=environment(torch.device(execution.device)),
     )
 
 

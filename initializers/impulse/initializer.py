@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import PositiveFloat, field_validator, model_validator
+from pydantic import PositiveFloat, StrictInt, field_validator, model_validator
 from torch import Tensor, nn
 
 from initializers.attention import attention_layers, position_embedding, token_grid
@@ -24,14 +24,15 @@ class Impulse(Initializer):
     biases included, keeps its base.
 
     Two versions exist. 2404: random offsets, `solver="gradient"`, one solution for all layers. 2505: fixed offsets,
-    `solver="svd"`, one solution a layer, embedding scaled by 18. The default solver `rotation` is ours: at the weight
+    `solver="svd"`, one solution a layer, embedding scaled by 18 (W_v and W_proj, which that release sets too, keep
+    their base here). The default solver `rotation` is ours: at the weight
     norm of the gradient solution it puts about three times the attention mass on the target on real images.
     """
 
     name: ClassVar[str] = "impulse"
     touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "pos_embed")
 
-    kernel_size: int = 3
+    kernel_size: StrictInt = 3
     """Odd; 3 and 5 in the papers."""
     solver: Solver = Rotation()
     """A name, or a mapping with `name` and the solver's own parameters."""
@@ -70,9 +71,8 @@ class Impulse(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor:
         """Overwrite W_q and W_k of every attention layer; returns the targets of the first."""
-        embedding_ND = position_embedding(model)
-        embedding_ND.mul_(self.position_scale)
-        pseudo_ND = pseudo_input(embedding_ND)
+        position_embedding(model, class_row=True).mul_(self.position_scale)
+        pseudo_ND = pseudo_input(position_embedding(model))
         grid = token_grid(model)
         layers = attention_layers(model)
         heads, features, _ = layers[0].query_HdD.shape

@@ -95,6 +95,7 @@ def failed(
         error="RuntimeError",
         message=message,
         traceback="",
+        execution={"device": "cpu"},
         environment={},
     )
 

@@ -447,9 +447,15 @@ def test_position_scale_multiplies_the_embedding_and_leaves_the_solution() -> No
     np.testing.assert_allclose(qkv_rows(scaled)[0], qkv_rows(plain)[0], atol=1e-3)
 
 
-def test_position_scale_works_on_a_learned_embedding() -> None:
+def test_position_scale_multiplies_the_rows_of_the_patches_in_a_learned_embedding() -> None:
     plain, scaled = impulse(VIT_TOKEN), impulse(VIT_TOKEN, position_scale=18.0)
     np.testing.assert_allclose(f64(scaled.pos_embed)[0, 1:], 18 * f64(plain.pos_embed)[0, 1:], rtol=1e-6)
+
+
+def test_position_scale_multiplies_the_class_row_of_a_learned_embedding_too() -> None:
+    """2505's code multiplies pos_embed in place; only the pseudo-input leaves the class row out (paper-facts 2.5)."""
+    plain, scaled = impulse(VIT_TOKEN), impulse(VIT_TOKEN, position_scale=18.0)
+    np.testing.assert_allclose(f64(scaled.pos_embed)[0, 0], 18 * f64(plain.pos_embed)[0, 0], rtol=1e-6)
 
 
 def test_solver_is_a_name_or_a_mapping() -> None:
@@ -495,7 +501,7 @@ def test_a_kernel_larger_than_the_grid_is_refused() -> None:
 
 def test_a_head_too_narrow_for_a_position_code_is_refused_by_rotation_alone() -> None:
     narrow = model(VIT, width=24, heads=12)
-    with pytest.raises(VitinitError, match="rotation.* 4 features"):
+    with pytest.raises(VitinitError, match=r"rotation.* 4 features"):
         registry.build("impulse", {}).check(narrow)
     registry.build("impulse", {"solver": "svd"}).check(narrow)
 

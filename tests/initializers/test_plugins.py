@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -110,7 +111,7 @@ print(json.dumps(answer))
 
 
 @pytest.fixture
-def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A folder on the path; discovery starts anew, and what is registered here is forgotten afterwards."""
     registry.names()
     monkeypatch.setattr(registry, "_classes", dict(registry._classes))
@@ -234,7 +235,7 @@ def test_a_name_far_from_all_is_answered_with_the_list_set_off_from_it() -> None
 
 
 def test_a_base_is_no_method_and_a_method_no_base() -> None:
-    with pytest.raises(VitinitError, match="'mimetic' is a method, not a base; .*kaiming_uniform, trunc_normal"):
+    with pytest.raises(VitinitError, match=r"'mimetic' is a method, not a base; .*kaiming_uniform, trunc_normal"):
         registry.get("mimetic", "base")
     with pytest.raises(VitinitError, match="'trunc_normal' is a base, not a method") as caught:
         registry.get("trunc_normal", "method")

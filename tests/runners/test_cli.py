@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
+from analysis import figures, tables
 from benchmark.store import Store
 from runners import cli
 
@@ -53,6 +55,22 @@ def write(path: Path, grid: object) -> str:
 def call(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
     env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "COLUMNS": "200", **environment}
     return subprocess.run([*VITINIT, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=240)
+
+
+@pytest.fixture
+def here(capsys, monkeypatch, tmp_path):
+    """Run the command line in this process and in tmp_path; return its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITINIT_DATA", "nothing")
+    monkeypatch.setattr(cli, "console", Console(highlight=False, width=200))
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return stop.value.code or 0, capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture
@@ -112,7 +130,7 @@ def test_unknown_names_give_the_nearest_and_the_list(error, tmp_path):
             {
                 "base": "trunc_normal",
                 "method": "convit_gpsa",
-                "model": {"preset": "convit_micro", "depth": 1, "gpsa_layers": 1, "heads": 3},
+                "model": {"preset": "convit_micro", "depth": 2, "gpsa_layers": 1, "heads": 3},
             },
             ["square number of heads", "3"],
         ),
@@ -144,6 +162,8 @@ def test_bad_options_and_files(error, tmp_path):
     assert "cannot write" in error(
         "run", write(tmp_path / "grid.yaml", TINY), "--results", str(tmp_path / "a file"), "--executor", "inline"
     )
+    rand = changed(blocks__0__recipe__rand_augment="rnd-m9")
+    assert "rand_augment: timm refuses 'rnd-m9'" in error("run", write(tmp_path / "rand.yaml", rand))
     too_few = changed(blocks__0__datasets=[{"name": "digits", "train_size": 20}])
     assert "batch_size 32" in error("run", write(tmp_path / "few.yaml", too_few))
     (tmp_path / "pictures" / "cats").mkdir(parents=True)
@@ -167,9 +187,9 @@ def test_a_damaged_data_file_stops_before_anything_trains(error, tmp_path, cifar
     assert not (tmp_path / "results").exists()
 
 
-def test_from_plan_to_table_and_figures(tmp_path):
+def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     """The smoke grid as a user runs it; a second run has nothing to do; a lost record comes back the same."""
-    assert "6 to do" in call("plan", "smoke", cwd=tmp_path).stdout
+    assert "6 to do" in here("plan", "smoke")[1]
     assert not (tmp_path / "results").exists()
     done = call("run", "smoke", "--executor", "local", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -177,67 +197,60 @@ def test_from_plan_to_table_and_figures(tmp_path):
     assert (len(contents.done), contents.failed, contents.problems) == (6, {}, [])
     for record in contents.done.values():
         assert [row.epoch for row in record.history] == [1, 2]
-        assert record.dataset.train, record.dataset.test == (200, 360)
+        assert (record.dataset.train, record.dataset.test) == (200, 360)
         assert record.environment["packages"]["torch"]
         assert (record.init.real_images is not None) == (record.row.startswith("Imp."))
-    again = call("run", "smoke", cwd=tmp_path)
-    assert "6 recorded already" in again.stdout
-    assert "0 runs finished" in again.stdout
-    assert "6 done" in call("plan", "smoke", cwd=tmp_path).stdout
+    code, again = here("run", "smoke")
+    assert (code, "6 recorded already" in again, "0 runs finished" in again) == (0, True, True)
+    assert "6 done" in here("plan", "smoke")[1]
 
     lost = contents.done[min(contents.done)]
     path = tmp_path / f"results/local/smoke/{lost.run_id}.json"
     path.write_text(path.read_text()[:500])
-    status = call("status", "smoke", cwd=tmp_path)
-    assert "not a record, left alone" in status.stdout
-    assert lost.run_id in status.stdout
+    _, status = here("status", "smoke")
+    assert "not a record, left alone" in status
+    assert lost.run_id in status
     assert call("run", "smoke", "--executor", "local", cwd=tmp_path).returncode == 0
     redone = Store(tmp_path / "results/local").read("smoke").done[lost.run_id]
     timeless = [row.model_dump(exclude={"seconds"}) for row in redone.history]
     assert timeless == [row.model_dump(exclude={"seconds"}) for row in lost.history]
 
-    shown = call("show", lost.run_id[:6], cwd=tmp_path)
-    assert f"{lost.top1:.2f}%" in shown.stdout
-    table = subprocess.run([sys.executable, "-m", "analysis.tables"], cwd=tmp_path, capture_output=True, text=True)
-    assert table.returncode == 0, table.stderr
-    assert "Mimetic" in table.stdout
+    assert f"{lost.top1:.2f}%" in here("show", lost.run_id[:6])[1]
+    assert tables.main([]) == 0
+    assert "Mimetic" in capsys.readouterr().out
     assert r"\toprule" in (tmp_path / "results/local/tables/table2.tex").read_text()
-    figures = subprocess.run([sys.executable, "-m", "analysis.figures"], cwd=tmp_path, capture_output=True, text=True)
-    assert figures.returncode == 0, figures.stderr
+    assert figures.main([]) == 0
     for name in ("accuracy.pdf", "accuracy.png", "attention_maps.pdf", "attention_maps.png"):
         assert (tmp_path / "results/local/figures" / name).stat().st_size > 5_000
 
 
-def test_one_diverging_run_leaves_a_failure_record_and_the_others_go_on(tmp_path):
+def test_one_diverging_run_leaves_a_failure_record_and_the_others_go_on(tmp_path, here):
     grid = changed()
     grid["blocks"].append(
         {**grid["blocks"][0], "recipe": {"name": "small", "epochs": 2, "lr": 1e20, "eps": 1e-30}, "seeds": [7]}
     )
     path = write(tmp_path / "tiny.yaml", grid)
-    done = call("run", path, "--executor", "inline", cwd=tmp_path)
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert here("run", path, "--executor", "inline")[0] == 1
     contents = Store(tmp_path / "results/local").read("tiny")
     assert len(contents.done) == 2
     assert {(failed.error, failed.spec.seed) for failed in contents.failed.values()} == {("Diverged", 7)}
-    status = call("status", path, cwd=tmp_path).stdout
-    assert "Diverged" in status
+    assert "Diverged" in here("status", path)[1]
     assert "Traceback" in next(iter(contents.failed.values())).traceback
 
 
-def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path):
+def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path, here, capsys):
     grid = changed()
     grid["blocks"].append({**grid["blocks"][0], "datasets": ["svhn"]})
     path = write(tmp_path / "tiny.yaml", grid)
-    planned = call("plan", path, cwd=tmp_path, VITINIT_DATA="nothing").stdout
+    _, planned = here("plan", path)
     assert "2 skip" in planned
     assert "train_32x32.mat" in planned
-    done = call("run", path, "--no-download", "--executor", "inline", cwd=tmp_path, VITINIT_DATA="nothing")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert here("run", path, "--no-download", "--executor", "inline")[0] == 0
     contents = Store(tmp_path / "results/local").read("tiny")
     assert len(contents.done) == 2
     assert all("train_32x32.mat" in skipped.reason for skipped in contents.skipped.values())
-    table = subprocess.run([sys.executable, "-m", "analysis.tables"], cwd=tmp_path, capture_output=True, text=True)
-    assert "train_32x32.mat" in table.stdout
+    assert tables.main([]) == 0
+    assert "train_32x32.mat" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -264,7 +277,7 @@ def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number):
     assert not any(alive(pid) for pid in offspring)
 
 
-def test_a_killed_run_becomes_a_failure_record_and_runs_again(tmp_path):
+def test_a_killed_run_becomes_a_failure_record_and_runs_again(tmp_path, here):
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300))
     env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "COLUMNS": "200"}
     process = subprocess.Popen(
@@ -282,7 +295,7 @@ def test_a_killed_run_becomes_a_failure_record_and_runs_again(tmp_path):
     assert process.returncode == 1, output
     (failed,) = Store(tmp_path / "results/local").read("tiny").failed.values()
     assert (failed.error, "SIGKILL" in failed.message) == ("ProcessDied", True)
-    assert "1 failed" in call("plan", path, "--only", "method=none", cwd=tmp_path).stdout
+    assert "1 failed" in here("plan", path, "--only", "method=none")[1]
 
 
 def children(pid: int) -> list[int]:
