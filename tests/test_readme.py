@@ -61,6 +61,7 @@ def checkout(tmp_path_factory) -> Path:
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("analysis", "benchmark", "initializers", "runners", "tests"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "results" / "published", copy / "results" / "published")
     shutil.copy(ROOT / "pyproject.toml", copy)
     (source,) = blocks("python")
     assert len(source.splitlines()) <= 32
