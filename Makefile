@@ -47,7 +47,7 @@ format: setup ## Format and mend what can be mended
 
 lock: setup ## Renew requirements.lock from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --upgrade --generate-hashes \
-	  --no-annotate --no-header --no-emit-index-url --quiet --output-file requirements.lock
+	  --no-annotate --no-header --quiet --output-file requirements.lock
 
 clean: ## Remove the environment and caches; results stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
