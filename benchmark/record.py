@@ -33,6 +33,16 @@ class DatasetInfo(Frozen):
     """sha256 over pixels and labels of both splits as the run saw them, before augmentation."""
 
 
+class Session(Frozen):
+    """One uninterrupted stretch of a run: a run that was stopped and resumed has several."""
+
+    started: str
+    """UTC, ISO 8601."""
+    from_step: Annotated[int, Field(ge=0)]
+    """Optimiser steps that were behind it when it began."""
+    seconds: float
+
+
 class _Outcome(Frozen):
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str
@@ -55,12 +65,16 @@ class RunRecord(_Outcome):
 
     status: Literal["done"] = "done"
     seconds: float
-    """Wall time of the whole run, initialisation and evaluation included."""
+    """Wall time of the whole run, initialisation and evaluation included, time between sessions not."""
+    sessions: list[Session] = Field(default_factory=list)
+    """Empty in records of before runs could be resumed."""
     parameters: int
     """Trainable parameters of the model."""
     dataset: DatasetInfo
     init: InitReport
     history: Annotated[list[EpochRow], Field(min_length=1)]
+    weights: str | None = None
+    """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
     execution: dict[str, Any]
     """What changes speed or place only: device, threads, executor."""
     environment: dict[str, Any]
@@ -71,6 +85,11 @@ class RunRecord(_Outcome):
         if [row.epoch for row in self.history] != list(range(1, self.spec.recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {self.spec.recipe.epochs}")
         return self
+
+    def without_times(self) -> dict[str, Any]:
+        """The record less its times: what a run that was killed and resumed has in common with one that was not."""
+        times: dict[str, Any] = {"written": True, "seconds": True, "sessions": True, "init": {"seconds"}}
+        return self.model_dump(mode="json", exclude={**times, "history": {"__all__": {"seconds"}}})
 
     @property
     def top1(self) -> float:
