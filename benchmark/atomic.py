@@ -1,0 +1,41 @@
+"""Writing a file so that it is there whole or not at all. Imports nothing of this project, and no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, whole or not at all, whatever happens in between.
+
+    The bytes go to a temporary file in the same folder (its name, `.<name>.<pid>.<hex>.tmp`, is this writer's own),
+    reach the disk, and are moved into place; then the folder's entry reaches the disk. On any error the temporary file
+    is removed and what was at `path` stays as it was. Only a killed process leaves a temporary file behind.
+
+    Raises:
+        OSError: the folder is missing or cannot be written, the disk is full, or it could not be synced.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the entries of a folder to the disk: a rename is safe from a power cut only after this."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
