@@ -24,7 +24,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 bench-small: setup ## The main job: train the six rows on real images, then print and write Table 2
-	$(BIN)/vitinit run small --no-download; status=$$?; \
+	$(BIN)/vitinit run small --no-download --retry-failed; status=$$?; \
 	$(BIN)/python -m analysis.tables --study small && $(BIN)/python -m analysis.figures --study small && exit $$status
 
 bench-smoke: setup ## The same path in seconds

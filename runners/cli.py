@@ -19,7 +19,7 @@ from initializers.errors import VitinitError, unknown_name
 
 if TYPE_CHECKING:
     from benchmark.grid import Cell, Grid
-    from runners.launch import Planned
+    from runners.plan import Planned
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
 
@@ -75,6 +75,21 @@ def run(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     limit: LimitOption = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run again what failed; otherwise a failure stays.")
+    ] = False,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN_ID", help="Begin this run anew; its record is kept under another name. Repeatable."),
+    ] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bits every time on a GPU too; slower.")
+    ] = False,
+    checkpoint_minutes: Annotated[float, typer.Option(min=0, help="Save a run after so many minutes.")] = 5.0,
+    checkpoint_steps: Annotated[int | None, typer.Option(min=1, help="And after so many optimiser steps.")] = None,
+    keep_weights: Annotated[
+        bool, typer.Option("--keep-weights", help="Keep final weights: weights/RUN_ID.pt beside the records.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     download: Annotated[bool, typer.Option(help="Download datasets that are not there.")] = True,
     data_dir: DataOption = None,
@@ -83,16 +98,20 @@ def run(
     """Carry out what a grid still lacks. Run the same command again to go on after a stop."""
     from benchmark import datasets
     from benchmark.models import default_device
+    from runners.checkpoint import Interval
     from runners.display import Display
-    from runners.launch import cores, launch
+    from runners.environment import code
+    from runners.launch import begin_anew, cores, launch
+    from runners.run import Execution, Setting, skip
 
     device = default_device() if device == "auto" else device  # type: ignore[assignment]
     if device == "cuda" and default_device() != "cuda":
         raise VitinitError("--device cuda: torch finds no CUDA GPU here")
-    planned, contents, loaded = _planned(grid, seeds, only, limit, data_dir, results)
+    planned, contents, loaded = _planned(grid, seeds, only, limit, data_dir, results, retry_failed)
     if dry_run:
         _print_plan(loaded, planned, contents)
         return
+    store = Store(results)
     folder = datasets.data_dir(data_dir)
     missing = {item.cell.spec.dataset.name: item.reason for item in planned if item.state == "skip"}
     for name in missing if download else ():
@@ -102,25 +121,52 @@ def run(
                 datasets.download(name, folder)
             except VitinitError as error:
                 console.print(f"[yellow]{escape(str(error))}[/yellow]")
-    if missing and download:
-        planned, contents, loaded = _planned(grid, seeds, only, limit, data_dir, results)
+    if force:
+        begin_anew(force, [item.cell for item in planned], store, loaded.name)
+    if force or (missing and download):
+        planned, contents, loaded = _planned(grid, seeds, only, limit, data_dir, results, retry_failed)
     for problem in contents.problems:
         console.print(f"[yellow]not a record, left alone: {escape(problem)}[/yellow]")
     for name, reason in {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}.items():
         console.print(f"[yellow]skipping {escape(name)}: {escape(reason)}[/yellow]")
+    for item in planned:
+        if item.state == "live":
+            console.print(f"{item.cell.spec.run_id}  {escape(item.cell.describe())}: is run by {escape(item.reason)}")
+        if item.state == "skip":
+            store.write(skip(item.cell, loaded.name, item.reason))
     done = sum(item.state == "done" for item in planned)
+    failures = 0 if retry_failed else sum(item.state == "failed" for item in planned)
     where = escape(str(results / loaded.name))
     console.print(f"{escape(loaded.title)}\n{len(planned)} runs, {done} recorded already in {where}")
+    cells = [item.cell for item in planned if item.state == "to do" or (item.state == "failed" and retry_failed)]
     if workers is None:
         workers = 1 if device == "cuda" else cores()
+    threads = cores() if executor == "inline" else max(1, cores() // workers)
+    setting = Setting(
+        root=results,
+        study=loaded.name,
+        data_dir=folder,
+        execution=Execution(device=device, threads=threads, executor=executor, deterministic=deterministic),
+        code=code(),
+        checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
+        keep_weights=keep_weights,
+    )
     try:
-        finished, failed = launch(planned, loaded, Store(results), folder, executor, device, workers, Display(console))
+        tally = launch(cells, setting, workers, Display(console))
     except KeyboardInterrupt:
-        console.print(f"stopped; every finished run is recorded in {where}. The same command goes on with the rest.")
+        console.print(
+            f"stopped; finished runs are recorded in {where}, the others have saved where they were. "
+            "The same command goes on with them."
+        )
         raise typer.Exit(130) from None
-    console.print(f"{finished} runs finished, {failed} failed; records in {where}")
-    if failed:
+    elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
+    stopped = f", {tally.stopped} stopped (the same command goes on with them)" if tally.stopped else ""
+    console.print(f"{tally.finished} runs finished, {tally.failed} failed{stopped}{elsewhere}; records in {where}")
+    if failures:
+        console.print(f"{failures} runs failed before and were left alone: --retry-failed runs them again")
+    if tally.failed or failures:
         console.print(f"see: vitinit status {escape(grid)}")
+    if tally.failed or failures or tally.stopped:
         raise typer.Exit(1)
 
 
@@ -234,11 +280,17 @@ def data_get(
 
 
 def _planned(
-    grid: str, seeds: str | None, only: list[str] | None, limit: int | None, data_dir: Path | None, results: Path
+    grid: str,
+    seeds: str | None,
+    only: list[str] | None,
+    limit: int | None,
+    data_dir: Path | None,
+    results: Path,
+    retry_failed: bool = False,
 ) -> tuple[list[Planned], Contents, Grid]:
     from benchmark import datasets
     from benchmark import grid as grids
-    from runners.launch import plan as plan_grid
+    from runners.plan import plan as plan_grid
 
     loaded = grids.load(grid, _seeds(seeds))
     planned, contents = plan_grid(loaded, Store(results), datasets.data_dir(data_dir))
@@ -246,8 +298,9 @@ def _planned(
     if planned and not kept:
         raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid!r} matches")
     if limit is not None:
-        to_do = [item for item in kept if item.state in ("to do", "failed")]
-        kept = [item for item in kept if item.state not in ("to do", "failed")] + to_do[:limit]
+        wanted = ("to do", "failed") if retry_failed else ("to do",)
+        to_do = [item for item in kept if item.state in wanted]
+        kept = [item for item in kept if item.state not in wanted] + to_do[:limit]
     return kept, contents, loaded
 
 

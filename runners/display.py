@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
-from runners.run import Event
+from runners.run import Ended, Event
 
 
 class Display:
@@ -57,6 +57,12 @@ class Display:
         """A run says something."""
         task, cell = self._tasks[event.run_id], self._cells[event.run_id]
         epochs = cell.spec.recipe.epochs
+        if event.trouble:
+            self._console.print(f"{event.run_id}  [yellow]{escape(event.trouble)}[/yellow]", highlight=False)
+            return
+        if event.resumed:
+            self._console.print(f"{event.run_id}  goes on from {escape(event.resumed)}", highlight=False)
+            return
         if event.epoch is None:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
             return
@@ -65,8 +71,8 @@ class Display:
         self._share[event.run_id] = row.epoch / epochs
         self._update()
 
-    def end(self, outcome: RunRecord | FailureRecord) -> None:
-        """A run is recorded."""
+    def end(self, outcome: RunRecord | FailureRecord | Ended) -> None:
+        """A run is recorded, or has ended here without a record."""
         self._progress.remove_task(self._tasks.pop(outcome.run_id))
         self._share[outcome.run_id] = 1.0
         self._ended += 1
@@ -77,11 +83,15 @@ class Display:
                 f"{outcome.seconds:.0f} s",
                 highlight=False,
             )
-        else:
+        elif outcome.status == "failed":
             self._console.print(
                 f"{outcome.run_id}  {label}: [red]failed[/red], {escape(outcome.error)}: {escape(outcome.message)}",
                 highlight=False,
             )
+        elif outcome.status == "elsewhere":
+            self._console.print(f"{outcome.run_id}  {label}: is run by {escape(outcome.reason)}", highlight=False)
+        else:
+            self._console.print(f"{outcome.run_id}  {label}: stopped, {escape(outcome.reason)}", highlight=False)
         self._update()
 
     def _update(self) -> None:

@@ -1,63 +1,36 @@
-"""From a grid to records: drop what is recorded, skip what cannot run here, carry out the rest."""
+"""Carrying out the runs of a study on this machine, in this process or in several."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Literal
 
 from benchmark import datasets
-from benchmark.grid import Cell, Grid
+from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
 from benchmark.spec import DatasetSpec, RunSpec
-from benchmark.store import Contents, Store
+from benchmark.store import Store
 from initializers.errors import VitinitError
+from runners import claims
 from runners.augment import rand_augment
 from runners.display import Display
-from runners.run import Event, Execution, failure, run, skip
+from runners.run import Ended, Event, Setting, carry_out, failure
+from runners.stop import SIGNALS, Stop, Stopped, on_signals
 
-State = Literal["done", "failed", "skip", "to do"]
+GRACE_S = 10.0
+"""Seconds that a run has to save and end when the launch is stopped."""
 
 PRELOAD = ["runners.run", "sklearn.datasets", "sklearn.model_selection", "torchvision.datasets"]
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A cell and what is to become of it."""
-
-    cell: Cell
-    state: State
-    reason: str = ""
-    """Why it is skipped, or what its last attempt failed of."""
-
-
-def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Contents]:
-    """What each run of a grid needs; nothing is written. A failed run is to be run again."""
-    contents = store.read(grid.name)
-    unavailable = cache(lambda spec: datasets.unavailable(spec, data_dir))
-
-    def planned(cell: Cell) -> Planned:
-        run_id = cell.spec.run_id
-        if run_id in contents.done:
-            return Planned(cell, "done")
-        reason = unavailable(cell.spec.dataset)
-        if reason:
-            return Planned(cell, "skip", reason)
-        if run_id in contents.failed:
-            failed = contents.failed[run_id]
-            return Planned(cell, "failed", f"{failed.error}: {failed.message}")
-        return Planned(cell, "to do")
-
-    return [planned(cell) for cell in grid.cells], contents
 
 
 def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
@@ -95,138 +68,218 @@ def estimated_work(spec: RunSpec, images: int) -> float:
     return spec.recipe.epochs * images * spec.model.grid**2 * spec.model.width**2 * spec.model.depth
 
 
-def launch(
-    planned: list[Planned],
-    grid: Grid,
-    store: Store,
-    data_dir: Path,
-    executor: Literal["inline", "local"],
-    device: str,
-    workers: int,
-    display: Display,
-) -> tuple[int, int]:
-    """Carry out what is to do (and what failed before); write a record for each run, and for each skip.
+@dataclass
+class Tally:
+    """What became of the runs of one launch."""
 
-    `inline` runs one after the other in this process, on every core. `local` keeps `workers` processes busy, a fresh
-    one a run, each with its share of the cores; a process that dies becomes a failure record.
+    finished: int = 0
+    failed: int = 0
+    stopped: int = 0
+    """Asked to stop, one by one; a stop of the whole launch is a KeyboardInterrupt."""
+    elsewhere: int = 0
+    """Another launcher was carrying them out."""
 
-    Returns:
-        Numbers of finished and of failed runs.
+
+End = RunRecord | FailureRecord | Ended
+
+
+def launch(cells: list[Cell], setting: Setting, workers: int, display: Display) -> Tally:
+    """Carry out runs; each leaves a record.
+
+    The executor `inline` runs one after the other in this process, on every core. `local` keeps `workers` processes
+    busy, a fresh one a run, each with its share of the cores; a process that dies becomes a failure record.
 
     Raises:
-        VitinitError: a dataset cannot be read, or a record cannot be written.
-        KeyboardInterrupt: on Ctrl-C or SIGTERM; runs in progress are stopped, finished ones are recorded.
+        VitinitError: a dataset cannot be read, or the results folder cannot be written.
+        KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGUSR2; runs in progress have saved where they were.
     """
-    for item in planned:
-        if item.state == "skip":
-            store.write(skip(item.cell, grid.name, item.reason))
-    cells = [item.cell for item in planned if item.state in ("to do", "failed")]
-    images = preflight(cells, data_dir)
+    check_writable(setting.root / setting.study)
+    images = preflight(cells, setting.data_dir)
     work = {cell.spec.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
-    cells.sort(key=lambda cell: -work[cell.spec.run_id])  # the longest first, so that none is left over alone
-    threads = cores() if executor == "inline" else max(1, cores() // workers)
-    execution = Execution(device=device, threads=threads, executor=executor)
-    carry_out = _inline if executor == "inline" else _local
-    finished = failed = 0
-    with _sigterm_is_ctrl_c(), display:
+    cells = sorted(cells, key=lambda cell: -work[cell.spec.run_id])  # so that no long one is left over alone
+    tally = Tally()
+    with display:
         display.begin(cells, work)
-        for outcome in carry_out(cells, grid.name, store, data_dir, execution, workers, display):
-            display.end(outcome)
-            finished += outcome.status == "done"
-            failed += outcome.status == "failed"
-    return finished, failed
+        inline = setting.execution.executor == "inline"
+        with contextlib.closing((_inline if inline else _local)(cells, setting, workers, display)) as ends:
+            for end in ends:
+                display.end(end)
+                tally.finished += end.status == "done"
+                tally.failed += end.status == "failed"
+                tally.stopped += end.status == "stopped"
+                tally.elsewhere += end.status == "elsewhere"
+    return tally
 
 
-def _inline(
-    cells: list[Cell], study: str, store: Store, data_dir: Path, execution: Execution, workers: int, display: Display
-) -> Iterator[RunRecord | FailureRecord]:
-    for cell in cells:
-        display.start(cell)
-        outcome = run(cell, study, data_dir, execution, display.event)
-        store.write(outcome)
-        yield outcome
+def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str) -> None:
+    """Put runs back to their start: records are set aside under another name, checkpoints are removed.
+
+    Raises:
+        VitinitError: a prefix names no run of the grid or several, or the run is being carried out.
+    """
+    for prefix in prefixes:
+        run_ids = [cell.spec.run_id for cell in cells if cell.spec.run_id.startswith(prefix)]
+        if len(run_ids) != 1:
+            found = f"{len(run_ids)} runs of this grid" if run_ids else "no run of this grid"
+            raise VitinitError(f"--force {prefix}: {found}; see: vitinit plan")
+        folder = claims.folder(store.root, study, run_ids[0])
+        try:
+            with claims.held(folder, Stop()) as claim:
+                store.supersede(study, run_ids[0])
+                claim.finish()
+        except claims.Taken as owner:
+            raise VitinitError(f"--force {prefix}: it is being run by {owner}") from None
 
 
-def _local(
-    cells: list[Cell], study: str, store: Store, data_dir: Path, execution: Execution, workers: int, display: Display
-) -> Iterator[RunRecord | FailureRecord]:
+def check_writable(folder: Path) -> None:
+    """Find out before hours of training, not after.
+
+    Raises:
+        VitinitError: records cannot be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"0" * 2**16)
+    except OSError as error:
+        raise VitinitError(f"cannot write to the results folder {folder}: {error.strerror or error}") from None
+
+
+def _inline(cells: list[Cell], setting: Setting, workers: int, display: Display) -> Generator[End, None, None]:
+    stop = Stop()
+    with on_signals(stop):
+        for cell in cells:
+            display.start(cell)
+            end = _carry_out(cell, setting, stop, display.event)
+            if stop.reason and isinstance(end, Ended):
+                display.end(end)
+                raise KeyboardInterrupt
+            yield end
+            if stop.reason:
+                raise KeyboardInterrupt
+
+
+def _carry_out(cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None]) -> End:
+    try:
+        return carry_out(cell, setting, stop, on_event)
+    except claims.Taken as taken:
+        return Ended(cell.spec.run_id, "elsewhere", str(taken))
+    except Stopped as stopped:
+        return Ended(cell.spec.run_id, "stopped", str(stopped))
+
+
+def _local(cells: list[Cell], setting: Setting, workers: int, display: Display) -> Generator[End, None, None]:
     # A fork server has torch imported already but has run nothing: each run starts clean and at once.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     waiting = list(reversed(cells))
     running: dict[Connection, tuple[Cell, ForkServerProcess]] = {}
+    asked_to_stop, ask = context.Pipe(duplex=False)
+    stop = Stop(wake=lambda: ask.send_bytes(b"stop"))
+    with on_signals(stop):
+        try:
+            while (waiting or running) and not stop.reason:
+                while waiting and len(running) < workers:
+                    cell = waiting.pop()
+                    receiver, sender = context.Pipe(duplex=False)
+                    process = context.Process(target=_child, args=(cell, setting, sender), daemon=True)
+                    process.start()
+                    sender.close()
+                    running[receiver] = (cell, process)
+                    display.start(cell)
+                for ready in wait([*running, asked_to_stop]):
+                    if isinstance(ready, Connection) and ready in running:
+                        end = _message(ready, *running[ready], setting, display)
+                        if end:
+                            del running[ready]
+                            yield end
+        finally:
+            _stop(running, display)
+        if stop.reason:
+            raise KeyboardInterrupt
+
+
+def _message(
+    receiver: Connection, cell: Cell, process: ForkServerProcess, setting: Setting, display: Display
+) -> End | None:
+    """Take one message of a run: an event is displayed, an end is returned."""
     try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                cell = waiting.pop()
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(
-                    target=_child, args=(cell, study, store.root, data_dir, execution, sender), daemon=True
-                )
-                process.start()
-                sender.close()
-                running[receiver] = (cell, process)
-                display.start(cell)
-            for ready in wait(list(running)):
-                assert isinstance(ready, Connection)
-                cell, process = running[ready]
+        message = receiver.recv()
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        if -code in SIGNALS:
+            return Ended(cell.spec.run_id, "stopped", f"{signal.Signals(-code).name} before it had begun")
+        outcome = failure(cell, setting, "ProcessDied", _how_it_died(code))
+        Store(setting.root).write(outcome)
+        return outcome
+    if isinstance(message, Event):
+        display.event(message)
+        return None
+    process.join()
+    if isinstance(message, VitinitError):
+        raise message
+    end: End = message
+    return end
+
+
+def _stop(running: dict[Connection, tuple[Cell, ForkServerProcess]], display: Display) -> None:
+    """Let every run save and end; kill what has not done so in time: its last checkpoint stays."""
+    deadline = time.monotonic() + GRACE_S
+    for _, process in running.values():
+        process.terminate()
+    try:
+        while running and (ready := wait(list(running), max(0.0, deadline - time.monotonic()))):
+            for receiver in ready:
+                assert isinstance(receiver, Connection)
+                cell, process = running[receiver]
                 try:
-                    message = ready.recv()
+                    message = receiver.recv()
                 except EOFError:
-                    process.join()
-                    del running[ready]
-                    outcome = failure(cell, study, execution, "ProcessDied", _how_it_died(process.exitcode))
-                    store.write(outcome)
-                    yield outcome
-                    continue
+                    message = Ended(cell.spec.run_id, "stopped", "its process ended")
+                if isinstance(message, VitinitError):
+                    message = Ended(cell.spec.run_id, "stopped", str(message))
                 if isinstance(message, Event):
                     display.event(message)
-                else:
-                    process.join()
-                    del running[ready]
-                    if isinstance(message, VitinitError):
-                        raise message
-                    yield message
+                    continue
+                display.end(message)
+                process.join()
+                del running[receiver]
     finally:
-        for _, process in running.values():
-            process.terminate()
+        for cell, process in running.values():
+            process.kill()
+            display.end(Ended(cell.spec.run_id, "stopped", f"killed: it had not saved within {GRACE_S:.0f} s"))
         for _, process in running.values():
             process.join()
 
 
-def _child(cell: Cell, study: str, root: Path, data_dir: Path, execution: Execution, sender: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal group; the parent decides
+def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
+    stop = Stop()
 
     def send(message: object) -> None:
         try:
             sender.send(message)
         except BrokenPipeError:
-            sys.exit(1)  # nobody is listening any more
+            stop.request("its launcher has gone")
 
-    outcome = run(cell, study, data_dir, execution, send)
-    try:
-        Store(root).write(outcome)
-    except VitinitError as error:
-        send(error)
-    else:
-        send(outcome)
+    def outlive_nobody() -> None:
+        launcher = multiprocessing.parent_process()
+        if launcher:
+            launcher.join()
+            stop.request("its launcher has gone")
+
+    threading.Thread(target=outlive_nobody, daemon=True).start()
+    with on_signals(stop):
+        try:
+            end: object = _carry_out(cell, setting, stop, send)
+        except VitinitError as error:
+            end = error
+        send(end)
 
 
-def _how_it_died(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
+def _how_it_died(exitcode: int) -> str:
+    if exitcode < 0:
         return f"its process was killed by {signal.Signals(-exitcode).name}" + (
             " (out of memory?)" if -exitcode == signal.SIGKILL else ""
         )
     return f"its process ended with exit code {exitcode} and no record"
-
-
-@contextmanager
-def _sigterm_is_ctrl_c() -> Iterator[None]:
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

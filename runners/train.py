@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from timm.optim import param_groups_weight_decay
@@ -24,74 +26,148 @@ class Diverged(Exception):
     """The training or test loss is not a finite number."""
 
 
+class Training:
+    """A model in training: everything that its future depends on, and the position it has reached.
+
+    Random streams are functions of seed and position, so they have no state to keep.
+
+    Attributes:
+        epoch: epochs finished.
+        step: optimiser steps taken in the epoch that has begun.
+        loss_sum: sum of their training losses.
+        epoch_seconds: time that they took.
+        history: one row for each finished epoch.
+    """
+
+    def __init__(self, model: VisionModel, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
+        self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
+        groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=model.no_weight_decay())
+        self.optimizer = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
+        per_step = recipe.schedule_per == "step"
+        unit = steps_per_epoch if per_step else 1
+        self.scheduler = CosineLRScheduler(
+            self.optimizer,
+            t_initial=recipe.epochs * unit,
+            lr_min=recipe.min_lr,
+            warmup_t=recipe.warmup_epochs * unit,
+            warmup_lr_init=recipe.warmup_lr,
+            t_in_epochs=not per_step,
+        )
+        self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16")
+        self.epoch = self.step = 0
+        self.loss_sum = torch.zeros((), device=device)
+        self.epoch_seconds = 0.0
+        self.history: list[EpochRow] = []
+
+    @property
+    def total_steps(self) -> int:
+        """Optimiser steps taken since the run began."""
+        return self.epoch * self.steps_per_epoch + self.step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values, to be saved between two steps or while the model is evaluated."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "epoch": self.epoch,
+            "step": self.step,
+            "loss_sum": self.loss_sum,
+            "epoch_seconds": self.epoch_seconds,
+            "history": [row.model_dump() for row in self.history],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up the training where `state_dict` was called.
+
+        Raises:
+            ValueError, KeyError, TypeError, RuntimeError: this is not the state of such a training.
+        """
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.epoch, self.step = int(state["epoch"]), int(state["step"])
+        self.loss_sum.copy_(state["loss_sum"])
+        self.epoch_seconds = float(state["epoch_seconds"])
+        self.history = [EpochRow.model_validate(row) for row in state["history"]]
+        if len(self.history) != self.epoch or not 0 <= self.step <= self.steps_per_epoch:
+            raise ValueError(f"{len(self.history)} epochs of history, but it stands at {self.epoch}, {self.step}")
+
+
 def train(
-    model: VisionModel,
+    training: Training,
     loader: ResidentLoader,
-    recipe: Recipe,
     seed: int,
     on_epoch: Callable[[EpochRow], None] = lambda row: None,
-) -> list[EpochRow]:
-    """Train in place and evaluate on the whole test split after every epoch.
+    between_steps: Callable[[], None] = lambda: None,
+) -> None:
+    """Train to the last epoch and evaluate on the whole test split after every epoch.
 
     Dropout draws from its own named stream, re-seeded at every step; the global generator is left as it was.
+
+    Args:
+        training: where to begin; changed in place.
+        loader: the images.
+        seed: of the run.
+        on_epoch: told about every finished epoch.
+        between_steps: called wherever `training.state_dict()` may be saved; what it raises ends the training.
 
     Raises:
         Diverged: a loss is NaN or infinite at the end of an epoch.
     """
-    device = loader.device
-    groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=model.no_weight_decay())
-    optimizer = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
-    per_step = recipe.schedule_per == "step"
-    unit = loader.steps if per_step else 1
-    scheduler = CosineLRScheduler(
-        optimizer,
-        t_initial=recipe.epochs * unit,
-        lr_min=recipe.min_lr,
-        warmup_t=recipe.warmup_epochs * unit,
-        warmup_lr_init=recipe.warmup_lr,
-        t_in_epochs=not per_step,
-    )
-    scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16")
-    history: list[EpochRow] = []
+    model, recipe, device = training.model, training.recipe, loader.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        for epoch in range(recipe.epochs):
-            start = time.perf_counter()
-            scheduler.step(epoch)
+        for epoch in range(training.epoch, recipe.epochs):
+            start = time.perf_counter() - training.epoch_seconds
+            training.scheduler.step(epoch)
             model.train()
-            total = torch.zeros((), device=device)
-            for step, (images, labels) in enumerate(loader.train(epoch)):
-                scheduler.step_update(epoch * loader.steps + step)
+            for step, (images, labels) in enumerate(loader.train(epoch, training.step), training.step):
+                training.scheduler.step_update(epoch * loader.steps + step)
                 torch.manual_seed(derive(seed, "dropout", epoch, step))
                 with autocast(recipe, device):
                     loss = F.cross_entropy(model(images), labels, label_smoothing=recipe.label_smoothing)
-                optimizer.zero_grad()
-                scaler.scale(loss).backward()
-                if recipe.clip_grad:
-                    scaler.unscale_(optimizer)
-                    nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_grad)
-                scaler.step(optimizer)
-                scaler.update()
-                total += loss.detach()
-            train_loss = float(total) / loader.steps
-            test_loss, test_top1 = evaluate(model, loader, recipe)
+                optimize(training, loss)
+                training.loss_sum += loss.detach()
+                training.step = step + 1
+                training.epoch_seconds = time.perf_counter() - start
+                between_steps()
+            train_loss = float(training.loss_sum) / loader.steps
+            test_loss, test_top1 = evaluate(model, loader, recipe, between_steps)
             if not torch.isfinite(torch.tensor([train_loss, test_loss])).all():
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, test loss {test_loss}")
-            history.append(
-                EpochRow(
-                    epoch=epoch + 1,
-                    lr=optimizer.param_groups[0]["lr"],
-                    train_loss=train_loss,
-                    test_loss=test_loss,
-                    test_top1=test_top1,
-                    seconds=time.perf_counter() - start,
-                )
+            row = EpochRow(
+                epoch=epoch + 1,
+                lr=training.optimizer.param_groups[0]["lr"],
+                train_loss=train_loss,
+                test_loss=test_loss,
+                test_top1=test_top1,
+                seconds=time.perf_counter() - start,
             )
-            on_epoch(history[-1])
-    return history
+            training.history.append(row)
+            training.epoch, training.step, training.epoch_seconds = epoch + 1, 0, 0.0
+            training.loss_sum.zero_()
+            on_epoch(row)
+            between_steps()
+
+
+def optimize(training: Training, loss: Tensor) -> None:
+    """One optimiser step."""
+    optimizer, scaler, clip_grad = training.optimizer, training.scaler, training.recipe.clip_grad
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    if clip_grad:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(training.model.parameters(), clip_grad)
+    scaler.step(optimizer)
+    scaler.update()
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, loader: ResidentLoader, recipe: Recipe) -> tuple[float, float]:
+def evaluate(
+    model: nn.Module, loader: ResidentLoader, recipe: Recipe, between_batches: Callable[[], None] = lambda: None
+) -> tuple[float, float]:
     """Mean cross-entropy (no label smoothing) and top-1 in percent over the whole test split."""
     model.eval()
     loss = torch.zeros((), dtype=torch.float64, device=loader.device)
@@ -103,9 +179,19 @@ def evaluate(model: nn.Module, loader: ResidentLoader, recipe: Recipe) -> tuple[
         loss += F.cross_entropy(logits.float(), labels, reduction="sum")
         correct += (logits.argmax(-1) == labels).sum()
         count += len(labels)
+        between_batches()
     return float(loss) / count, 100 * int(correct) / count
 
 
 def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
     """The recipe's precision: fp32 is off, the others cast what is safe to cast."""
     return torch.autocast(device.type, DTYPES[recipe.precision], enabled=recipe.precision != "fp32")
+
+
+def fingerprint(model: nn.Module) -> str:
+    """sha256 over the names, types, shapes and bytes of every parameter and buffer."""
+    digest = hashlib.sha256()
+    for name, tensor in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -31,11 +31,11 @@ class ResidentLoader:
         """uint8 0..255 to float32 on the device, minus mean, over standard deviation."""
         return (images_BCHW.to(self.device).float() / 255 - self._mean) / self._std
 
-    def train(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of one epoch (counted from 0)."""
+    def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of one epoch (counted from 0), from one of its steps on."""
         split, size = self.data.train, self.recipe.batch_size
         order = torch.randperm(len(split.labels), generator=stream(self.seed, "order", epoch))
-        for step in range(self.steps):
+        for step in range(first_step, self.steps):
             index = order[step * size : (step + 1) * size]
             images = augment(split.images[index], self.recipe, self.data.mean, self.seed, epoch, step)
             yield self.normalise(images), split.labels[index].to(self.device)

@@ -1,4 +1,5 @@
 import hashlib
+import itertools
 import math
 
 import pytest
@@ -13,8 +14,9 @@ from initializers import registry
 from initializers.initialize import initialize
 from runners.loaders.resident import ResidentLoader
 from runners.streams import stream
-from runners.train import Diverged, evaluate, train
+from runners.train import Diverged, Training, evaluate, fingerprint, train
 
+CPU = torch.device("cpu")
 MODEL = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
 
 
@@ -56,10 +58,16 @@ def initialised(seed: int = 0, base: str = "kaiming_uniform", method: str | None
     return built
 
 
+def fit(model, data: Data, settings: Recipe, seed: int = 0):
+    loader = ResidentLoader(data, settings, seed, CPU)
+    training = Training(model, settings, loader.steps, CPU)
+    train(training, loader, seed)
+    return training.history
+
+
 def run(data: Data, settings: Recipe, seed: int = 0, **kwargs):
     model = initialised(seed, **kwargs)
-    history = train(model, ResidentLoader(data, settings, seed, torch.device("cpu")), settings, seed)
-    return model, history
+    return model, fit(model, data, settings, seed)
 
 
 class Recorder(nn.Module):
@@ -83,18 +91,18 @@ def test_every_initialiser_sees_the_same_images_in_the_same_order_with_the_same_
     settings = recipe(rand_augment="rand-m9-mstd0.5-inc1")
     for kwargs in ({"base": "trunc_normal"}, {"method": "mimetic"}, {"method": "impulse"}):
         model = Recorder(initialised(0, **kwargs))
-        train(model, ResidentLoader(data, settings, 0, torch.device("cpu")), settings, 0)
+        fit(model, data, settings)
         seen.append(model.seen)
     assert seen[0] == seen[1] == seen[2]
     assert len(set(seen[0])) == len(seen[0]) == 3 * (50 // 8)
     other = Recorder(initialised(1))
-    train(other, ResidentLoader(data, settings, 1, torch.device("cpu")), settings, 1)
+    fit(other, data, settings, 1)
     assert not set(other.seen) & set(seen[0])
 
 
 def test_an_epoch_visits_every_image_once_but_the_ragged_rest(data):
     settings = recipe(hflip=0, crop_padding=0)
-    loader = ResidentLoader(data, settings, 0, torch.device("cpu"))
+    loader = ResidentLoader(data, settings, 0, CPU)
     shown = torch.cat([images for images, _ in loader.train(0)])
     assert len(shown) == 48
     everything = {image.numpy().tobytes() for image in loader.normalise(data.train.images)}
@@ -119,7 +127,7 @@ def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(d
 
 def test_evaluation_counts_every_test_image_once(data):
     model = initialised()
-    loader = ResidentLoader(data, recipe(), 0, torch.device("cpu"))
+    loader = ResidentLoader(data, recipe(), 0, CPU)
     loss, top1 = evaluate(model, loader, recipe())
     with torch.inference_mode():
         logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.test.images)]).double()
@@ -157,14 +165,14 @@ def test_one_step_is_adamw_by_hand(data):
     """One optimiser step against the formula, weight decay on matrices only, gradient norm clipped."""
     settings = recipe(epochs=1, batch_size=50, weight_decay=0.1, clip_grad=0.5, eps=1e-3, label_smoothing=0.1, hflip=0)
     model = initialised()
-    loader = ResidentLoader(data, settings, 0, torch.device("cpu"))
+    loader = ResidentLoader(data, settings, 0, CPU)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     ((images, labels),) = loader.train(0)
     logits = model.train()(images)
     smooth = torch.full_like(logits, 0.05).scatter_(1, labels[:, None], 0.95)
     gradients = torch.autograd.grad(-(smooth * logits.log_softmax(-1)).sum(-1).mean(), list(model.parameters()))
     norm = torch.stack([g.norm() for g in gradients]).norm()
-    train(model, loader, settings, 0)
+    fit(model, data, settings)
     for (name, after), gradient in zip(model.named_parameters(), gradients, strict=True):
         g = gradient * min(1.0, 0.5 / (norm.item() + 1e-6))
         decay = 0.1 if after.ndim > 1 else 0.0
@@ -184,3 +192,63 @@ def test_reduced_precision_trains_close_to_fp32(data, precision):
     _, reduced = run(data, recipe(epochs=2, precision=precision))
     assert reduced[-1].train_loss == pytest.approx(full[-1].train_loss, abs=0.02)
     assert reduced[-1].train_loss != full[-1].train_loss
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "model"),
+    [
+        ({"rand_augment": "rand-m9-mstd0.5-inc1"}, {"drop_path_rate": 0.3, "drop_rate": 0.2}),
+        ({"schedule_per": "step", "warmup_epochs": 1, "weight_decay": 0.05, "clip_grad": 1.0}, {}),
+        ({"precision": "bf16"}, {"drop_rate": 0.2}),
+        ({"precision": "fp16", "clip_grad": 1.0}, {}),
+    ],
+)
+def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bits(data, tmp_path, settings, model):
+    """Interrupted at every place where it may be: each step of each epoch, each batch of each evaluation."""
+    spec, what = MODEL.model_copy(update=model), recipe(**settings)
+    loader = ResidentLoader(data, what, 0, CPU)
+    whole = Training(initialised(model=spec), what, loader.steps, CPU)
+    places = []
+    train(whole, loader, 0, between_steps=lambda: places.append(None))
+    evaluations = math.ceil(703 / 500)
+    assert len(places) == 3 * (50 // 8 + evaluations + 1)
+
+    training, taken_up = Training(initialised(model=spec), what, loader.steps, CPU), 0
+    while training.epoch < what.epochs:
+        calls = itertools.count()
+
+        def interrupt():
+            if next(calls) > taken_up % 3:  # noqa: B023
+                torch.save(training.state_dict(), tmp_path / "state")  # noqa: B023
+                raise Interrupted
+
+        try:
+            train(training, loader, 0, between_steps=interrupt)
+        except Interrupted:
+            training = Training(initialised(7, model=spec), what, loader.steps, CPU)  # other weights than the run's
+            training.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+            taken_up += 1
+    assert taken_up >= 8
+    for (name, expected), found in zip(
+        whole.model.state_dict().items(), training.model.state_dict().values(), strict=True
+    ):
+        assert torch.equal(expected, found), name
+    assert fingerprint(whole.model) == fingerprint(training.model)
+    strip = lambda rows: [row.model_dump(exclude={"seconds"}) for row in rows]  # noqa: E731
+    assert strip(whole.history) == strip(training.history)
+
+
+def test_a_fingerprint_sees_every_bit():
+    model = nn.BatchNorm1d(3)
+    seen = {fingerprint(model)}
+    for tensor in (model.weight, model.bias, model.running_mean, model.running_var, model.num_batches_tracked):
+        with torch.no_grad():
+            flat = tensor.view(-1)
+            bits = flat.view(torch.int32) if tensor.is_floating_point() else flat
+            bits[-1] ^= 1
+        seen.add(fingerprint(model))
+    assert len(seen) == 6

@@ -1,0 +1,229 @@
+"""Claims: who is carrying out a run right now, so that two launchers never carry out one run twice.
+
+A claim is a numbered file `claim-0001.json` in the folder of an unfinished run; the highest number counts. It is made
+with O_EXCL, and its owner touches it every few seconds. When the owner has released it, or is gone, the next number can
+be claimed: of any number of processes that try, exactly one succeeds. Claims are not deleted while the run is
+unfinished: with the numbers starting anew, a process that had read the old claim could overlook a new owner.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from benchmark.spec import Frozen
+from initializers.errors import VitinitError
+from runners.stop import Stop
+
+BEAT_S = 5.0
+"""Seconds between two heartbeats."""
+STALE_S = 90.0
+"""After so many seconds without a heartbeat an owner on another machine counts as gone."""
+
+
+class Owner(Frozen):
+    """The process that carries out a run, and how far it has come."""
+
+    host: str
+    machine: str
+    """Tells apart machines, boots and containers: only within one of them does a pid mean something."""
+    pid: int
+    process_started: str
+    since: float
+    """Unix time at which the run was claimed."""
+    released: bool = False
+    epoch: int = 0
+    epochs: int = 0
+    top1: float | None = None
+
+    def describe(self) -> str:
+        """Where it runs and how far it is, for people."""
+        text = f"host {self.host} pid {self.pid}"
+        if self.epochs:
+            text += f", epoch {self.epoch}/{self.epochs}"
+        return text if self.top1 is None else f"{text}, top-1 {self.top1:.1f}%"
+
+
+class Taken(Exception):
+    """Another process is carrying out the run."""
+
+
+def folder(root: Path, study: str, run_id: str) -> Path:
+    """Where an unfinished run keeps its claims and checkpoints."""
+    return root / study / "unfinished" / run_id
+
+
+def live(folder: Path) -> Owner | None:
+    """The process that is carrying out the run of this folder right now, or None."""
+    number = _latest(folder)
+    return _owner_if_live(_path(folder, number), time.time()) if number else None
+
+
+@contextmanager
+def held(folder: Path, stop: Stop) -> Iterator[Claim]:
+    """Claim a run for as long as the context lasts; a background thread keeps the heartbeat.
+
+    When the claim is lost all the same (this process was frozen for longer than STALE_S, and another machine took the
+    run over), the run is asked to stop.
+
+    Raises:
+        Taken: another process has it.
+        VitinitError: the folder cannot be written.
+    """
+    claim = _take(folder)
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(BEAT_S):
+            if claim.lost():
+                stop.request("another process has taken the run over")
+                return
+            with suppress(OSError):  # a full or vanished disk is for the run itself to report
+                os.utime(claim.path)
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield claim
+    finally:
+        over.set()
+        thread.join()
+        claim.release()
+
+
+class Claim:
+    """A run that this process has to itself."""
+
+    def __init__(self, path: Path, owner: Owner) -> None:
+        self.path, self.owner = path, owner
+
+    def lost(self) -> bool:
+        """Whether somebody else holds a later claim."""
+        return _latest(self.path.parent) > int(self.path.stem.removeprefix("claim-"))
+
+    def update(self, epoch: int, epochs: int, top1: float | None) -> None:
+        """Say how far the run is."""
+        self.owner = self.owner.model_copy(update={"epoch": epoch, "epochs": epochs, "top1": top1})
+        self._rewrite()
+
+    def release(self) -> None:
+        """Let go of the run: whoever comes next may claim it."""
+        if self.path.exists() and not self.lost():
+            self.owner = self.owner.model_copy(update={"released": True})
+            self._rewrite()
+
+    def finish(self) -> None:
+        """The run is recorded: remove its folder, checkpoints included."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def _rewrite(self) -> None:
+        temporary = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.tmp")
+        with suppress(OSError):  # only what others see of it goes stale
+            temporary.write_text(self.owner.model_dump_json())
+            temporary.replace(self.path)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _take(folder: Path) -> Claim:
+    pid = os.getpid()
+    owner = Owner(
+        host=platform.node(),
+        machine=_machine(),
+        pid=pid,
+        process_started=_process_started(pid) or "",
+        since=time.time(),
+    )
+    try:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            number = _latest(folder)
+            if number and (other := _owner_if_live(_path(folder, number), _file_server_time(folder))):
+                raise Taken(other.describe())
+            path = _path(folder, number + 1)
+            try:
+                file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            except (FileExistsError, FileNotFoundError):
+                continue  # somebody was faster, or the run was finished and its folder removed: look again
+            try:
+                with os.fdopen(file, "w") as stream:
+                    stream.write(owner.model_dump_json())
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
+            return Claim(path, owner)
+    except OSError as error:
+        raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"claim-{number:04d}.json"
+
+
+def _latest(folder: Path) -> int:
+    """The highest number of a claim, 0 if there is none."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return 0
+    numbers = (name.removeprefix("claim-").removesuffix(".json") for name in names if name.startswith("claim-"))
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
+def _owner_if_live(path: Path, now: float) -> Owner | None:
+    try:
+        beaten = _modified(path)
+        owner = Owner.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError):  # somebody is writing it at this moment, or was killed while writing it
+        owner = Owner(host="unknown", machine="", pid=0, process_started="", since=0.0)
+        beaten = _modified(path)
+    if owner.released:
+        return None
+    if owner.machine == _machine() and owner.process_started:
+        return owner if _process_started(owner.pid) == owner.process_started else None
+    return owner if now - beaten < STALE_S else None
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _machine() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{platform.node()} {boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return f"{platform.node()} {uuid.getnode()}"
+
+
+def _process_started(pid: int) -> str | None:
+    """Start time of a living process in clock ticks; None if there is none, or where /proc does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _file_server_time(folder: Path) -> float:
+    """Now, by the clock that also stamps the heartbeats: that of a network file system may be another than ours."""
+    probe = folder / f".now.{uuid.uuid4().hex}.tmp"
+    probe.touch()
+    try:
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink(missing_ok=True)

@@ -1,0 +1,64 @@
+"""From a grid and a results folder to what is to become of each run. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal, get_args
+
+from benchmark.dataset_files import unavailable
+from benchmark.grid import Cell, Grid
+from benchmark.store import Contents, Store
+from runners import claims
+
+State = Literal["done", "live", "failed", "skip", "to do"]
+STATES: tuple[State, ...] = get_args(State)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell and what is to become of it."""
+
+    cell: Cell
+    state: State
+    reason: str = ""
+    """Who carries it out, why it is skipped, what its last attempt failed of, or that it resumes."""
+
+
+def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Contents]:
+    """What each run of a grid needs; nothing is written.
+
+    A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `skip` when its
+    dataset is not here, else `failed` when its last attempt failed (it is to be run again), else `to do`.
+    """
+    contents = store.read(grid.name)
+    # After the records: a run that is recorded in between still has its claim here or is found done the next time.
+    unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
+    missing = cache(lambda spec: unavailable(spec, data_dir))
+
+    def planned(cell: Cell) -> Planned:
+        run_id = cell.spec.run_id
+        if run_id in contents.done:
+            return Planned(cell, "done")
+        folder = unfinished.get(run_id)
+        if folder is not None and (owner := claims.live(folder)):
+            return Planned(cell, "live", owner.describe())
+        if reason := missing(cell.spec.dataset):
+            return Planned(cell, "skip", reason)
+        if failed := contents.failed.get(run_id):
+            return Planned(cell, "failed", f"{failed.error}: {failed.message}")
+        resumes = folder is not None and any(folder.glob("*.ckpt"))
+        return Planned(cell, "to do", "stopped, resumes from its checkpoint" if resumes else "")
+
+    return [planned(cell) for cell in grid.cells], contents
+
+
+def _unfinished(folder: Path) -> dict[str, Path]:
+    """The folders of unfinished runs by run_id: listed once, as most runs of a large grid have none."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: Path(entry.path) for entry in entries if entry.is_dir()}
+    except OSError:  # nothing was ever started here, or the last run has just been finished
+        return {}
