@@ -1,0 +1,135 @@
+"""Checkpoint files: damaged ones are known as such, the one before is used, nothing in them is executed."""
+
+import errno
+import os
+import pickle
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmark import atomic
+from runners import checkpoint
+from runners.checkpoint import Checkpoints, Interval
+
+
+@pytest.fixture
+def reports() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def checkpoints(tmp_path, reports) -> Checkpoints:
+    return Checkpoints(tmp_path, Interval(), reports.append)
+
+
+def state(step: int) -> dict:
+    generator = torch.Generator().manual_seed(step)
+    return {"step": step, "weights": torch.randn(64, 16, generator=generator), "history": [{"loss": 0.1 + step}]}
+
+
+def test_the_newest_two_are_kept_and_the_newest_comes_first(checkpoints, tmp_path):
+    for step in (9, 10, 100, 1000):
+        assert checkpoints.save(state(step), step)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000100.ckpt", "step-00001000.ckpt"]
+    newest, before = checkpoints.newest_first()
+    assert (newest["step"], before["step"]) == (1000, 100)
+    assert torch.equal(newest["weights"], state(1000)["weights"])
+    assert newest["history"] == [{"loss": 1000.1}]
+
+
+def test_a_damaged_newest_falls_back_to_the_one_before(checkpoints, tmp_path, reports):
+    """Every kind of damage, at seeded random places; no file is touched, one line names it."""
+    checkpoints.save(state(1), 1)
+    checkpoints.save(state(2), 2)
+    newest = tmp_path / "step-00000002.ckpt"
+    whole = newest.read_bytes()
+    dice = random.Random(0)
+    damaged = [whole[: dice.randrange(len(whole))] for _ in range(20)]
+    for _ in range(40):
+        at = dice.randrange(len(whole))
+        damaged.append(whole[:at] + bytes([whole[at] ^ 1 << dice.randrange(8)]) + whole[at + 1 :])
+    damaged += [
+        b"",
+        b"\0" * len(whole),
+        whole + b"x",
+        checkpoint.pack([1]),
+        whole.replace(b"checkpoint 1", b"checkpoint 2"),
+    ]
+    for content in damaged:
+        newest.write_bytes(content)
+        reports.clear()
+        assert [found["step"] for found in checkpoints.newest_first()] == [1]
+        assert len(reports) == 1
+        assert str(newest) in reports[0]
+        assert "\n" not in reports[0]
+        assert newest.read_bytes() == content
+
+
+class Mischief:
+    def __reduce__(self):
+        return os.system, ("touch executed",)
+
+
+def test_code_in_a_checkpoint_is_refused_not_run(checkpoints, tmp_path, reports, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for content in (checkpoint.pack({"a": Mischief()}), pickle.dumps(Mischief())):
+        (tmp_path / "step-00000001.ckpt").write_bytes(content)
+        assert list(checkpoints.newest_first()) == []
+        assert not (tmp_path / "executed").exists()
+    assert len(reports) == 2
+
+
+def failing_fsync(times: int):
+    left = iter(range(times))
+
+    def fsync(descriptor: int) -> None:
+        if next(left, None) is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return fsync
+
+
+def test_without_space_the_old_one_stays_and_one_line_says_so(checkpoints, tmp_path, reports, monkeypatch):
+    checkpoints.save(state(1), 1)
+    monkeypatch.setattr(atomic.os, "fsync", failing_fsync(99))
+    assert not checkpoints.save(state(2), 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001.ckpt"]
+    (report,) = reports
+    assert "No space left on device" in report
+    assert "step 2" in report
+
+
+def test_on_a_full_disk_the_older_one_makes_room(checkpoints, tmp_path, reports, monkeypatch):
+    checkpoints.save(state(1), 1)
+    checkpoints.save(state(2), 2)
+    monkeypatch.setattr(atomic.os, "fsync", failing_fsync(1))
+    assert checkpoints.save(state(3), 3)
+    assert [found["step"] for found in checkpoints.newest_first()] == [3, 2]
+    assert reports == []
+
+
+def test_it_is_due_after_minutes_or_steps_whichever_comes_first(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
+    checkpoints = Checkpoints(tmp_path, Interval(minutes=2, steps=100), lambda text: None)
+    assert not checkpoints.due(99)
+    assert checkpoints.due(100)
+    checkpoints.save(state(1), 100)
+    assert not checkpoints.due(199)
+    clock[0] = 119.9
+    assert not checkpoints.due(150)
+    clock[0] = 120.0
+    assert checkpoints.due(150)
+    every_step = Checkpoints(tmp_path, Interval(minutes=0), lambda text: None)
+    assert every_step.due(0)
+
+
+def test_what_is_not_a_checkpoint_is_left_alone(checkpoints, tmp_path):
+    others = ["claim-0001.json", ".step-00000003.ckpt.17.tmp", "notes"]
+    for name in others:
+        (tmp_path / name).touch()
+    checkpoints.save(state(1), 1)
+    checkpoints.remove()
+    assert sorted(path.name for path in Path(tmp_path).iterdir()) == sorted(others)

@@ -1,0 +1,164 @@
+"""Claims, with real processes that are killed, frozen and raced."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from initializers.errors import VitinitError
+from runners import claims
+from runners.stop import Stop
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from runners import claims
+from runners.stop import Stop
+with claims.held(Path(sys.argv[1]), Stop()):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that holds a claim on tmp_path / 'run'."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        text=True,
+    )
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_live_claim_is_respected_and_says_whose_it_is(tmp_path, holder):
+    with pytest.raises(claims.Taken, match=f"pid {holder.pid}"), claims.held(tmp_path / "run", Stop()):
+        pass
+    assert claims.live(tmp_path / "run").pid == holder.pid
+
+
+def test_the_claim_of_a_killed_process_is_taken_over_at_once(tmp_path, holder):
+    holder.kill()
+    holder.wait()
+    assert claims.live(tmp_path / "run") is None
+    with claims.held(tmp_path / "run", Stop()) as claim:
+        assert claim.path.name == "claim-0002.json"
+
+
+def test_a_zombie_is_no_owner(tmp_path, holder):
+    holder.kill()  # not waited for: its pid is still there
+    while claims.live(tmp_path / "run"):
+        time.sleep(0.01)
+
+
+def test_another_process_with_the_same_pid_is_not_the_owner(tmp_path):
+    with claims.held(tmp_path, Stop()) as claim:
+        mine = claim.owner
+    claim.path.write_text(mine.model_copy(update={"process_started": "1"}).model_dump_json())
+    assert claims.live(tmp_path) is None
+
+
+def test_a_released_claim_can_be_taken_by_the_same_process(tmp_path):
+    for number in (1, 2, 3):
+        with claims.held(tmp_path, Stop()) as claim:
+            claim.update(number, 10, 12.5)
+            assert claims.live(tmp_path).describe().endswith(f"pid {os.getpid()}, epoch {number}/10, top-1 12.5%")
+        assert claims.live(tmp_path) is None
+    assert claim.path.name == "claim-0003.json"
+
+
+def test_a_finished_run_leaves_no_folder(tmp_path):
+    with claims.held(tmp_path / "run", Stop()) as claim:
+        (tmp_path / "run" / "step-00000001.ckpt").touch()
+        claim.finish()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("silent_for", "taken"), [(0.5, True), (1.5, False)])
+def test_on_another_machine_the_heartbeat_decides(tmp_path, silent_for, taken):
+    other = {"host": "far", "machine": "far away", "pid": os.getpid(), "process_started": "7", "since": 0.0}
+    path = tmp_path / "claim-0001.json"
+    path.write_text(json.dumps(other))
+    beaten = time.time() - silent_for * claims.STALE_S
+    os.utime(path, (beaten, beaten))
+    assert (claims.live(tmp_path) is not None) == taken
+    if taken:
+        with pytest.raises(claims.Taken, match="host far"), claims.held(tmp_path, Stop()):
+            pass
+    else:
+        with claims.held(tmp_path, Stop()) as claim:
+            assert claim.path.name == "claim-0002.json"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"host": 3}', '{"pid": "../../etc"}', "\x00" * 40])
+def test_a_damaged_claim_counts_until_it_is_stale(tmp_path, content):
+    path = tmp_path / "claim-0001.json"
+    path.write_text(content)
+    assert claims.live(tmp_path) is not None  # it may be being written right now
+    os.utime(path, (1, 1))
+    with claims.held(tmp_path, Stop()) as claim:
+        assert claims.live(tmp_path).pid == os.getpid()
+    assert claim.path.name == "claim-0002.json"
+    assert path.read_text() == content
+
+
+def test_an_owner_that_lost_its_claim_is_asked_to_stop_and_takes_nothing_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "BEAT_S", 0.01)
+    stop = Stop()
+    with claims.held(tmp_path, stop) as claim:
+        before = claim.path.stat().st_mtime_ns
+        while claim.path.stat().st_mtime_ns == before:  # a heartbeat
+            time.sleep(0.01)
+        later = tmp_path / "claim-0002.json"
+        later.write_text(claim.owner.model_copy(update={"pid": 1, "host": "far", "machine": "far"}).model_dump_json())
+        while not stop.reason:
+            time.sleep(0.01)
+    assert "taken the run over" in stop.reason
+    assert claims.live(tmp_path).host == "far"
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(VitinitError, match="cannot write to .*file/run"),
+        claims.held(tmp_path / "file" / "run", Stop()),
+    ):
+        pass
+
+
+def _race(folder: Path, start, winners) -> None:
+    start.wait()
+    try:
+        with claims.held(folder, Stop()) as claim:
+            winners.put((os.getpid(), claim.path.name))
+            start.wait()  # hold it until all have tried
+    except claims.Taken:
+        start.wait()
+
+
+def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for attempt in range(20):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        if attempt % 2:
+            (folder / "claim-0001.json").write_text("{}")
+            os.utime(folder / "claim-0001.json", (1, 1))
+        start, winners = context.Barrier(8), context.Queue()
+        racers = [context.Process(target=_race, args=(folder, start, winners)) for _ in range(8)]
+        for racer in racers:
+            racer.start()
+        for racer in racers:
+            racer.join(60)
+            assert racer.exitcode == 0
+        assert winners.get(timeout=10)[1] == f"claim-{1 + attempt % 2:04d}.json"
+        assert winners.empty()
