@@ -7,7 +7,6 @@ seed, and no global random state is read or changed.
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
 import tempfile
 import warnings
@@ -20,14 +19,13 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
+from benchmark.dataset_files import FILE_NAMES, MD5, NAMES, data_dir, listed, unavailable
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError, unknown_name
 
-# torchvision and scikit-learn take seconds to import, so only the functions that need them do.
+__all__ = ["FILE_NAMES", "NAMES", "Data", "Split", "data_dir", "download", "load", "unavailable"]
 
-NAMES = ("digits", "cifar10", "cifar100", "svhn", "folder")
-FILE_NAMES = ("cifar10", "cifar100", "svhn")
-"""The datasets that are files in the data folder."""
+# torchvision and scikit-learn take seconds to import, so only the functions that need them do.
 
 STATISTICS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
@@ -87,32 +85,6 @@ class Data:
     checksum: str
 
 
-def data_dir(argument: Path | None) -> Path:
-    """The folder with the downloaded files: the argument, else environment VITINIT_DATA, else ./data."""
-    return argument or Path(os.environ.get("VITINIT_DATA") or "data")
-
-
-def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:
-    """Says why a dataset cannot be used here; cheap, the contents of the files are checked by `load`.
-
-    Returns:
-        One line that names the missing files and where they belong, or None if nothing is missing.
-
-    Raises:
-        VitinitError: The name is unknown, or the path of a `folder` dataset is not a folder.
-    """
-    if spec.name not in NAMES:
-        raise unknown_name("dataset", spec.name, NAMES)
-    if spec.path is not None and not Path(spec.path).is_dir():
-        raise VitinitError(f"dataset {spec.label}: there is no folder {spec.path}")
-    if spec.name not in FILE_NAMES:
-        return None
-    missing = [name for name in _expected_md5(spec.name) if not (data_dir / name).is_file()]
-    if not missing:
-        return None
-    return f"{spec.name} is not here: put {_listed(missing)} into {data_dir}, or run 'vitinit data get {spec.name}'"
-
-
 def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data:
     """Reads a dataset, takes the subset the spec asks for and brings the images to `image_size`.
 
@@ -161,7 +133,7 @@ def download(name: str, data_dir: Path) -> None:
     if name not in FILE_NAMES:
         why = "comes with scikit-learn" if name == "digits" else "is your own: write folder:PATH"
         raise VitinitError(f"there is nothing to download for {name}, it {why}; to download: {', '.join(FILE_NAMES)}")
-    expected = _expected_md5(name)
+    expected = MD5[name]
     missing = [file for file in expected if not (data_dir / file).is_file()]
     _check_md5(name, data_dir, [file for file in expected if file not in missing])
     if not missing:
@@ -178,33 +150,14 @@ def download(name: str, data_dir: Path) -> None:
                 (Path(scratch) / file).replace(data_dir / file)
     except (OSError, RuntimeError, HTTPException, EOFError) as error:
         message = " ".join(str(error).split()) or type(error).__name__
-        raise VitinitError(f"cannot download {name} ({message}); put {_listed(missing)} into {data_dir}") from error
+        raise VitinitError(f"cannot download {name} ({message}); put {listed(missing)} into {data_dir}") from error
     finally:
         socket.setdefaulttimeout(timeout_before)
 
 
-def _listed(files: list[str]) -> str:
-    """File names as words: a folder they share is said once."""
-    folder = Path(files[0]).parent
-    if folder == Path() or len(files) == 1:
-        return ", ".join(files)
-    return f"{folder}/ with {', '.join(Path(file).name for file in files)}"
-
-
-def _expected_md5(name: str) -> dict[str, str]:
-    """The md5 that torchvision gives for each file of a dataset, by path relative to the data folder."""
-    from torchvision.datasets import CIFAR10, CIFAR100, SVHN
-
-    if name == "svhn":
-        return {file: md5 for _, file, md5 in (SVHN.split_list["train"], SVHN.split_list["test"])}
-    cifar = {"cifar10": CIFAR10, "cifar100": CIFAR100}[name]
-    files = [*cifar.train_list, *cifar.test_list, (cifar.meta["filename"], cifar.meta["md5"])]
-    return {f"{cifar.base_folder}/{file}": md5 for file, md5 in files}
-
-
 def _check_md5(name: str, data_dir: Path, files: list[str]) -> None:
     """Refuses a damaged file, before anything in it is unpickled."""
-    expected = _expected_md5(name)
+    expected = MD5[name]
     for path, md5 in ((data_dir / file, expected[file]) for file in files):
         with path.open("rb") as stream:
             digest = hashlib.md5(usedforsecurity=False)
@@ -229,7 +182,7 @@ def _torchvision(name: str, root: Path, download: bool = False) -> tuple[Any, An
 
 
 def _from_files(name: str, data_dir: Path) -> tuple[Split, Split, tuple[str, ...]]:
-    _check_md5(name, data_dir, list(_expected_md5(name)))
+    _check_md5(name, data_dir, list(MD5[name]))
     train, test = _torchvision(name, data_dir)
     if name == "svhn":
         splits = [Split(torch.from_numpy(split.data), torch.from_numpy(split.labels)) for split in (train, test)]

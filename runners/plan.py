@@ -31,25 +31,25 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Conte
     """What each run of a grid needs; nothing is written.
 
     A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `skip` when its
-    dataset is not here, else `failed` when its last attempt failed (it is to be run again), else `to do`.
+    dataset is not here, else `failed` when its last attempt failed, else `to do`.
     """
-    contents = store.read(grid.name)
-    # After the records: a run that is recorded in between still has its claim here or is found done the next time.
+    # Before the records are read: a run that ends in between is then found done, never to do.
     unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
+    owners = {run_id: owner for run_id, folder in unfinished.items() if (owner := claims.live(folder))}
+    contents = store.read(grid.name)
     missing = cache(lambda spec: unavailable(spec, data_dir))
 
     def planned(cell: Cell) -> Planned:
         run_id = cell.spec.run_id
         if run_id in contents.done:
             return Planned(cell, "done")
-        folder = unfinished.get(run_id)
-        if folder is not None and (owner := claims.live(folder)):
-            return Planned(cell, "live", owner.describe())
+        if run_id in owners:
+            return Planned(cell, "live", owners[run_id].describe())
         if reason := missing(cell.spec.dataset):
             return Planned(cell, "skip", reason)
         if failed := contents.failed.get(run_id):
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")
-        resumes = folder is not None and any(folder.glob("*.ckpt"))
+        resumes = run_id in unfinished and any(unfinished[run_id].glob("*.ckpt"))
         return Planned(cell, "to do", "stopped, resumes from its checkpoint" if resumes else "")
 
     return [planned(cell) for cell in grid.cells], contents

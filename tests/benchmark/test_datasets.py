@@ -21,11 +21,11 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torchvision.datasets import CIFAR10, SVHN
+from torchvision.datasets import CIFAR10, CIFAR100, SVHN
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
-from benchmark import datasets
+from benchmark import dataset_files, datasets
 from benchmark.datasets import Data, data_dir, download, load, unavailable
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
@@ -263,10 +263,11 @@ def make_svhn(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def expect_svhn(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str = "http://127.0.0.1:9") -> None:
-    """Makes torchvision expect the md5 of the made files, at this address."""
+    """Makes this project and torchvision expect the md5 of the made files, at this address."""
     for split in ("train", "test"):
         file = f"{split}_32x32.mat"
         md5 = hashlib.md5((folder / file).read_bytes()).hexdigest()
+        monkeypatch.setitem(dataset_files.MD5["svhn"], file, md5)
         monkeypatch.setitem(SVHN.split_list, split, [f"{url}/{file}", file, md5])
 
 
@@ -291,6 +292,14 @@ def test_svhn_files_other_than_the_published_ones_are_refused(tmp_path: Path) ->
     message = error_of(SVHN_SPEC, 32, tmp_path)
     assert "train_32x32.mat is damaged" in message
     assert SVHN.split_list["train"][2] in message
+
+
+def test_the_files_and_their_md5_are_those_of_torchvision() -> None:
+    expected = {"svhn": {file: md5 for _, file, md5 in (SVHN.split_list["train"], SVHN.split_list["test"])}}
+    for name, cifar in (("cifar10", CIFAR10), ("cifar100", CIFAR100)):
+        files = [*cifar.train_list, *cifar.test_list, (cifar.meta["filename"], cifar.meta["md5"])]
+        expected[name] = {f"{cifar.base_folder}/{file}": md5 for file, md5 in files}
+    assert expected == dataset_files.MD5
 
 
 # --- download ---
