@@ -54,7 +54,7 @@ class Owner(Frozen):
 
 
 class Taken(Exception):
-    """Another process is carrying out the run."""
+    """Another process is carrying out the run; the message says which."""
 
 
 def folder(root: Path, study: str, run_id: str) -> Path:
@@ -148,7 +148,7 @@ def _take(folder: Path) -> Claim:
             folder.mkdir(parents=True, exist_ok=True)
             number = _latest(folder)
             if number and (other := _owner_if_live(_path(folder, number), _file_server_time(folder))):
-                raise Taken(other.describe())
+                raise Taken(f"being run by {other.describe()}")
             path = _path(folder, number + 1)
             try:
                 file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)

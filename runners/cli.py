@@ -101,7 +101,7 @@ def run(
     from runners.checkpoint import Interval
     from runners.display import Display
     from runners.environment import code
-    from runners.launch import begin_anew, cores, launch
+    from runners.launch import begin_anew, cores, launch, tidy
     from runners.run import Execution, Setting, skip
 
     device = default_device() if device == "auto" else device  # type: ignore[assignment]
@@ -134,10 +134,11 @@ def run(
             console.print(f"{item.cell.spec.run_id}  {escape(item.cell.describe())}: is run by {escape(item.reason)}")
         if item.state == "skip":
             store.write(skip(item.cell, loaded.name, item.reason))
-    done = sum(item.state == "done" for item in planned)
+    done = {item.cell.spec.run_id for item in planned if item.state == "done"}
+    tidy(results, loaded.name, done)
     failures = 0 if retry_failed else sum(item.state == "failed" for item in planned)
     where = escape(str(results / loaded.name))
-    console.print(f"{escape(loaded.title)}\n{len(planned)} runs, {done} recorded already in {where}")
+    console.print(f"{escape(loaded.title)}\n{len(planned)} runs, {len(done)} recorded already in {where}")
     cells = [item.cell for item in planned if item.state == "to do" or (item.state == "failed" and retry_failed)]
     if workers is None:
         workers = 1 if device == "cuda" else cores()

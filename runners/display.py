@@ -89,7 +89,7 @@ class Display:
                 highlight=False,
             )
         elif outcome.status == "elsewhere":
-            self._console.print(f"{outcome.run_id}  {label}: is run by {escape(outcome.reason)}", highlight=False)
+            self._console.print(f"{outcome.run_id}  {label}: {escape(outcome.reason)}", highlight=False)
         else:
             self._console.print(f"{outcome.run_id}  {label}: stopped, {escape(outcome.reason)}", highlight=False)
         self._update()

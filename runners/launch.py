@@ -127,8 +127,16 @@ def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str)
             with claims.held(folder, Stop()) as claim:
                 store.supersede(study, run_ids[0])
                 claim.finish()
-        except claims.Taken as owner:
-            raise VitinitError(f"--force {prefix}: it is being run by {owner}") from None
+        except claims.Taken as taken:
+            raise VitinitError(f"--force {prefix}: {taken}") from None
+
+
+def tidy(root: Path, study: str, done: set[str]) -> None:
+    """Remove what recorded runs have left behind: they were killed between their record and their own tidying."""
+    for folder in (root / study / "unfinished").glob("*"):
+        if folder.name in done:
+            with contextlib.suppress(claims.Taken), claims.held(folder, Stop()) as claim:
+                claim.finish()
 
 
 def check_writable(folder: Path) -> None:

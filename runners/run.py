@@ -98,7 +98,7 @@ def carry_out(
     diverged: it would do so again.
 
     Raises:
-        Taken: another process is carrying it out.
+        Taken: another process is carrying it out, or has done so since this study was launched.
         Stopped: it was asked to stop; it has saved where it was.
         VitinitError: the results folder cannot be written.
     """
@@ -107,9 +107,9 @@ def carry_out(
         recorded = store.outcome(setting.study, run_id)
         if isinstance(recorded, RunRecord):
             claim.finish()
-            return recorded
+            raise claims.Taken("another launcher has recorded it")
         if isinstance(recorded, FailureRecord) and recorded.written >= setting.launched:
-            return recorded
+            raise claims.Taken("another launcher has tried it, and it failed")
 
         def tell(event: Event) -> None:
             if event.epoch:

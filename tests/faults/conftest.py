@@ -1,0 +1,34 @@
+"""How much is tried, and the report of what was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def tally(record_property: Any) -> Any:
+    """Count faults for the report: tally("SIGKILL", tried=9, survived=9)."""
+
+    def count(kind: str, tried: int, survived: int) -> None:
+        record_property("fault", [kind, tried, survived])
+
+    return count
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    tried: Counter[str] = Counter()
+    survived: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", []):
+                if name == "fault" and report.when == "call":
+                    tried[value[0]] += value[1]
+                    survived[value[0]] += value[2]
+    if tried:
+        terminalreporter.section("faults")
+        for kind in sorted(tried):
+            lost = tried[kind] - survived[kind]
+            terminalreporter.line(f"{kind}: tried {tried[kind]}, survived {survived[kind]}, lost {lost}")

@@ -1,0 +1,181 @@
+"""Runs in processes of their own, killed at chosen moments, and the comparison with a run that was left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import re
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import yaml
+
+from benchmark import grid
+from benchmark.grid import Cell
+from benchmark.record import RunRecord
+from benchmark.store import Store
+from runners import claims, train
+from runners.checkpoint import Interval
+from runners.run import Execution, Setting, carry_out
+from runners.stop import Stop
+
+ALL = os.environ.get("FAULTS") == "all"
+"""`make test-faults` sets FAULTS=all; `make test` runs the quick share."""
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.faults.harness", "sklearn.datasets", "sklearn.model_selection"])
+
+ROWS = {
+    "dropout": {
+        "base": "trunc_normal",
+        "method": {"name": "impulse", "kernel_size": 3},
+        "model": {"drop_rate": 0.2, "drop_path_rate": 0.2},
+    },
+    "convit": {
+        "base": "trunc_normal",
+        "method": "convit_gpsa",
+        "model": {"preset": "convit_micro", "depth": 2, "gpsa_layers": 1},
+    },
+    "mimetic": {"base": "kaiming_uniform", "method": "mimetic"},
+}
+RECIPES = {
+    "augmented": {"rand_augment": "rand-m9-mstd0.5-inc1", "hflip": 0.5, "crop_padding": 1},
+    "bf16": {"precision": "bf16", "clip_grad": 1.0, "hflip": 0.5},
+    "fp16": {"precision": "fp16", "schedule_per": "epoch", "crop_padding": 1},
+}
+MOMENTS = {"any time": 150, "training": 14, "evaluation": 4, "checkpoint": 12, "record": 4, "claim": 8, "tidying": 3}
+"""When a kill strikes, and up to which count it is drawn: hundredths of a second, steps, batches, file operations."""
+
+FILES = {
+    "checkpoint": r"step-\d+\.ckpt",
+    "record": r"[0-9a-f]{16}\.json",
+    "claim": r"claim-\d+",
+    "tidying": r"unfinished/\w+$",
+}
+"""What the paths look like on which those operations are done: opening, syncing, renaming, removing."""
+
+
+def cells(folder: Path, epochs: int = 2) -> list[Cell]:
+    """Every row with every recipe: tiny models on 100 digits, seven steps an epoch."""
+    block = {
+        "datasets": [{"name": "digits", "train_size": 100}],
+        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1},
+        "seeds": [0],
+    }
+    blocks = [{**block, "recipe": {"name": "small", "epochs": epochs, "batch_size": 14, **r}} for r in RECIPES.values()]
+    path = folder / "faults.yaml"
+    path.write_text(yaml.safe_dump({"title": "faults", "rows": ROWS, "blocks": blocks}))
+    return grid.load(str(path)).cells
+
+
+def setting(root: Path, steps: int = 2, **fields: object) -> Setting:
+    """Everything of a test in one folder; weights are kept to be compared."""
+    values = {
+        "root": root,
+        "study": "faults",
+        "data_dir": root,
+        "execution": Execution(device="cpu", threads=1, executor="local"),
+        "code": {},
+        "checkpoint": Interval(steps=steps),
+        "keep_weights": True,
+        **fields,
+    }
+    return Setting(**values)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL at the n-th of something."""
+
+    moment: str
+    count: int
+
+    @staticmethod
+    def draw(dice: random.Random) -> Kill:
+        moment = dice.choice(list(MOMENTS))
+        return Kill(moment, dice.randint(1, MOMENTS[moment]))
+
+
+def attempt(cell: Cell, where: Setting, kill: Kill | None = None) -> int:
+    """Carry out a run in a process of its own; its exit code, -9 where the kill struck."""
+    process = FORKS.Process(target=_attempt, args=(cell, where, kill))
+    process.start()
+    if kill and kill.moment == "any time":
+        process.join(kill.count / 100)
+        process.kill()
+    process.join(120)
+    assert process.exitcode is not None, "it hangs"
+    return process.exitcode
+
+
+def _attempt(cell: Cell, where: Setting, kill: Kill | None) -> None:
+    if kill:
+        _arm(kill)
+    with contextlib.suppress(claims.Taken):  # killed after its record was written: it is done
+        carry_out(cell, where, Stop())
+
+
+def _arm(kill: Kill) -> None:
+    """Make this process kill itself; what it was writing is then half written."""
+    left = [kill.count]
+
+    def strike() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+
+    if kill.moment == "training":
+        optimize = train.optimize
+        train.optimize = lambda *arguments: (optimize(*arguments), strike())
+    elif kill.moment == "evaluation":
+        autocast = train.autocast
+        train.autocast = lambda *arguments: (
+            strike() if torch.is_inference_mode_enabled() else 0,
+            autocast(*arguments),
+        )[1]
+    elif kill.moment in FILES:
+        pattern, fsync = re.compile(FILES[kill.moment]), os.fsync
+
+        def half_written(descriptor: int) -> None:
+            if pattern.search(str(Path(f"/proc/self/fd/{descriptor}").readlink())):
+                size = os.fstat(descriptor).st_size
+                if left[0] == 1 and size:
+                    os.truncate(descriptor, random.Random(size).randrange(size))
+                strike()
+            fsync(descriptor)
+
+        os.fsync = half_written
+
+        def watch(event: str, arguments: tuple) -> None:
+            if event in ("open", "os.rename", "os.remove", "shutil.rmtree") and pattern.search(str(arguments[0])):
+                strike()
+
+        sys.addaudithook(watch)
+
+
+def finish(cell: Cell, where: Setting) -> RunRecord:
+    """Carry a run to its end, and return its record."""
+    assert attempt(cell, where) == 0
+    contents = Store(where.root).read(where.study)
+    assert contents.problems == []
+    return contents.done[cell.spec.run_id]
+
+
+def assert_same(first: Setting, second: Setting, cell: Cell) -> None:
+    """Bitwise the same weights, and the same record less its times."""
+    records = [Store(place.root).read(place.study).done[cell.spec.run_id] for place in (first, second)]
+    assert records[0].without_times() == records[1].without_times()
+    weights = [
+        torch.load(place.root / place.study / "weights" / f"{cell.spec.run_id}.pt", weights_only=True)
+        for place in (first, second)
+    ]
+    assert weights[0].keys() == weights[1].keys()
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name

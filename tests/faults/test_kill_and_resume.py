@@ -1,0 +1,43 @@
+"""A run that is killed again and again, at any moment, ends as if it had been left alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmark.store import Store
+from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells, finish, setting
+
+KILLS = 9 if ALL else 2
+
+
+@pytest.mark.parametrize("number", range(9) if ALL else (0, 4, 8))
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, tally):
+    cell = cells(tmp_path)[number]
+    left_alone, killed = setting(tmp_path / "left alone"), setting(tmp_path / "killed")
+    finish(cell, left_alone)
+    dice = random.Random(number)
+    struck = dict.fromkeys(MOMENTS, 0)
+    while sum(struck.values()) < KILLS:
+        kill = Kill.draw(dice)
+        where = setting(killed.root, steps=dice.choice((1, 2, 3)))
+        exit_code = attempt(cell, where, kill)
+        contents = Store(killed.root).read(killed.study)
+        assert contents.problems == [], kill
+        assert contents.failed == {}, kill
+        if exit_code == -9:
+            struck[kill.moment] += 1
+        else:
+            # it was through before the kill could strike: begin again from nothing
+            assert exit_code == 0, kill
+            assert_same(left_alone, killed, cell)
+            Store(killed.root).supersede(killed.study, cell.spec.run_id)
+    survived = False
+    try:
+        finish(cell, killed)
+        assert_same(left_alone, killed, cell)
+        survived = True
+    finally:
+        for moment, count in struck.items():
+            tally(f"SIGKILL, {moment}", tried=count, survived=count * survived)
