@@ -1,22 +1,23 @@
-"""Grids: a YAML file of (datasets x rows x seeds) blocks becomes a list of fully resolved RunSpecs."""
+"""Grids: a YAML file of (datasets x rows x seeds) blocks becomes a list of fully resolved RunSpecs.
+
+This module imports no torch; what needs it to resolve a grid is in `benchmark/resolve.py`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
-from benchmark.datasets import NAMES as DATASETS
-from benchmark.models import PRESETS, build_model
-from benchmark.spec import DatasetSpec, Frozen, InitializerSpec, ModelSpec, Recipe, RunSpec
-from initializers import registry
+from benchmark import grid_cache
+from benchmark.dataset_files import NAMES as DATASETS
+from benchmark.spec import DatasetSpec, Frozen, Recipe, RunSpec
 from initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parent
@@ -64,9 +65,35 @@ class Cell:
     row: str
     spec: RunSpec
 
+    @cached_property
+    def run_id(self) -> str:
+        """The spec's run_id, computed once: a plan of thousands of runs asks for it several times."""
+        return self.spec.run_id
+
     def describe(self) -> str:
         """Row, dataset and seed, for people."""
         return f"{self.row}, {self.spec.dataset.label}, seed {self.spec.seed}"
+
+
+class Series(Frozen):
+    """Runs that differ by their seed only. A run_id is never stored: it is computed from the spec, always."""
+
+    row: str
+    spec: RunSpec
+    """At the first of the seeds."""
+    seeds: Seeds
+
+    def cells(self) -> list[Cell]:
+        """Its runs, in the order of the seeds."""
+        shared = {name: getattr(self.spec, name) for name in RunSpec.model_fields if name != "seed"}
+        return [Cell(self.row, RunSpec(**shared, seed=seed)) for seed in self.seeds]
+
+
+class Resolved(Frozen):
+    """A grid with every default filled in; the form that is kept in the cache."""
+
+    title: str
+    series: list[Series]
 
 
 @dataclass(frozen=True)
@@ -91,6 +118,11 @@ def recipes() -> list[str]:
 def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
     """Read a grid by name, or from a YAML file, and resolve every run.
 
+    Resolving imports torch, which takes seconds, so a resolved grid is kept in the user's cache folder
+    (`benchmark/grid_cache.py`) and torch is imported only when the grid or the code has changed. A grid that names an
+    initialiser from outside this project (a dotted path, or a plug-in by entry point) is resolved anew each time:
+    nothing here could tell that its code has changed. Errors are never kept.
+
     Args:
         name_or_path: a name from `names()` or a path that ends in .yaml or .yml.
         seeds: in place of the grid's own seeds.
@@ -106,42 +138,33 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
         path = HERE / "grids" / f"{name_or_path}.yaml"
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", path.stem):
         raise VitinitError(f"grid file {path}: its name becomes a folder; use letters, digits, '-', '_' and '.'")
+    content = _read(path)
+    key = grid_cache.key(content, seeds)
+    kept = grid_cache.read(key, Resolved)
+    if kept is not None:
+        return Grid(path.stem, kept.title, _cells(kept, path.stem))
+    from benchmark.resolve import only_ours, resolve
+
     try:
-        content = GridFile.model_validate(read_yaml(path))
+        file = GridFile.model_validate(_yaml(content, path))
     except ValidationError as error:
         raise explain(error, f"grid file {path}") from None
+    resolved = Resolved(title=file.title, series=resolve(file, seeds, path.stem))
+    cells = _cells(resolved, path.stem)
+    if only_ours(resolved.series):
+        grid_cache.write(key, resolved)
+    return Grid(path.stem, file.title, cells)
+
+
+def _cells(resolved: Resolved, study: str) -> list[Cell]:
+    """The runs of all series; a seed that is named twice is one run."""
     cells: dict[str, Cell] = {}
-    for block in content.blocks:
-        recipe = resolve_recipe(block.recipe)
-        for dataset in block.datasets:
-            for label, row in content.rows.items():
-                where = f"grid {path.stem!r}, row {label!r}"
-                for seed in seeds or block.seeds:
-                    spec = _resolve_run(row, dataset, block.model, recipe, seed, where)
-                    other = cells.setdefault(spec.run_id, Cell(label, spec))
-                    if other.row != label:
-                        raise VitinitError(f"{where}: is the same run as row {other.row!r}")
-    return Grid(path.stem, content.title, list(cells.values()))
-
-
-def _resolve_run(
-    row: Row, dataset: dict[str, Any], model: dict[str, Any], recipe: Recipe, seed: int, where: str
-) -> RunSpec:
-    try:
-        spec = RunSpec(
-            dataset=resolve_dataset(dataset),
-            model=resolve_model({**model, **row.model}),
-            base=resolve_initializer(row.base, "base"),
-            method=resolve_initializer(row.method, "method") if row.method else None,
-            recipe=recipe,
-            seed=seed,
-        )
-        check_fit(spec)
-    except ValidationError as error:
-        raise explain(error, where) from None
-    except VitinitError as error:
-        raise VitinitError(f"{where}: {error}") from None
-    return spec
+    for series in resolved.series:
+        for cell in series.cells():
+            other = cells.setdefault(cell.run_id, cell)
+            if other.row != cell.row:
+                raise VitinitError(f"grid {study!r}, row {cell.row!r}: is the same run as row {other.row!r}")
+    return list(cells.values())
 
 
 def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
@@ -155,15 +178,6 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     return DatasetSpec.model_validate(fields)
 
 
-def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
-    """A ModelSpec from a preset (optional) and explicit fields, which win."""
-    explicit = dict(fields)
-    preset = explicit.pop("preset", None)
-    if preset is not None and preset not in PRESETS:
-        raise unknown_name("model", str(preset), PRESETS)
-    return ModelSpec.model_validate({**PRESETS.get(str(preset), {}), **explicit})
-
-
 def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     """A Recipe by name, with fields overridden.
 
@@ -173,50 +187,28 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     name = str(named.get("name"))
     if name not in recipes():
         raise unknown_name("recipe", name, recipes())
+    path = HERE / "recipes" / f"{name}.yaml"
     try:
-        return Recipe.model_validate({**read_yaml(HERE / "recipes" / f"{name}.yaml"), **named})
+        return Recipe.model_validate({**_yaml(_read(path), path), **named})
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}") from None
 
 
-def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
-    """An InitializerSpec with every default filled in, so that the run's identity does not depend on defaults."""
-    params = {key: value for key, value in named.items() if key != "name"}
-    initializer = registry.build(str(named.get("name")), params, kind)
-    return InitializerSpec(name=str(named["name"]), params=initializer.model_dump(mode="json"))
-
-
-def check_fit(spec: RunSpec) -> None:
-    """Ask base and method whether they fit the model, before anything is allocated or trained.
-
-    Raises:
-        VitinitError: they do not; the message says what the model lacks.
-    """
-    for part, kind in ((spec.base, "base"), (spec.method, "method")):
-        if part is not None:
-            _check_fit(spec.model, part.model_dump_json(), kind)
-
-
-@cache
-def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
-    part = InitializerSpec.model_validate_json(initializer_json)
-    with torch.device("meta"):
-        empty = build_model(model, classes=10)
-    registry.build(part.name, part.params, kind).check(empty)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping, read safely.
-
-    Raises:
-        VitinitError: the file cannot be read or is no mapping.
-    """
+def _read(path: Path) -> bytes:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        return path.read_bytes()
+    except OSError as error:
+        raise VitinitError(f"cannot read {path}: {error}") from None
+
+
+def _yaml(content: bytes, path: Path) -> dict[str, Any]:
+    """A YAML mapping, read safely; the path is for the message only."""
+    try:
+        mapping = yaml.safe_load(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
         raise VitinitError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
         raise VitinitError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
+    if not isinstance(mapping, dict):
         raise VitinitError(f"{path} does not hold a mapping")
-    return content
+    return mapping

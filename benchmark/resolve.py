@@ -1,0 +1,93 @@
+"""Resolving a grid: every default filled in, every method asked whether it fits its model. Imports torch and timm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from benchmark.grid import Block, GridFile, Row, Series, resolve_dataset, resolve_recipe
+from benchmark.models import PRESETS, build_model
+from benchmark.spec import InitializerSpec, ModelSpec, Recipe, RunSpec
+from initializers import registry
+from initializers.errors import VitinitError, explain, unknown_name
+
+
+def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Series]:
+    """The runs of a grid in table order, each row on each dataset as one series of seeds.
+
+    Raises:
+        VitinitError: a run that could not be carried out; the message names the row.
+    """
+    series = []
+    for block in content.blocks:
+        recipe = resolve_recipe(block.recipe)
+        for dataset in block.datasets:
+            for label, row in content.rows.items():
+                where = f"grid {study!r}, row {label!r}"
+                series.append(_resolve_series(label, row, dataset, block, recipe, seeds or block.seeds, where))
+    return series
+
+
+def _resolve_series(
+    label: str, row: Row, dataset: dict[str, Any], block: Block, recipe: Recipe, seeds: list[int], where: str
+) -> Series:
+    try:
+        spec = RunSpec(
+            dataset=resolve_dataset(dataset),
+            model=resolve_model({**block.model, **row.model}),
+            base=resolve_initializer(row.base, "base"),
+            method=resolve_initializer(row.method, "method") if row.method else None,
+            recipe=recipe,
+            seed=seeds[0],
+        )
+        check_fit(spec)
+        return Series(row=label, spec=spec, seeds=seeds)
+    except ValidationError as error:
+        raise explain(error, where) from None
+    except VitinitError as error:
+        raise VitinitError(f"{where}: {error}") from None
+
+
+def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
+    """A ModelSpec from a preset (optional) and explicit fields, which win."""
+    explicit = dict(fields)
+    preset = explicit.pop("preset", None)
+    if preset is not None and preset not in PRESETS:
+        raise unknown_name("model", str(preset), PRESETS)
+    return ModelSpec.model_validate({**PRESETS.get(str(preset), {}), **explicit})
+
+
+def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
+    """An InitializerSpec with every default filled in, so that the run's identity does not depend on defaults."""
+    params = {key: value for key, value in named.items() if key != "name"}
+    initializer = registry.build(str(named.get("name")), params, kind)
+    return InitializerSpec(name=str(named["name"]), params=initializer.model_dump(mode="json"))
+
+
+def check_fit(spec: RunSpec) -> None:
+    """Ask base and method whether they fit the model, before anything is allocated or trained.
+
+    Raises:
+        VitinitError: they do not; the message says what the model lacks.
+    """
+    for part, kind in ((spec.base, "base"), (spec.method, "method")):
+        if part is not None:
+            _check_fit(spec.model, part.model_dump_json(), kind)
+
+
+@cache
+def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
+    part = InitializerSpec.model_validate_json(initializer_json)
+    with torch.device("meta"):
+        empty = build_model(model, classes=10)
+    registry.build(part.name, part.params, kind).check(empty)
+
+
+def only_ours(series: list[Series]) -> bool:
+    """Whether every initialiser lies in this project: a hash of its code says all about what it resolves to."""
+    names = {part.name for line in series for part in (line.spec.base, line.spec.method) if part}
+    return all(registry.get(name).__module__.partition(".")[0] == "initializers" for name in names)
