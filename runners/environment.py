@@ -54,12 +54,12 @@ def code_in(root: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"commit": None, "dirty": None, "diff": None, "source": source_hash(root)}
     try:
         # Installed into an environment that lies in somebody else's repository, its commit would say nothing of ours.
-        _git(root, "ls-files", "--error-unmatch", "--", Path(__file__).relative_to(ROOT).as_posix())
-        top = Path(_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
-        commit = _git(root, "rev-parse", "HEAD").strip()
+        git(root, "ls-files", "--error-unmatch", "--", Path(__file__).relative_to(ROOT).as_posix())
+        top = Path(git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
+        commit = git(root, "rev-parse", "HEAD").strip()
         where = ("--", "*.py", "*.yaml")
-        changed = _git(top, "diff", "--name-only", "--no-renames", "-z", "HEAD", *where)
-        new = _git(top, "ls-files", "--others", "--exclude-standard", "-z", *where)
+        changed = git(top, "diff", "--name-only", "--no-renames", "-z", "HEAD", *where)
+        new = git(top, "ls-files", "--others", "--exclude-standard", "-z", *where)
     except (OSError, subprocess.CalledProcessError):
         return found
     names = {name for name in (changed + new).split("\0") if name}
@@ -74,6 +74,18 @@ def source_hash(root: Path = ROOT) -> str:
             if path.suffix in (".py", ".yaml"):
                 names.add(path.relative_to(root).as_posix())
     return _hash(root, names)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git prints, called in a folder.
+
+    Raises:
+        OSError, subprocess.CalledProcessError: there is no git, the folder is in no checkout, or git says no.
+    """
+    # A git hook sets GIT_DIR and the like, which would name another repository.
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, check=True, env=env).stdout.decode(errors="surrogateescape")
 
 
 def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
@@ -188,13 +200,6 @@ def blas(configuration: str) -> str | None:
 
 
 _SLURM = ("job_id", "array_job_id", "array_task_id", "job_partition")
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    # A git hook sets GIT_DIR and the like, which would name another repository.
-    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, check=True, env=env).stdout.decode(errors="surrogateescape")
 
 
 def _hash(root: Path, names: set[str]) -> str:

@@ -1,0 +1,279 @@
+"""Provenance, against git itself, hashes by hand and what torch says when asked directly."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+import torch
+
+from runners import environment as provenance
+from runners.environment import blas, code_in, cpu_model, cpu_name, differences, driver_version, environment
+
+CPU = torch.device("cpu")
+
+
+def git(folder, *arguments: str) -> str:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    done = subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True, env=env
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def plain_folder(tmp_path):
+    """A small copy of the house, without git."""
+    root = tmp_path / "house"
+    for name, text in {
+        "runners/environment.py": "a = 1\n",
+        "initializers/method.py": "b = 2\n",
+        "benchmark/grids/small.yaml": "title: x\n",
+        "analysis/tables.py": "c = 3\n",
+        "README.md": "text\n",
+        ".gitignore": "scratch/\n",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture
+def checkout(plain_folder):
+    git(plain_folder, "init", "-q")
+    git(plain_folder, "add", ".")
+    git(plain_folder, "commit", "-qm", "one")
+    return plain_folder
+
+
+def test_a_clean_checkout(checkout):
+    found = code_in(checkout)
+    assert found["commit"] == git(checkout, "rev-parse", "HEAD")
+    assert (found["dirty"], found["diff"]) == (False, None)
+    (checkout / "README.md").write_text("other text\n")
+    (checkout / "notes.txt").write_text("no code\n")
+    (checkout / "scratch").mkdir()
+    (checkout / "scratch" / "ignored.py").write_text("d = 4\n")
+    assert code_in(checkout) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("initializers/method.py", "b = 3\n"),
+        ("analysis/tables.py", "c = 4\n"),
+        ("benchmark/grids/mine.yaml", "title: mine\n"),
+        ("initializers/neue Méthode\n.py", "e = 5\n"),
+        ("initializers/method.py", None),
+    ],
+)
+def test_changes_make_it_dirty_and_have_a_hash(checkout, name, text):
+    clean = code_in(checkout)
+    if text is None:
+        (checkout / name).unlink()
+        content = f"{name}\0gone\0"
+    else:
+        (checkout / name).write_text(text)
+        content = f"{name}\0{len(text)}\0{text}"
+    dirty = code_in(checkout)
+    assert (dirty["commit"], dirty["dirty"]) == (clean["commit"], True)
+    assert dirty["diff"] == hashlib.sha256(content.encode()).hexdigest()
+    assert (dirty["source"] == clean["source"]) == name.startswith("analysis")
+    if text is not None:
+        (checkout / name).write_text(text + "# more\n")
+        assert code_in(checkout)["diff"] not in (dirty["diff"], None)
+    git(checkout, "add", "-A")
+    assert code_in(checkout)["dirty"], "staged is not committed"
+    git(checkout, "commit", "-qm", "two")
+    assert (code_in(checkout)["dirty"], code_in(checkout)["diff"]) == (False, None)
+
+
+def test_the_users_git_configuration_changes_nothing(checkout):
+    (checkout / "initializers/method.py").rename(checkout / "initializers/other.py")
+    before = code_in(checkout)
+    for key, value in (("diff.noprefix", "true"), ("color.ui", "always"), ("diff.renames", "true")):
+        git(checkout, "config", key, value)
+    git(checkout, "add", "-A")
+    assert code_in(checkout) == before
+
+
+def test_the_source_hash_is_over_names_and_bytes(plain_folder):
+    names = ("benchmark/grids/small.yaml", "initializers/method.py", "runners/environment.py")
+    parts = b""
+    for name in names:
+        content = (plain_folder / name).read_bytes()
+        parts += f"{name}\0{len(content)}\0".encode() + content
+    before = code_in(plain_folder)
+    assert before == {"commit": None, "dirty": None, "diff": None, "source": hashlib.sha256(parts).hexdigest()}
+    (plain_folder / "analysis/tables.py").write_text("nothing that trains\n")
+    assert code_in(plain_folder) == before
+    (plain_folder / "initializers/method.py").rename(plain_folder / "initializers/renamed.py")
+    renamed = code_in(plain_folder)["source"]
+    (plain_folder / "initializers/renamed.py").write_text("b = 7\n")
+    assert len({before["source"], renamed, code_in(plain_folder)["source"]}) == 3
+
+
+def test_without_a_git_program(checkout, monkeypatch):
+    with_git = code_in(checkout)
+    monkeypatch.setenv("PATH", str(checkout / "empty"))
+    assert code_in(checkout) == {"commit": None, "dirty": None, "diff": None, "source": with_git["source"]}
+
+
+def test_somebody_elses_repository_is_not_ours(checkout, tmp_path):
+    """Installed into an environment inside another project's checkout: its commit says nothing of this code."""
+    other = tmp_path / "project"
+    shutil.copytree(checkout, other / ".venv" / "site-packages", ignore=shutil.ignore_patterns(".git"))
+    (other / ".gitignore").write_text(".venv/\n")
+    git(other, "init", "-q")
+    git(other, "add", ".")
+    git(other, "commit", "-qm", "theirs")
+    found = code_in(other / ".venv" / "site-packages")
+    assert (found["commit"], found["dirty"]) == (None, None)
+    assert found["source"] == code_in(checkout)["source"]
+
+
+def test_a_git_hooks_environment_does_not_mislead(checkout, tmp_path, monkeypatch):
+    found = code_in(checkout)
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "-q")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    assert code_in(checkout) == found
+
+
+def test_a_repository_without_commits(plain_folder):
+    git(plain_folder, "init", "-q")
+    assert code_in(plain_folder)["commit"] is None
+
+
+def test_the_code_of_a_process_is_taken_once_and_without_torch():
+    text = (
+        "import sys; from runners.environment import code, source_hash; first = code();"
+        "assert first is code() and first['source'] == source_hash(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", text], cwd=provenance.ROOT).returncode == 0
+
+
+def test_environment_of_a_run_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/vitinit", "run", "small"])
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    code = {"commit": "c" * 40, "dirty": False, "diff": None, "source": "5" * 64}
+    found = environment(CPU, code)
+    assert {key: found[key] for key in code} == code
+    assert found["packages"]["torch"] == version("torch") == torch.__version__.partition("+")[0]
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["argv"] == ["vitinit", "run", "small"]
+    assert [found[key] for key in ("cuda", "cudnn", "driver", "gpu", "gpu_memory_gib")] == [None] * 5
+    assert found["cpu"]["cores"] == os.cpu_count()
+    assert found["cpu"]["capability"] == torch.backends.cpu.get_cpu_capability()
+    assert found["cpu"]["memory_gib"] >= 1
+    assert found["processor"]
+    assert "slurm" not in found
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_flags_are_those_of_the_process(monkeypatch):
+    before = environment(CPU, {})
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    try:
+        torch.set_num_threads(threads + 1)
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        monkeypatch.setenv("SLURM_JOB_ID", "4711")
+        after = environment(CPU, {})
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = False
+        torch.set_float32_matmul_precision(precision)
+    assert after["slurm"] == {"job_id": "4711"}
+    changed = differences(before, after)
+    assert changed["flags.threads"] == (threads, threads + 1)
+    assert changed["flags.deterministic"] == (False, True)
+    assert changed["flags.cudnn_benchmark"] == (False, True)
+    assert changed["flags.float32_matmul_precision"] == (precision, "high")
+    assert changed["variables.CUBLAS_WORKSPACE_CONFIG"] == (None, ":4096:8")
+    assert not [key for key in changed if not key.startswith(("flags.", "variables."))], "a job is no difference"
+    assert differences(before, {**before, "argv": ["other"]}) == {}
+
+
+def test_differences():
+    a = {"commit": "1", "packages": {"torch": "2.6", "timm": "1.0"}, "list": [1, 2], "argv": ["x"], "zero": 0}
+    b = {"commit": "2", "packages": {"torch": "2.7", "timm": "1.0"}, "list": [1, 3], "new": {"deep": True}, "zero": 0}
+    assert differences(a, b) == {
+        "commit": ("1", "2"),
+        "list": ([1, 2], [1, 3]),
+        "new.deep": (None, True),
+        "packages.torch": ("2.6", "2.7"),
+    }
+    assert differences(a, a) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01  Thu Oct 21 18:05:04 UTC 2021\n"
+            "GCC version:  gcc version 9.4.0 (Ubuntu 9.4.0-1ubuntu1~20.04.1) \n",
+            "470.82.01",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  "
+            "(dvs-builder@U16-I3-B14-4-3)  Tue Mar  5 22:14:57 UTC 2024\nGCC version:  gcc version 12.3.0 (Ubuntu)\n",
+            "550.54.15",
+        ),
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  375.26  Thu Dec  8 18:36:43 PST 2016\n", "375.26"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.65.06  Release Build\n", "580.65.06"),
+        ("", None),
+        ("GCC version:  gcc version 12.3.0\n", None),
+    ],
+)
+def test_driver_version(text, expected):
+    assert driver_version(text) == expected
+
+
+XEON = """processor\t: 0
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 85
+model name\t: Intel(R) Xeon(R) Processor @ 2.50GHz
+stepping\t: 7
+microcode\t: 0x1
+
+processor\t: 1
+vendor_id\t: GenuineIntel
+model name\t: of another core
+"""
+GRAVITON = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd evtstrm aes
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: 0xd0c
+CPU revision\t: 1
+"""
+
+
+def test_the_processor_in_cpuinfo():
+    assert (cpu_name(XEON), cpu_model(XEON)) == ("Intel(R) Xeon(R) Processor @ 2.50GHz", "GenuineIntel 6 85 7")
+    assert (cpu_name(GRAVITON), cpu_model(GRAVITON)) == (None, "0x41 0xd0c 0x3 1")
+    assert (cpu_name(""), cpu_model("")) == (None, None)
+
+
+def test_the_matrix_library_in_torchs_configuration():
+    mkl = (
+        "PyTorch built with:\n  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for "
+        "Intel(R) 64 architecture applications\n  - Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release\n"
+    )
+    assert blas(mkl) == "mkl 2024.2"
+    assert blas("  - Build settings: BLAS_INFO=open, BUILD_TYPE=Release\n") == "open"
+    assert blas("  - Build settings: BUILD_TYPE=Release\n") is None
