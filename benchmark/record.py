@@ -1,35 +1,71 @@
-"""What a run leaves behind: one JSON, the only thing that `analysis` ever reads. Imports no torch."""
+"""What a run leaves behind: one JSON, the only thing that `analysis` ever reads. Imports no torch.
+
+`to_bytes` and `from_bytes` are the way into a file and out of it. The last line of a file is a digest of what stands
+above it, so that a flipped bit that leaves valid JSON is noticed too:
+
+     "digest": "blake2b over every byte before the comma that ends the line above"
+    }
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from benchmark.spec import SCHEMA_VERSION, Frozen, RunSpec
+from initializers.errors import VitinitError, explain
 from initializers.report import InitReport
 
 Percent = Annotated[float, Field(ge=0, le=100)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FolderName = Annotated[str, Field(pattern=r"^[\w.-]*\w[\w.-]*$")]
+"""Names that cannot lead out of a results folder."""
+
+
+def _finite(values: Any) -> Any:
+    for value in values.values() if isinstance(values, dict) else values:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"holds {value}, which JSON cannot")
+        if isinstance(value, dict | list):
+            _finite(value)
+    return values
+
+
+Details = Annotated[dict[str, Any], AfterValidator(_finite)]
+"""Free fields, for people and for export."""
 
 
 class EpochRow(Frozen):
     """One epoch; `epoch` counts from 1."""
 
-    epoch: int
-    lr: float
-    train_loss: float
-    test_loss: float
+    epoch: PositiveInt
+    lr: NonNegativeFloat
+    train_loss: NonNegativeFloat
+    test_loss: NonNegativeFloat
     test_top1: Percent
-    seconds: float
+    seconds: NonNegativeFloat
 
 
 class DatasetInfo(Frozen):
     """What was really read."""
 
-    train: int
-    test: int
-    classes: int
-    checksum: str
+    train: PositiveInt
+    test: PositiveInt
+    classes: PositiveInt
+    checksum: Sha256
     """sha256 over pixels and labels of both splits as the run saw them, before augmentation."""
 
 
@@ -38,15 +74,15 @@ class Session(Frozen):
 
     started: str
     """UTC, ISO 8601."""
-    from_step: Annotated[int, Field(ge=0)]
+    from_step: NonNegativeInt
     """Optimiser steps that were behind it when it began."""
-    seconds: float
+    seconds: NonNegativeFloat
 
 
 class _Outcome(Frozen):
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str
-    study: str
+    study: FolderName
     row: str
     """Row label given by the grid. A name only: not part of the identity."""
     spec: RunSpec
@@ -64,26 +100,28 @@ class RunRecord(_Outcome):
     """A finished run. The headline is the last epoch; the best epoch is kept because the papers report it."""
 
     status: Literal["done"] = "done"
-    seconds: float
+    seconds: NonNegativeFloat
     """Wall time of the whole run, initialisation and evaluation included, time between sessions not."""
     sessions: list[Session] = Field(default_factory=list)
     """Empty in records of before runs could be resumed."""
-    parameters: int
+    parameters: PositiveInt
     """Trainable parameters of the model."""
     dataset: DatasetInfo
     init: InitReport
     history: Annotated[list[EpochRow], Field(min_length=1)]
-    weights: str | None = None
+    weights: Sha256 | None = None
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
-    execution: dict[str, Any]
+    execution: Details
     """What changes speed or place only: device, threads, executor."""
-    environment: dict[str, Any]
+    environment: Details
     """Provenance: commit, versions, processor."""
 
     @model_validator(mode="after")
-    def _every_epoch_is_there(self) -> RunRecord:
+    def _as_the_spec_says(self) -> RunRecord:
         if [row.epoch for row in self.history] != list(range(1, self.spec.recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {self.spec.recipe.epochs}")
+        if self.spec.dataset.train_size not in (None, self.dataset.train):
+            raise ValueError(f"{self.dataset.train} training images, but train_size {self.spec.dataset.train_size}")
         return self
 
     def without_times(self) -> dict[str, Any]:
@@ -109,8 +147,8 @@ class FailureRecord(_Outcome):
     error: str
     message: str
     traceback: str
-    execution: dict[str, Any]
-    environment: dict[str, Any]
+    execution: Details
+    environment: Details
 
 
 class SkipRecord(_Outcome):
@@ -120,5 +158,73 @@ class SkipRecord(_Outcome):
     reason: str
 
 
-Outcome = Annotated[RunRecord | FailureRecord | SkipRecord, Field(discriminator="status")]
-OUTCOME: TypeAdapter[RunRecord | FailureRecord | SkipRecord] = TypeAdapter(Outcome)
+Outcome = RunRecord | FailureRecord | SkipRecord
+OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Annotated[Outcome, Field(discriminator="status")])
+
+_MARK = b',\n "digest": "'
+"""No JSON string holds a raw line feed, and one space of indentation is the outermost level: this is unambiguous."""
+_END = b'"\n}\n'
+
+
+def to_bytes(outcome: Outcome) -> bytes:
+    """The content of the outcome's file: its JSON, the digest last.
+
+    Raises:
+        VitinitError: the outcome does not validate (it can be made without validation, by `model_copy` say).
+    """
+    body = outcome.model_dump_json(indent=1).encode()
+    try:
+        OUTCOME.validate_json(body, strict=True)
+    except ValidationError as error:
+        raise explain(error, f"{outcome.status} run {outcome.run_id}") from None
+    content = body.removesuffix(b"\n}")
+    return content + _MARK + _digest(content) + _END
+
+
+def from_bytes(data: bytes) -> Outcome:
+    """The outcome in a file's content. Files of before there were digests have none.
+
+    Raises:
+        VitinitError: what is wrong with it, in one line.
+    """
+    content, mark, end = data.rpartition(_MARK)
+    if mark:
+        if end != _digest(content) + _END:
+            raise _refusal(data, "the digest does not match: damaged, or changed after it was written")
+        body = content + b"\n}\n"
+    else:
+        body = data
+    try:
+        outcome = OUTCOME.validate_json(body, strict=True)
+    except ValidationError as error:
+        raise _refusal(body, str(explain(error, "")).removeprefix(": ")) from None
+    if "schema_version" not in outcome.model_fields_set:
+        raise VitinitError("has no schema_version")
+    return outcome
+
+
+def _digest(content: bytes) -> bytes:
+    # On processors without instructions for SHA, blake2b takes half of sha256's time.
+    return hashlib.blake2b(content, digest_size=16).hexdigest().encode()
+
+
+def _refusal(data: bytes, why: str) -> VitinitError:
+    """Why a file is no record; that it is of another version, or something else altogether, goes before `why`."""
+    if not data.strip():
+        return VitinitError("is empty")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return VitinitError(why)
+    if not isinstance(content, dict) or "spec" not in content:
+        return VitinitError("is not a record of a run, but JSON of another kind")
+    version = content.get("schema_version", SCHEMA_VERSION)
+    if type(version) is int and version > SCHEMA_VERSION:
+        return VitinitError(
+            f"schema version {version} is newer than this vitinit, which reads {SCHEMA_VERSION}: upgrade"
+        )
+    if type(version) is not int or version != SCHEMA_VERSION:
+        return VitinitError(f"schema version {str(version)[:20]} is unknown; this vitinit reads {SCHEMA_VERSION}")
+    if "digest" in content and _MARK not in data:
+        why = "the digest cannot be checked: damaged, or written anew by another program"
+    return VitinitError(why)

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
 
 from pydantic import ValidationError
+
+_BOUNDED = reprlib.Repr()
+"""Text of a value from a file: short, whatever the value. Aliases let a few lines of YAML name billions of items."""
+_BOUNDED.maxlevel = 2
+_BOUNDED.maxstring = _BOUNDED.maxother = 120
+
+
+def plain(text: str, width: int | None = None) -> str:
+    """Foreign text (names, messages and reasons from files) made safe to print, on one line.
+
+    White space is collapsed and everything unprintable is replaced by `?`: a terminal obeys escape sequences, whoever
+    wrote them. Cut at `width` characters. Markup of rich or LaTeX is left to those who print with them.
+    """
+    line = " ".join("".join(char if char.isprintable() or char.isspace() else "?" for char in text).split())
+    return line if width is None or len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
 class VitinitError(Exception):
     """Bad input or a state the user can mend. The message is one line: what is wrong, where, what is allowed."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(plain(message))
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
@@ -31,6 +47,10 @@ def explain(error: ValidationError, where: str) -> VitinitError:
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = "is not a field here"
-        given = "" if item["type"] == "missing" or isinstance(item["input"], dict) else f" (given: {item['input']!r})"
+        given = (
+            ""
+            if item["type"] == "missing" or isinstance(item["input"], dict)
+            else f" (given: {_BOUNDED.repr(item['input'])})"
+        )
         parts.append(f"{field}: {message}{given}" if field else message)
     return VitinitError(f"{where}: {'; '.join(parts)}")
