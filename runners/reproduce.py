@@ -162,7 +162,12 @@ def check_possible(record: RunRecord, data_dir: Path) -> None:
 
 
 def compare(then: RunRecord, now: RunRecord) -> Comparison:
-    """Compare everything that a record holds, less times, with its repetition."""
+    """Compare everything that a record holds, less times, with its repetition.
+
+    Args:
+        then: the record as read from its file, so that a field of before its time is known from one that is None.
+        now: its repetition.
+    """
     told = then.model_dump(mode="json", exclude_unset=True, exclude={"execution", "environment"})
     parts: dict[str, list[tuple[str, Any, Any]]] = {what: [] for what, _ in PARTS}
     for path, first, second in _pairs(told, now.without_times(), ""):

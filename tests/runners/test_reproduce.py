@@ -1,0 +1,443 @@
+"""`show` and `reproduce`: finding records, saying how to repeat a run, repeating it, and telling what differs."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from benchmark.record import FailureRecord, RunRecord, SkipRecord
+from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunSpec
+from benchmark.store import Store
+from initializers.errors import VitinitError
+from runners import cli, cli_records
+from runners.environment import ROOT, code
+from runners.reproduce import compare, execution, repeat
+
+REFERENCE = ROOT / "results" / "reference"
+NOW = "2026-01-01T00:00:00+00:00"
+THREAD = 1
+COMMIT = "0328e11b96e3b0280217e6f2cf3ab937e2e49f10"
+
+
+def spec(**changes) -> RunSpec:
+    values = {
+        "dataset": DatasetSpec(name="digits", train_size=100),
+        "model": ModelSpec(image_size=8, patch_size=2, width=48, depth=1, heads=4),
+        "base": InitializerSpec(name="kaiming_uniform"),
+        "recipe": Recipe(name="small", epochs=2, batch_size=32, lr=1e-3, clip_grad=1.0),
+        "seed": 0,
+    }
+    return RunSpec(**{**values, **changes})
+
+
+def altered(record: RunRecord, **changes) -> RunRecord:
+    """Another record of the same study, as if it had been read from a file."""
+    content = {**json.loads(record.model_dump_json()), **changes}
+    if "spec" in changes:
+        content["run_id"] = RunSpec.model_validate(changes["spec"]).run_id
+    return RunRecord.model_validate_json(json.dumps(content))
+
+
+@pytest.fixture(autouse=True)
+def undisturbed(monkeypatch, tmp_path):
+    """Runs set the number of threads; commands look for data and records in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "no-data"))
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> RunRecord:
+    """A run of this machine and this code."""
+    from benchmark.grid import Cell
+    from runners.run import Execution, Setting, carry_out
+    from runners.stop import Stop
+
+    root = tmp_path_factory.mktemp("recorded")
+    threads = torch.get_num_threads()
+    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), code())
+    outcome = carry_out(Cell("Kaiming uniform", spec()), setting, Stop())
+    torch.set_num_threads(threads)
+    assert isinstance(outcome, RunRecord)
+    return Store(root).outcome("tiny", outcome.run_id)
+
+
+@pytest.fixture
+def vitinit(capsys, monkeypatch):
+    """Call the command line in this process; return exit code, what it printed and its error line."""
+    monkeypatch.setattr(cli_records, "console", Console(highlight=False, width=300))
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        return stop.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+class Silent:
+    """A display that shows nothing and can do something at every event."""
+
+    def __init__(self, on_event=lambda event: None):
+        self.event = on_event
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def begin(self, cells, work):
+        assert len(cells) == len(work) == 1
+
+    def start(self, cell): ...
+
+    def end(self, outcome): ...
+
+
+def results(comparison) -> dict[str, str]:
+    return {line.what: line.result for line in comparison.lines}
+
+
+# Repeating
+
+
+def test_a_run_repeated_by_its_record_is_bitwise_equal(recorded, vitinit, tmp_path):
+    Store("results/local").write(recorded)
+    exit_code, printed, _ = vitinit("reproduce", recorded.run_id[:6])
+    assert exit_code == 0, printed
+    assert "bitwise equal" in printed
+    assert "largest difference" not in printed
+    out = Store("results/reproduced")
+    again = out.outcome("tiny", recorded.run_id)
+    assert again.weights == recorded.weights
+    assert (again.execution["threads"], again.execution["device"]) == (THREAD, "cpu")
+    assert Store("results/local").outcome("tiny", recorded.run_id) == recorded, "the original is as it was"
+    folder = tmp_path / "results/reproduced/tiny"
+    assert vitinit("reproduce", recorded.run_id)[0] == 0
+    assert len(list(folder.glob(f"{recorded.run_id}.json.superseded-*"))) == 1
+    assert len(list(folder.glob("*.json"))) == 1, "it ran again, and the earlier repetition was kept"
+
+
+def test_a_changed_record_differs(recorded, vitinit):
+    history = [row.model_dump() for row in recorded.history]
+    history[1]["test_top1"] = round(history[1]["test_top1"]) + 1.25
+    size = abs(history[1]["test_top1"] - recorded.history[1].test_top1)
+    Store("results/local").write(altered(recorded, history=history))
+    exit_code, printed, _ = vitinit("reproduce", recorded.run_id)
+    assert exit_code == 1
+    assert f"largest difference {size:.3g}, first in epoch 2" in printed
+    assert printed.count("largest difference") == 1
+    assert "nothing that is recorded of the environment explains it" in printed
+
+
+def test_a_record_of_before_there_were_fingerprints(recorded, vitinit):
+    content = json.loads(recorded.model_dump_json())
+    for key in ("weights", "sessions"):
+        del content[key]
+    for key in ("source", "diff", "flags", "cpu", "variables", "blas"):
+        del content["environment"][key]
+    del content["execution"]["deterministic"]
+    path = Path("results/old/tiny") / f"{recorded.run_id}.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(content))
+    exit_code, printed, _ = vitinit("reproduce", recorded.run_id, "--results", "results/old", "--out", "elsewhere")
+    assert exit_code == 0, printed
+    assert "not in the record" in printed
+    assert "flags.threads" in printed.partition("not known of then: ")[2]
+    assert Store("elsewhere").outcome("tiny", recorded.run_id).weights == recorded.weights
+
+
+def test_a_reference_record_can_be_repeated(tmp_path):
+    """On another processor than the one that recorded it, its numbers are close; here they are usually equal."""
+    run_id = "044feb95a2850336"
+    then = Store(REFERENCE).outcome("small", run_id)
+    assert then.execution["threads"] == 1
+    comparison = compare(then, repeat(then, execution(then), tmp_path / "out", tmp_path, Silent()))
+    found = results(comparison)
+    assert [found[what] for what in ("dataset checksum", "final weights", "learning rate")] == [
+        "equal",
+        "not in the record",
+        "equal",
+    ]
+    now = Store(tmp_path / "out").outcome("small", run_id)
+    assert now.top1 == pytest.approx(then.top1, abs=8)
+    assert now.history[0].train_loss == pytest.approx(then.history[0].train_loss, rel=0.02)
+    for old, new in zip(then.init.norms, now.init.norms, strict=True):
+        assert new.query == pytest.approx(old.query, rel=1e-4)
+
+
+def test_a_repetition_that_is_stopped_goes_on(recorded, tmp_path):
+    from runners.stop import Stopped
+
+    def stop_after_the_first_epoch(event):
+        if event.epoch:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    how = execution(recorded)
+    with pytest.raises(Stopped):
+        repeat(recorded, how, tmp_path / "out", tmp_path, Silent(stop_after_the_first_epoch))
+    assert (tmp_path / "out/tiny/unfinished" / recorded.run_id).is_dir()
+    assert Store(tmp_path / "out").outcome("tiny", recorded.run_id) is None
+    again = repeat(recorded, how, tmp_path / "out", tmp_path, Silent())
+    assert len(again.sessions) == 2
+    assert again.sessions[1].from_step > 0
+    assert compare(recorded, again).equal
+
+
+def test_another_number_of_threads_is_named_as_a_cause(recorded, tmp_path):
+    """Whether the bits differ depends on the sizes and the processor; that the threads do is always said."""
+    again = repeat(recorded, execution(recorded, threads=2), tmp_path / "out", tmp_path, Silent())
+    comparison = compare(recorded, again)
+    assert comparison.environment["execution.threads"] == comparison.environment["flags.threads"] == (1, 2)
+    assert comparison.causes == ["other flags, threads or device choose other operations"]
+
+
+# What stands in the way
+
+
+def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
+    whole = json.loads(recorded.model_dump_json())
+    there = whole["spec"]
+    foreign = {
+        "unknown method 'nothing'": {"spec": {**there, "method": {"name": "nothing", "params": {}}}},
+        "alpha: is not a field": {"spec": {**there, "base": {"name": "kaiming_uniform", "params": {"alpha": 1}}}},
+        "gated positional": {"spec": {**there, "method": {"name": "convit_gpsa", "params": {}}}},
+        "unknown dataset 'mnist'": {"spec": {**there, "dataset": {**there["dataset"], "name": "mnist"}}},
+        "svhn is not here: put train_32x32.mat": {"spec": {**there, "dataset": {**there["dataset"], "name": "svhn"}}},
+        "there is no folder /far/away": {
+            "spec": {**there, "dataset": {**there["dataset"], "name": "folder", "path": "/far/away"}}
+        },
+        "those of the record 000000000000": {"dataset": {**whole["dataset"], "checksum": "0" * 64}},
+        "the device 'xpu'": {"execution": {"device": "xpu", "threads": 1}},
+        "--threads": {"execution": {"device": "cpu"}},
+        "on how many threads": {"execution": {"device": "cpu", "threads": 10**9}},
+    }
+    for number, (words, changes) in enumerate(foreign.items()):
+        record = altered(recorded, **changes)
+        Store(f"records/{number}").write(record)
+        exit_code, _, error = vitinit("reproduce", record.run_id, "--results", f"records/{number}")
+        assert exit_code == 2, words
+        assert words in error
+        assert error.count("\n") == 1
+    assert not Path("results/reproduced").exists(), "nothing was begun"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_run_of_a_gpu_without_one(recorded, vitinit):
+    Store("results/local").write(altered(recorded, execution={"device": "cuda", "threads": 64, "deterministic": True}))
+    exit_code, _, error = vitinit("reproduce", recorded.run_id)
+    assert (exit_code, "--device cpu" in error, error.count("\n")) == (2, True, 1)
+    assert vitinit("reproduce", recorded.run_id, "--device", "cuda")[0] == 2
+    exit_code, printed, _ = vitinit("reproduce", recorded.run_id, "--device", "cpu", "--threads", THREAD)
+    assert "execution.device: cuda then, cpu now" in printed
+    assert exit_code == 0, "the numbers are those of a CPU"
+
+
+def test_only_finished_runs_can_be_repeated(recorded, vitinit):
+    common = {"run_id": recorded.run_id, "study": "tiny", "row": "r", "spec": recorded.spec, "written": NOW}
+    Store("results/local").write(SkipRecord(reason="no data", **common))
+    assert "skipped" in vitinit("reproduce", recorded.run_id)[2]
+    failed = FailureRecord(error="E", message="m", traceback="t", execution={}, environment={}, **common)
+    Store("results/local").write(failed)
+    exit_code, _, error = vitinit("reproduce", recorded.run_id)
+    assert (exit_code, "recorded as failed" in error) == (2, True)
+    Store("results/reference").write(recorded)
+    assert vitinit("reproduce", recorded.run_id)[0] == 0, "elsewhere it did finish"
+    exit_code, _, error = vitinit("reproduce", "ffff")
+    assert (exit_code, "no record of a run 'ffff'" in error) == (2, True)
+    exit_code, _, error = vitinit("reproduce", recorded.run_id, "--out", "results/../results/reference")
+    assert (exit_code, "--out" in error) == (2, True)
+
+
+def test_a_repetition_that_fails_is_told(recorded, vitinit):
+    diverging = {**json.loads(recorded.spec.model_dump_json())}
+    diverging["recipe"] |= {"lr": 1e20, "eps": 1e-30, "clip_grad": None}
+    record = altered(recorded, spec=diverging)
+    Store("results/local").write(record)
+    for _ in range(2):
+        exit_code, printed, _ = vitinit("reproduce", record.run_id)
+        assert (exit_code, "failed with Diverged" in printed) == (1, True)
+
+
+# Comparing
+
+
+def test_differences_are_counted_part_by_part(recorded):
+    norms = json.loads(recorded.init.model_dump_json())
+    norms["norms"][0]["query"][0] += 0.5
+    now = altered(recorded, weights="0" * 64, init={**norms, "seconds": 99.0}, seconds=1e6, written=NOW)
+    found = results(compare(recorded, now))
+    assert found["final weights"] == "differ"
+    assert found["weight norms at initialisation"] == "largest difference 0.5"
+    assert {text for what, text in found.items() if what[-14:] != "initialisation" and what != "final weights"} == {
+        "equal"
+    }
+    with_targets = {**norms, "pseudo_input": {"mse": 0.1, "mass": 0.2, "argmax": 0.3}}
+    assert results(compare(recorded, altered(recorded, init=with_targets)))["attention at initialisation"] == "differ"
+    assert compare(recorded, altered(recorded, written=NOW, seconds=1e6)).equal
+
+
+def test_what_may_explain_a_difference(recorded):
+    def causes(then: dict, now: dict) -> list[str]:
+        base = recorded.environment
+        return compare(
+            altered(recorded, environment={**base, **then}), altered(recorded, environment={**base, **now})
+        ).causes
+
+    clean = {"commit": "a" * 40, "dirty": False, "diff": None, "source": "1" * 64}
+    assert causes(clean, clean) == []
+    assert causes(clean, {**clean, "commit": "b" * 40}) == [], "the commit changed something else"
+    assert "code" in causes(clean, {**clean, "source": "2" * 64})[0]
+    assert "code" in causes({**clean, "source": None}, {**clean, "commit": "b" * 40})[0]
+    assert "libraries" in causes({**clean, "packages": {"torch": "2.6"}}, clean)[0]
+    assert "processor" in causes({**clean, "processor": "other"}, clean)[0]
+    assert "repetition was stopped" in causes(clean, {**clean, "changed_while_running": [{"from_step": 1}]})[0]
+
+
+# Finding and showing
+
+
+def test_show_says_how_to_repeat_a_run(recorded, vitinit):
+    Store("results/local").write(recorded)
+    exit_code, printed, _ = vitinit("show", recorded.run_id[:8])
+    assert exit_code == 0
+    assert f"top-1 {recorded.top1:.2f}%" in printed
+    assert f"vitinit reproduce {recorded.run_id}\n" in printed
+    assert recorded.environment["source"] in printed
+    assert "is that of the record" in printed
+    assert "offset_maps" not in printed
+
+
+@pytest.fixture
+def said(recorded, monkeypatch):
+    """What `show` says of a record with such an environment, in a checkout like this."""
+    monkeypatch.setattr(cli_records, "_known", lambda commit: True)
+
+    def lines(environment: dict, here: dict, root: str = "results/local") -> str:
+        record = altered(recorded, environment={"argv": ["vitinit", "run", "my grid.yaml"], **environment})
+        monkeypatch.setattr(cli_records, "code", lambda: here)
+        path = Path(root) / "tiny" / f"{record.run_id}.json"
+        return "\n".join(cli_records.how_to_repeat(cli_records.Found(Path(root), path, record), record))
+
+    return lines
+
+
+def test_how_to_repeat_depends_on_the_code(recorded, said):
+    clean = {"commit": COMMIT, "dirty": False, "diff": None, "source": "1" * 64}
+    other = {**clean, "commit": "b" * 40, "source": "2" * 64}
+    command = f"vitinit reproduce {recorded.run_id}"
+    text = said(clean, other, "other folder")
+    assert f"git checkout {COMMIT} && {command} --results 'other folder'\n" in text
+    assert "is not that of the record" in text
+    assert f"{command} is enough" in said(clean, clean)
+    dirty = {**clean, "dirty": True, "diff": "d" * 64}
+    assert "alone does not give the code back; the changes that are here are others" in said(dirty, clean)
+    assert "the same changes are here" in said(dirty, dirty)
+    no_git = said({**clean, "commit": None, "dirty": None}, other)
+    assert "git checkout" not in no_git
+    assert "No git commit was recorded" in no_git
+    old = said({"commit": COMMIT, "dirty": False}, other)
+    assert f"here: {command}\n" in old
+    assert f"git checkout {COMMIT} && vitinit run 'my grid.yaml' --only id={recorded.run_id}" in old
+
+
+def test_a_foreign_record_puts_no_command_into_a_command(said):
+    here = {"commit": "b" * 40, "dirty": False, "diff": None, "source": "2" * 64}
+    assert "rm -rf" not in said({"commit": "x; rm -rf ~", "source": "1"}, here)
+    line = said({"commit": COMMIT, "argv": ["rm", "-rf", "~; true"]}, here).splitlines()[1]
+    assert shlex.split(line.partition("&& ")[2])[:3] == ["vitinit", "-rf", "~; true"]
+
+
+def test_a_commit_that_is_not_here_is_said(recorded, vitinit):
+    environment = {**recorded.environment, "commit": "f" * 40}
+    Store("results/local").write(altered(recorded, environment=environment))
+    assert "does not have the commit" in vitinit("show", recorded.run_id)[1]
+
+
+def test_the_printed_command_brings_a_committed_record_along(recorded, monkeypatch, tmp_path):
+    """The commit of a run is older than the commit of its record: the checkout would take the record away."""
+
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        return subprocess.run(
+            ["git", *identity, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    git("init", "-q", "-b", "main")
+    git("commit", "-q", "--allow-empty", "-m", "code")
+    commit = git("rev-parse", "HEAD")
+    record = altered(recorded, environment={**recorded.environment, "commit": commit})
+    path = Store("results/reference").write(record)
+    git("add", "-f", "results")
+    git("commit", "-qm", "records")
+    found = cli_records.find(record.run_id, Path("results/local"))[0]
+    assert found.path == path
+    line = cli_records.how_to_repeat(found, record)[0].removeprefix("repeat it: ")
+    before_it = line.rpartition(" && ")[0]
+    assert line.rpartition(" && ")[2] == f"vitinit reproduce {record.run_id} --results results/reference"
+    subprocess.run(["bash", "-ec", before_it], cwd=tmp_path, check=True, capture_output=True)
+    assert git("rev-parse", "HEAD") == commit
+    assert path.exists()
+    git("checkout", "-q", "main")
+    assert git("status", "--porcelain") == ""
+
+
+def test_finding_reads_the_named_files_only(recorded, vitinit, monkeypatch):
+    store = Store("results/local")
+    store.write(recorded)
+    store.write(other := altered(recorded, spec={**recorded.spec.model_dump(mode="json"), "seed": 1}))
+    monkeypatch.setattr(Store, "read", lambda *_: pytest.fail("reads a whole study"))
+    for record in (recorded, other):
+        assert vitinit("show", record.run_id)[0] == 0
+    for prefix in ("", "*", "../", recorded.run_id[:5].upper() + "G", recorded.run_id + "0", "["):
+        exit_code, _, error = vitinit("show", "--", prefix)
+        assert (exit_code, "no record" in error) == (2, True), prefix
+
+
+def test_an_ambiguous_prefix_lists_the_runs(recorded, vitinit):
+    run_ids = []
+    for seed in range(40):
+        record = altered(recorded, spec={**recorded.spec.model_dump(mode="json"), "seed": seed})
+        Store("results/local").write(record)
+        run_ids.append(record.run_id)
+    digit = max("0123456789abcdef", key=lambda first: sum(run_id[0] == first for run_id in run_ids))
+    exit_code, _, error = vitinit("show", digit)
+    assert (exit_code, "is ambiguous" in error, error.count("\n")) == (2, True, 1)
+    for run_id in sorted(run_id for run_id in run_ids if run_id[0] == digit)[: cli_records.SHOWN]:
+        assert run_id in error
+
+
+def test_failures_damaged_files_and_escapes(recorded, vitinit):
+    common = {"run_id": recorded.run_id, "study": "tiny", "row": "r", "spec": recorded.spec, "written": NOW}
+    path = Store("results/local").write(
+        FailureRecord(error="E", message="[red]\x1b[31m‮m", traceback="t", execution={}, environment={}, **common)
+    )
+    exit_code, printed, _ = vitinit("show", recorded.run_id)
+    assert exit_code == 0
+    assert "[red]" in printed
+    assert "\x1b" not in printed
+    assert "‮" not in printed
+    path.write_bytes(path.read_bytes()[:200])
+    exit_code, _, error = vitinit("show", recorded.run_id)
+    assert (exit_code, str(path) in error, error.count("\n")) == (2, True, 1)
+    Store("results/local").write(altered(recorded, row="[bold]\x1b[2Jrow"))
+    exit_code, printed, _ = vitinit("show", recorded.run_id)
+    assert (exit_code, "\x1b" in printed, "[bold]" in printed) == (0, False, True)
+
+
+def test_one_line_for_a_store_that_cannot_be_written(recorded, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VitinitError, match="cannot write"):
+        repeat(recorded, execution(recorded), tmp_path / "file", tmp_path, Silent())
