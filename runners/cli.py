@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmark.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.store import Contents, Store
 from initializers.errors import VitinitError, unknown_name
+from runners import cli_records
 
 if TYPE_CHECKING:
     from benchmark.grid import Cell, Grid
@@ -200,35 +200,8 @@ def status(
     _print_reasons(planned, contents)
 
 
-@app.command()
-def show(
-    run_id: Annotated[str, typer.Argument(help="The run_id, or its first digits.")], results: ResultsOption = LOCAL
-) -> None:
-    """Print one record: its spec, accuracy, initialisation and provenance."""
-    found: dict[tuple[str, str], RunRecord | FailureRecord | SkipRecord] = {}
-    for root in (results, Path("results/reference")):
-        store = Store(root)
-        for study in store.studies():
-            contents = store.read(study)
-            for kind in (contents.done, contents.failed, contents.skipped):
-                for identity, record in kind.items():
-                    if identity.startswith(run_id):
-                        found.setdefault((identity, study), record)
-    if not found:
-        raise VitinitError(f"no record of a run {run_id!r} in {results} or results/reference; see: vitinit plan GRID")
-    if len({identity for identity, _ in found}) > 1:
-        raise VitinitError(f"{run_id!r} is ambiguous: {', '.join(sorted(identity for identity, _ in found))}")
-    outcome = next(iter(found.values()))
-    content = outcome.model_dump(mode="json")
-    if isinstance(outcome, RunRecord):
-        best = outcome.best
-        console.print(
-            f"{escape(outcome.row)}, {escape(outcome.spec.dataset.label)}, seed {outcome.spec.seed}: top-1 "
-            f"{outcome.top1:.2f}% after the last of {len(outcome.history)} epochs; "
-            f"best epoch {best.epoch} with {best.test_top1:.2f}%"
-        )
-        content["init"].pop("offset_maps")
-    console.print(escape(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)))
+app.command()(cli_records.show)
+app.command()(cli_records.reproduce)
 
 
 @app.command("list")
