@@ -93,8 +93,8 @@ def launch(cells: list[Cell], setting: Setting, workers: int, display: Display) 
         VitinitError: a dataset cannot be read, or the results folder cannot be written.
         KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGUSR2; runs in progress have saved where they were.
     """
-    check_writable(setting.root / setting.study)
     images = preflight(cells, setting.data_dir)
+    check_writable(setting.root / setting.study)
     work = {cell.spec.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     cells = sorted(cells, key=lambda cell: -work[cell.spec.run_id])  # so that no long one is left over alone
     tally = Tally()

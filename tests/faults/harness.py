@@ -80,7 +80,7 @@ def setting(root: Path, steps: int = 2, **fields: object) -> Setting:
         "root": root,
         "study": "faults",
         "data_dir": root,
-        "execution": Execution(device="cpu", threads=1, executor="local"),
+        "execution": Execution(device="cpu", threads=1, executor="inline"),
         "code": {},
         "checkpoint": Interval(steps=steps),
         "keep_weights": True,

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,8 +14,7 @@ from rich.console import Console
 from analysis import figures, tables
 from benchmark.store import Store
 from runners import cli
-
-VITINIT = [sys.executable, "-m", "runners.cli"]
+from tests.processes import alive, call, children, grandchildren, start
 
 TINY = {
     "title": "tiny",
@@ -50,11 +48,6 @@ def changed(**paths):
 def write(path: Path, grid: object) -> str:
     path.write_text(yaml.safe_dump(grid), encoding="utf-8")
     return str(path)
-
-
-def call(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
-    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "COLUMNS": "200", **environment}
-    return subprocess.run([*VITINIT, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=240)
 
 
 @pytest.fixture
@@ -256,10 +249,7 @@ def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path, here, cap
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number):
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300, blocks__0__seeds=[0, 1]))
-    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "COLUMNS": "200"}
-    process = subprocess.Popen(
-        [*VITINIT, "run", path, "--workers", "2"], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True
-    )
+    process = start("run", path, "--workers", "2", cwd=tmp_path)
     deadline = time.monotonic() + 120
     while len(children(process.pid)) < 3 and time.monotonic() < deadline:  # resource tracker, fork server, a run
         time.sleep(0.2)
@@ -279,14 +269,7 @@ def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number):
 
 def test_a_killed_run_becomes_a_failure_record_and_runs_again(tmp_path, here):
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300))
-    env = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1]), "COLUMNS": "200"}
-    process = subprocess.Popen(
-        [*VITINIT, "run", path, "--workers", "1", "--only", "method=none"],
-        cwd=tmp_path,
-        env=env,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    process = start("run", path, "--workers", "1", "--only", "method=none", cwd=tmp_path)
     deadline = time.monotonic() + 120
     while not (runs := grandchildren(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -296,22 +279,3 @@ def test_a_killed_run_becomes_a_failure_record_and_runs_again(tmp_path, here):
     (failed,) = Store(tmp_path / "results/local").read("tiny").failed.values()
     assert (failed.error, "SIGKILL" in failed.message) == ("ProcessDied", True)
     assert "1 failed" in here("plan", path, "--only", "method=none")[1]
-
-
-def children(pid: int) -> list[int]:
-    """All descendants of a process."""
-    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return found + [deeper for child in found for deeper in children(child)]
-
-
-def grandchildren(pid: int) -> list[int]:
-    """Runs: what the fork server forked."""
-    direct = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [child for child in children(pid) if child not in direct]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

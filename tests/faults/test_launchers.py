@@ -1,0 +1,210 @@
+"""Launchers that are told to stop, killed, started twice at once, and told to begin anew."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmark.store import Store
+from initializers.errors import VitinitError
+from runners import claims
+from runners.display import Display
+from runners.launch import launch
+from tests.faults.harness import ALL, FORKS, assert_same, cells, setting
+from tests.processes import alive, call, children, grandchildren, start
+
+SIGNALS = [
+    (executor, number, to)
+    for executor, recipients in (("inline", ["launcher"]), ("local", ["launcher", "group", "run"]))
+    for to in recipients
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+]
+QUICK = [("inline", signal.SIGUSR2, "launcher"), ("local", signal.SIGTERM, "group")]
+RUN = ("run", "faults.yaml", "--only", "row=dropout", "--limit", "1", "--workers", "1", "--keep-weights")
+
+
+def study(folder: Path, epochs: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    cells(folder, epochs)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def left_alone(tmp_path_factory):
+    """Results of the run that nobody disturbs, by executor."""
+    made: dict[str, Path] = {}
+
+    def results(executor: str) -> Path:
+        if executor not in made:
+            folder = study(tmp_path_factory.mktemp(executor), epochs=40)
+            done = call(*RUN, "--executor", executor, cwd=folder)
+            assert done.returncode == 0, done.stderr
+            made[executor] = folder / "results/local"
+        return made[executor]
+
+    return results
+
+
+def until_an_epoch_is_done(folder: Path) -> Path:
+    """Wait for the first epoch; the folder of the run in progress."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        for run in (folder / "results/local/faults/unfinished").glob("*"):
+            owner = claims.live(run)
+            if owner and owner.epoch:
+                return run
+        time.sleep(0.02)
+    raise AssertionError("no epoch is done")
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether these processes end within ten seconds."""
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize(("executor", "number", "to"), SIGNALS if ALL else QUICK)
+def test_a_signal_saves_and_stops_within_ten_seconds(tmp_path, left_alone, executor, number, to, tally):
+    study(tmp_path, epochs=40)
+    process = start(*RUN, "--executor", executor, cwd=tmp_path)
+    run = until_an_epoch_is_done(tmp_path)
+    offspring = children(process.pid)
+    sent = time.monotonic()
+    if to == "group":
+        os.killpg(process.pid, number)
+    else:
+        os.kill(process.pid if to == "launcher" else grandchildren(process.pid)[0], number)
+    out, err = process.communicate(timeout=60)
+    assert time.monotonic() - sent < 10
+    assert process.returncode == (1 if to == "run" else 130), out + err
+    assert "same command goes on" in " ".join(out.split())
+    assert err == ""
+    assert gone(offspring)
+    assert len(list(run.glob("step-*.ckpt"))) == 1
+    assert claims.live(run) is None
+
+    again = call(*RUN, "--executor", executor, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "goes on from epoch" in again.stdout
+    (cell,) = (cell for cell in cells(tmp_path, 40) if cell.spec.run_id == run.name)
+    assert_same(setting(left_alone(executor)), setting(tmp_path / "results/local"), cell)
+    record = Store(tmp_path / "results/local").read("faults").done[run.name]
+    assert [session.from_step == 0 for session in record.sessions] == [True, False]
+    tally("signals", tried=1, survived=1)
+
+
+def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, tally):
+    """SIGKILL cannot be handled: the run notices that its launcher has gone."""
+    study(tmp_path, epochs=40)
+    process = start(*RUN, "--executor", "local", cwd=tmp_path)
+    run = until_an_epoch_is_done(tmp_path)
+    (worker,) = grandchildren(process.pid)
+    process.kill()
+    process.communicate()
+    assert gone([worker])
+    assert len(list(run.glob("step-*.ckpt"))) == 1
+    assert call(*RUN, "--executor", "local", cwd=tmp_path).returncode == 0
+    (cell,) = (cell for cell in cells(tmp_path, 40) if cell.spec.run_id == run.name)
+    assert_same(setting(left_alone("local")), setting(tmp_path / "results/local"), cell)
+    tally("launchers killed", tried=1, survived=1)
+
+
+def test_a_run_of_another_launcher_is_shown_and_left_to_it(tmp_path):
+    study(tmp_path, epochs=1000)
+    process = start(*RUN, cwd=tmp_path)
+    try:
+        run = until_an_epoch_is_done(tmp_path)
+        mine = ("faults.yaml", "--only", f"id={run.name}")
+        second = call("run", *mine, cwd=tmp_path)
+        assert second.returncode == 0, second.stderr
+        assert "0 runs finished" in second.stdout
+        for text in (
+            second.stdout,
+            call("plan", *mine, cwd=tmp_path).stdout,
+            call("status", *mine, cwd=tmp_path).stdout,
+        ):
+            assert re.search(r"pid \d+, epoch \d+/1000, top-1 \d+\.\d%", " ".join(text.split())), text
+        forced = call("run", *mine, "--force", run.name, cwd=tmp_path)
+        assert forced.returncode == 2
+        assert "being run by" in forced.stderr
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
+def test_force_begins_anew_and_keeps_the_old_record(tmp_path):
+    study(tmp_path, epochs=1)
+    (cell, *_) = (cell for cell in cells(tmp_path, 1) if cell.row == "mimetic")
+    run_id, results = cell.spec.run_id, tmp_path / "results/local"
+    only = ("faults.yaml", "--only", f"id={run_id}")
+    assert call("run", *only, cwd=tmp_path).returncode == 0
+    first = Store(results).read("faults").done[run_id]
+
+    nothing = call("run", *only, cwd=tmp_path)
+    assert "1 recorded already" in nothing.stdout
+    forced = call("run", *only, "--force", run_id[:6], cwd=tmp_path)
+    assert forced.returncode == 0, forced.stderr
+    assert "1 runs finished" in forced.stdout
+    again = Store(results).read("faults").done[run_id]
+    assert again.weights == first.weights
+    (aside,) = (results / "faults").glob("*.superseded-*")
+    assert first.written in aside.read_text()
+    unknown = call("run", *only, "--force", "xyz", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert "no run of this grid" in unknown.stderr
+
+
+def _race(folder: Path, number: int, start, finished) -> None:
+    runs = cells(folder, epochs=1)[:4]
+    display = Display(Console(file=(folder / f"out{number}").open("w")))
+    start.wait()
+    finished.put(launch(runs, setting(folder / "results"), 1, display).finished)
+
+
+def race(folder: Path, launchers: int) -> int:
+    """Launch one study several times at once; how many runs were carried out in all."""
+    folder.mkdir()
+    cells(folder, epochs=1)
+    start, finished = FORKS.Barrier(launchers), FORKS.Queue()
+    processes = [FORKS.Process(target=_race, args=(folder, n, start, finished)) for n in range(launchers)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    return sum(finished.get(timeout=10) for _ in processes)
+
+
+def test_launched_several_times_at_once_every_run_is_carried_out_once(tmp_path, tally):
+    races = 20 if ALL else 2
+    for number in range(races):
+        carried_out = race(tmp_path / str(number), launchers=2 + number % 3)
+        assert carried_out == 4
+        contents = Store(tmp_path / str(number) / "results").read("faults")
+        assert (len(contents.done), contents.failed, contents.problems) == (4, {}, [])
+        assert not list((tmp_path / str(number) / "results/faults/unfinished").glob("*"))
+    tally("launch races", tried=races, survived=races)
+
+
+def test_two_command_lines_at_once(tmp_path):
+    study(tmp_path, epochs=1)
+    launchers = [start("run", "faults.yaml", "--workers", "1", cwd=tmp_path) for _ in range(2)]
+    outputs = [process.communicate(timeout=240) for process in launchers]
+    assert [process.returncode for process in launchers] == [0, 0], outputs
+    finished = [re.findall(r"^([0-9a-f]{16})  .*: top-1", out, re.MULTILINE) for out, _ in outputs]
+    assert len(finished[0]) + len(finished[1]) == 9
+    assert len({*finished[0], *finished[1]}) == 9
+
+
+def test_a_launch_needs_a_folder_it_can_write_to(tmp_path):
+    (tmp_path / "results").touch()
+    with pytest.raises(VitinitError, match="cannot write to the results folder"):
+        launch(cells(tmp_path)[:1], setting(tmp_path / "results"), 1, Display(Console(quiet=True)))
