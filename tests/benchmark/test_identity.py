@@ -1,0 +1,152 @@
+"""The identity of a run never changes silently: it decides what counts as recorded already."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmark import grid, grid_cache, spec
+from benchmark.record import RunRecord, from_bytes, to_bytes
+from benchmark.spec import Recipe, RunSpec
+from initializers.errors import VitinitError
+
+FROZEN = Path(__file__).with_name("frozen_run_ids.json")
+REFERENCE = sorted((Path(__file__).parents[2] / "results/reference/small").glob("*.json"))
+WHAT_TO_DO = (
+    "The run_ids of grid {name!r} are not the frozen ones: a default, a recipe, a grid or the hash has changed, and "
+    "what is recorded already would no longer be found, or be taken for something else. If it was not meant, undo it. "
+    "If a default or a meaning has to change, raise SCHEMA_VERSION in benchmark/spec.py and freeze the new ids beside "
+    "the old ones: PYTHONPATH=. python tests/benchmark/test_identity.py. The same freezes a new grid."
+)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every grid is resolved anew, never read from the cache of resolved grids."""
+    monkeypatch.setattr(grid_cache, "read", lambda *_: None)
+    monkeypatch.setattr(grid_cache, "write", lambda *_: None)
+
+
+def current() -> dict[str, list[str]]:
+    return {name: [cell.spec.run_id for cell in grid.load(name).cells] for name in grid.names()}
+
+
+def frozen() -> dict[str, list[str]]:
+    return json.loads(FROZEN.read_text())[str(spec.SCHEMA_VERSION)]
+
+
+@pytest.mark.parametrize("name", grid.names())
+def test_the_run_ids_of_the_published_grids_are_the_frozen_ones(name: str) -> None:
+    assert current()[name] == frozen().get(name), WHAT_TO_DO.format(name=name)
+
+
+def test_no_frozen_grid_has_gone() -> None:
+    assert frozen().keys() <= set(grid.names())
+
+
+def test_a_changed_default_changes_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the test above can fail: table2's recipe leaves `betas` at its default."""
+
+    class Changed(Recipe):
+        betas: tuple[float, float] = (0.9, 0.95)
+
+    monkeypatch.setattr(grid, "Recipe", Changed)
+    assert not set(current()["table2"]) & set(frozen()["table2"])
+
+
+def test_the_schema_version_is_part_of_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = current()["smoke"]
+    monkeypatch.setattr(spec, "SCHEMA_VERSION", 2)
+    assert not set(current()["smoke"]) & set(before)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("seed", 5),
+        ("dataset.train_size", 999),
+        ("model.mlp_ratio", 2.0),
+        ("model.qkv_bias", False),
+        ("base.params", {"std": 0.03}),
+        ("method", None),
+        ("recipe.lr", 0.0011),
+        ("recipe.min_lr", 0.0),
+        ("recipe.betas", [0.9, 0.99]),
+    ],
+)
+def test_every_part_of_a_spec_counts(path: str, value: object) -> None:
+    content = json.loads(REFERENCE[0].read_bytes())["spec"]
+    before = RunSpec.model_validate(content).run_id
+    *outer, last = path.split(".")
+    place = content
+    for key in outer:
+        place = place[key]
+    place[last] = value
+    assert RunSpec.model_validate(content).run_id != before
+
+
+def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
+    """By another way than the one taken, which puts cached parts together."""
+    values = [1, 1.0, True, -0.0, 0.0, 1e-8, 1e22, 5e-324, 10**20, "ü\x1b\u2028", None, [1, 1.0, {"b": 0, "a": -0.0}]]
+    for value in values:
+        content = json.loads(REFERENCE[0].read_bytes())["spec"]
+        content["base"]["params"] = {"z": value, "a": {"c": value, "b": 1}}
+        run = RunSpec.model_validate(content)
+        whole = {"schema_version": spec.SCHEMA_VERSION, **run.model_dump(mode="json")}
+        assert run.canonical() == json.dumps(whole, sort_keys=True, separators=(",", ":"))
+
+
+def test_parameters_that_are_no_numbers_have_no_identity() -> None:
+    content = json.loads(REFERENCE[0].read_bytes())["spec"]
+    content["base"]["params"] = {"std": float("nan")}
+    with pytest.raises(ValueError, match="Out of range"):
+        _ = RunSpec.model_validate(content).run_id
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (2, "schema version 2 is newer than this vitinit, which reads 1: upgrade"),
+        (10**9, "schema version 1000000000 is newer than this vitinit, which reads 1: upgrade"),
+        (0, "schema version 0 is unknown; this vitinit reads 1"),
+        (-1, "schema version -1 is unknown; this vitinit reads 1"),
+        ("1", "schema version 1 is unknown; this vitinit reads 1"),
+        (None, "schema version None is unknown; this vitinit reads 1"),
+    ],
+)
+def test_another_schema_version_is_refused_by_name(version: object, message: str) -> None:
+    """With and without a digest, and whatever else a later version has changed."""
+    whole = to_bytes(from_bytes(REFERENCE[0].read_bytes()))
+    content = json.loads(REFERENCE[0].read_bytes()) | {"schema_version": version}
+    later = {**content, "status": "paused", "new": {}}
+    in_place = whole.replace(b'"schema_version": 1', b'"schema_version": ' + json.dumps(version).encode())
+    for data in (json.dumps(content).encode(), json.dumps(later).encode(), in_place):
+        with pytest.raises(VitinitError) as info:
+            from_bytes(data)
+        assert str(info.value) == message
+
+
+def test_a_record_without_a_schema_version_is_refused() -> None:
+    content = json.loads(REFERENCE[0].read_bytes())
+    del content["schema_version"]
+    with pytest.raises(VitinitError, match="schema_version"):
+        from_bytes(json.dumps(content).encode())
+
+
+def test_the_reference_records_are_valid_and_unchanged_by_reading() -> None:
+    assert len(REFERENCE) == 36
+    for path in REFERENCE:
+        record = from_bytes(path.read_bytes())
+        assert isinstance(record, RunRecord)
+        assert path.stem == record.run_id
+        assert from_bytes(to_bytes(record)) == record
+
+
+if __name__ == "__main__":
+    ids = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
+    known = ids.setdefault(str(spec.SCHEMA_VERSION), {})
+    for grid_name, run_ids in current().items():
+        known.setdefault(grid_name, run_ids)  # what is frozen stays
+    FROZEN.write_text(json.dumps(ids, indent=1) + "\n")
