@@ -1,0 +1,149 @@
+"""Full disks and folders that cannot be written: a clear message, nothing lost, nothing half-written read as good."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmark.store import Store
+from initializers.errors import VitinitError
+from runners.run import carry_out
+from runners.stop import Stop
+from tests.faults.harness import FORKS, assert_same, cells, finish, setting
+from tests.processes import call
+
+# Root may write everywhere, unless it gives that up.
+UNPRIVILEGED = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path, leave: int = 0) -> Path:
+    """Take all space of a disk, but for so many bytes."""
+    ballast = folder / f"ballast{len(list(folder.iterdir()))}"
+    free = os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize
+    ballast.write_bytes(b"x" * (free - leave))
+    return ballast
+
+
+def _carry_out(cell, where, fault, said) -> None:
+    """Carry out a run to which something happens after its first epoch; what it says goes to the queue."""
+
+    def on_event(event) -> None:
+        if event.trouble:
+            said.put(event.trouble)
+        if event.epoch and event.epoch.epoch == 1:
+            fault(where)
+
+    try:
+        said.put(carry_out(cell, where, Stop(), on_event).status)
+    except VitinitError as error:
+        said.put(f"VitinitError: {error}")
+
+
+def carried_out(cell, where, fault) -> list[str]:
+    said = FORKS.Queue()
+    process = FORKS.Process(target=_carry_out, args=(cell, where, fault, said))
+    process.start()
+    heard = []
+    while not heard or (heard[-1] not in ("done", "failed") and not heard[-1].startswith("VitinitError")):
+        heard.append(said.get(timeout=120))
+    process.join()
+    assert process.exitcode == 0
+    return heard
+
+
+def no_fsync(where) -> None:
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    os.fsync = fsync
+
+
+def full(where) -> None:
+    fill(where.root)
+
+
+def room_for_a_record_only(where) -> None:
+    fill(where.root, leave=40_000)
+
+
+def check_message_and_fetch(message: str, where, cell) -> None:
+    """The message names where the record is safe, and the command that puts it in place works."""
+    assert "No space left on device" in message
+    assert Store(where.root).read(where.study).done == {}
+    assert Store(where.root).read(where.study).problems == []
+    command = re.search(r"mv (\S+) (\S+)$", message)
+    shutil.move(command[1], command[2])
+    assert cell.spec.run_id in Store(where.root).read(where.study).done
+
+
+def test_without_space_for_a_checkpoint_the_run_goes_on(small_disk, tmp_path, tally):
+    cell = cells(tmp_path)[0]
+    where, left_alone = setting(small_disk, steps=8, keep_weights=False), setting(tmp_path / "left alone")
+    heard = carried_out(cell, where, room_for_a_record_only)
+    assert heard[-1] == "done"
+    assert any("no checkpoint at step" in text and "No space left on device" in text for text in heard)
+    record = Store(where.root).read(where.study).done[cell.spec.run_id]
+    assert record.without_times() == finish(cell, left_alone).without_times()
+    tally("no space for a checkpoint", 1, 1)
+
+
+def test_without_space_for_a_record_it_is_safe_elsewhere(small_disk, tmp_path, tally):
+    cell = cells(tmp_path)[0]
+    where, left_alone = (
+        setting(small_disk, steps=10**6, keep_weights=False),
+        setting(tmp_path / "left alone"),
+    )
+    heard = carried_out(cell, where, full)
+    for ballast in small_disk.glob("ballast*"):
+        ballast.unlink()
+    check_message_and_fetch(heard[-1], where, cell)
+    record = Store(where.root).read(where.study).done[cell.spec.run_id]
+    assert record.without_times() == finish(cell, left_alone).without_times()
+    tally("no space for a record", 1, 1)
+
+
+def test_a_writer_that_fails_loses_nothing(tmp_path, tally):
+    """The same on any machine: from the first epoch on, nothing reaches the disk."""
+    cell = cells(tmp_path)[4]
+    where, left_alone = setting(tmp_path / "results"), setting(tmp_path / "left alone")
+    heard = carried_out(cell, where, no_fsync)
+    assert "VitinitError: cannot write" in heard[-1]
+    kept = list((where.root / where.study / "unfinished" / cell.spec.run_id).glob("*.ckpt"))
+    assert kept
+    finish(cell, where)  # from the last checkpoint
+    finish(cell, left_alone)
+    assert_same(left_alone, where, cell)
+    tally("nothing reaches the disk", 1, 1)
+
+
+@pytest.mark.skipif(not os.geteuid() and not shutil.which("setpriv"), reason="root cannot give up its permissions here")
+def test_a_folder_without_permission_stops_before_anything_trains(tmp_path):
+    cells(tmp_path)
+    results = tmp_path / "results"
+    results.mkdir()
+    results.chmod(0o555)
+    refused = call("run", "faults.yaml", cwd=tmp_path, before=UNPRIVILEGED)
+    results.chmod(0o755)
+    assert refused.returncode == 2, refused.stdout
+    assert "cannot write to the results folder" in refused.stderr
+    assert "Permission denied" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert list(results.iterdir()) == []
