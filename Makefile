@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke test check format lock clean
+.PHONY: help setup bench-small bench-smoke bench-saving test test-faults check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,12 @@ bench-smoke: setup ## The same path in seconds
 
 test: setup ## The tests, on every core
 	$(BIN)/python -m pytest -n auto
+
+test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with a report
+	FAULTS=all $(BIN)/python -m pytest -n auto tests/faults
+
+bench-saving: setup ## What checkpoints cost
+	PYTHONPATH=. $(BIN)/python tests/scale/saving.py
 
 check: setup ## Lint, format, types, spelling
 	$(BIN)/ruff check .

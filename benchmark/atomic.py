@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Put `content` at `path`, whole or not at all, whatever happens in between.
 
     The bytes go to a temporary file in the same folder (its name, `.<name>.<pid>.<hex>.tmp`, is this writer's own),

@@ -24,7 +24,10 @@ HEADER = b"vitinit checkpoint 1\n"
 
 @dataclass(frozen=True)
 class Interval:
-    """How often to save: after so many minutes, or so many optimiser steps, whichever comes first."""
+    """How often to save: after so many minutes, or so many optimiser steps, whichever comes first.
+
+    Where saving is slow, the minutes are stretched so that it takes no more than a hundredth of the time.
+    """
 
     minutes: float = 5.0
     steps: int | None = None
@@ -41,7 +44,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, interval: Interval, report: Callable[[str], None]) -> None:
         self.folder, self.interval, self.report = folder, interval, report
-        self._saved_at, self._saved_step = time.monotonic(), 0
+        self._saved_at, self._saved_step, self._took = time.monotonic(), 0, 0.0
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
         """The contents of all undamaged files; tensors are on the CPU."""
@@ -55,11 +58,12 @@ class Checkpoints:
 
     def due(self, step: int) -> bool:
         """Whether it is time to save at this step (counted over the whole run)."""
-        minutes, steps = self.interval.minutes, self.interval.steps
-        return time.monotonic() - self._saved_at >= 60 * minutes or bool(steps and step - self._saved_step >= steps)
+        seconds, steps = max(60 * self.interval.minutes, 99 * self._took), self.interval.steps
+        return time.monotonic() - self._saved_at >= seconds or bool(steps and step - self._saved_step >= steps)
 
     def save(self, state: dict[str, Any], step: int) -> bool:
         """Write a checkpoint; when that fails the older ones stay, and the run goes on without a new one."""
+        start = time.monotonic()
         content = pack(state)
         path = self.folder / f"step-{step:08d}.ckpt"
         try:
@@ -77,6 +81,7 @@ class Checkpoints:
             return True
         finally:
             self._saved_at, self._saved_step = time.monotonic(), step
+            self._took = self._saved_at - start
 
     def thin_out(self, keep: int = 1) -> bool:
         """Remove all but the newest; says whether there was anything to remove."""
@@ -94,12 +99,16 @@ class Checkpoints:
         return sorted(self.folder.glob("step-*.ckpt"))
 
 
-def pack(state: dict[str, Any]) -> bytes:
+def pack(state: dict[str, Any]) -> memoryview:
     """The bytes of a checkpoint file."""
     buffer = io.BytesIO()
+    buffer.write(HEADER + bytes(64) + b"\n")
+    start = buffer.tell()
     torch.save(state, buffer)
-    payload = buffer.getvalue()
-    return HEADER + hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload
+    digest = hashlib.sha256(buffer.getbuffer()[start:]).hexdigest()
+    buffer.seek(len(HEADER))
+    buffer.write(digest.encode())
+    return buffer.getbuffer()
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def test_a_damaged_newest_falls_back_to_the_one_before(checkpoints, tmp_path, re
         b"",
         b"\0" * len(whole),
         whole + b"x",
-        checkpoint.pack([1]),
+        bytes(checkpoint.pack([1])),
         whole.replace(b"checkpoint 1", b"checkpoint 2"),
     ]
     for content in damaged:
@@ -74,7 +74,7 @@ class Mischief:
 
 def test_code_in_a_checkpoint_is_refused_not_run(checkpoints, tmp_path, reports, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for content in (checkpoint.pack({"a": Mischief()}), pickle.dumps(Mischief())):
+    for content in (bytes(checkpoint.pack({"a": Mischief()})), pickle.dumps(Mischief())):
         (tmp_path / "step-00000001.ckpt").write_bytes(content)
         assert list(checkpoints.newest_first()) == []
         assert not (tmp_path / "executed").exists()
@@ -118,12 +118,27 @@ def test_it_is_due_after_minutes_or_steps_whichever_comes_first(tmp_path, monkey
     assert checkpoints.due(100)
     checkpoints.save(state(1), 100)
     assert not checkpoints.due(199)
+    assert checkpoints.due(200)
     clock[0] = 119.9
     assert not checkpoints.due(150)
     clock[0] = 120.0
     assert checkpoints.due(150)
     every_step = Checkpoints(tmp_path, Interval(minutes=0), lambda text: None)
     assert every_step.due(0)
+
+
+def test_slow_saving_is_done_less_often(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(checkpoint, "write_atomically", lambda path, content: clock.__setitem__(0, clock[0] + 20))
+    checkpoints = Checkpoints(tmp_path, Interval(), lambda text: None)
+    assert checkpoints.due(300) is False
+    clock[0] = 300
+    assert checkpoints.due(300)
+    checkpoints.save(state(1), 1)  # takes 20 s
+    for now, due in ((320 + 300, False), (320 + 1979, False), (320 + 1980, True)):
+        clock[0] = now
+        assert checkpoints.due(600) is due
 
 
 def test_what_is_not_a_checkpoint_is_left_alone(checkpoints, tmp_path):
