@@ -1,0 +1,178 @@
+"""200 damaged record files, from a seeded generator: every one is noticed, named and kept, and no neighbour is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmark.record import Outcome, from_bytes, to_bytes
+from benchmark.spec import RunSpec
+from benchmark.store import Store
+
+TRIED = 200
+PER_STUDY = 10
+REFERENCE = [
+    from_bytes(path.read_bytes())
+    for path in sorted((Path(__file__).parents[2] / "results/reference/small").glob("*.json"))
+]
+
+
+def truncated(content: bytes, dice: random.Random) -> bytes:
+    return content[: dice.randrange(1, len(content))]
+
+
+def flipped(content: bytes, dice: random.Random) -> bytes:
+    """One to three bits."""
+    changed = bytearray(content)
+    for position in dice.sample(range(len(content)), dice.randint(1, 3)):
+        changed[position] ^= 1 << dice.randrange(8)
+    return bytes(changed)
+
+
+def digit(content: bytes, dice: random.Random) -> bytes:
+    """One digit becomes another: valid JSON, and mostly a plausible number."""
+    position = dice.choice([index for index, byte in enumerate(content) if byte in b"0123456789"])
+    other = dice.choice([byte for byte in b"0123456789" if byte != content[position]])
+    return content[:position] + bytes([other]) + content[position + 1 :]
+
+
+def zeroed(content: bytes, dice: random.Random) -> bytes:
+    """A block that was never written."""
+    start = dice.randrange(len(content))
+    return content[:start] + bytes(min(512, len(content) - start)) + content[start + 512 :]
+
+
+def doubled(content: bytes, dice: random.Random) -> bytes:
+    """A part twice."""
+    start, end = sorted(dice.sample(range(len(content) + 1), 2))
+    return content[:end] + content[start:]
+
+
+def empty(content: bytes, dice: random.Random) -> bytes:
+    return b"\n" * dice.randrange(3)
+
+
+def foreign(content: bytes, dice: random.Random) -> bytes:
+    others: tuple[Any, ...] = ({}, [], None, 1, "text", {"hello": "world"}, [json.loads(content)], {"run_id": "x"})
+    return json.dumps(dice.choice(others)).encode()
+
+
+def noise(content: bytes, dice: random.Random) -> bytes:
+    return dice.randbytes(dice.randrange(1, 5_000))
+
+
+def resealed(content: bytes, dice: random.Random) -> bytes:
+    """Wrong values with no digest that could give them away: validation alone has to find them."""
+    body = json.loads(content)
+    del body["digest"]
+    row = dice.choice(body["history"])
+    wrong: list[Callable[[], object]] = [
+        lambda: row.update({dice.choice(sorted(row)): dice.choice([float("nan"), float("inf"), "1", None, [], -1.0])}),
+        lambda: row.update(test_top1=dice.uniform(100.01, 1e9)),
+        lambda: row.update(epoch=row["epoch"] + dice.choice([-1, 1])),
+        lambda: body["history"].pop(dice.randrange(len(body["history"]))),
+        lambda: body.update(schema_version=dice.choice([0, 2, 99, "1", None, 1.5])),
+        lambda: body.update({dice.choice(["seconds", "parameters"]): dice.choice([-3, "12", None, {}, float("nan")])}),
+        lambda: body.pop(dice.choice(["spec", "history", "status", "run_id", "study", "schema_version", "init"])),
+        lambda: body["spec"].update(seed=body["spec"]["seed"] + 1),
+        lambda: body["spec"]["recipe"].update(lr=body["spec"]["recipe"]["lr"] * 2),
+        lambda: body.update(run_id=f"{dice.getrandbits(64):016x}"),
+        lambda: body.update(study=dice.choice(["other", "../small", ""])),
+        lambda: body["environment"].update(load=float("nan")),
+    ]
+    dice.choice(wrong)()
+    return json.dumps(body, indent=1).encode()
+
+
+def swapped(content: bytes, dice: random.Random) -> bytes:
+    """A sound record of another run, under this one's name."""
+    other = next(o for o in dice.sample(REFERENCE, len(REFERENCE)) if o.run_id.encode() not in content)
+    return to_bytes(other)
+
+
+MUTATIONS = (truncated, flipped, digit, zeroed, doubled, empty, foreign, noise, resealed, resealed, swapped)
+
+
+def record(number: int) -> Outcome:
+    """A record of its own for every number."""
+    origin = REFERENCE[number % len(REFERENCE)]
+    spec = RunSpec.model_validate(origin.spec.model_dump() | {"seed": 1_000 + number})
+    return origin.model_copy(update={"spec": spec, "run_id": spec.run_id})
+
+
+def test_every_mutated_record_is_detected_and_kept_and_no_neighbour_is_lost(
+    tmp_path: Path, tally: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dice, counts = random.Random(20250101), Counter[str]()
+    for study_number in range(TRIED // PER_STUDY):
+        files = Store(tmp_path / str(study_number))
+        records = [record(study_number * 2 * PER_STUDY + index) for index in range(2 * PER_STUDY)]
+        damaged, neighbours = records[:PER_STUDY], records[PER_STUDY:]
+        content: dict[Path, bytes] = {}
+        kind: dict[Path, str] = {}
+        for outcome in records:
+            path = files.write(outcome)
+            content[path] = path.read_bytes()
+        for index, outcome in enumerate(damaged):
+            path = files._path(outcome.study, outcome.run_id)
+            mutate = MUTATIONS[(study_number * PER_STUDY + index) % len(MUTATIONS)]
+            changed = mutate(content[path], dice)
+            assert changed != content[path], mutate
+            path.write_bytes(changed)
+            content[path], kind[path] = changed, mutate.__name__
+
+        found = files.read("small")  # never raises
+        expected = {outcome.run_id: outcome for outcome in neighbours}
+        for path, name in kind.items():
+            counts["tried"] += 1
+            lines = [line for line in found.problems if line.startswith(f"{path}: ")]
+            noticed = len(lines) == 1 and lines[0].isprintable() and path.stem not in found.done
+            counts["detected"] += noticed
+            assert noticed, (name, path, lines)
+        assert len(found.problems) == PER_STUDY
+        counts["lost"] += len(expected.keys() - found.done.keys())
+        assert found.done == expected
+        assert {path: path.read_bytes() for path in content} == content  # reading changes nothing
+
+        for outcome in damaged:
+            path = files.write(outcome)
+            (kept,) = path.parent.glob(f"{path.name}.invalid-*")
+            counts["lost"] += kept.read_bytes() != content[path]
+            assert kept.read_bytes() == content[path], kind[path]
+        again = files.read("small")
+        assert (again.problems, len(again.done)) == ([], 2 * PER_STUDY)
+    tally("mutated record file", tried=counts["tried"], survived=counts["detected"] - counts["lost"])
+    summary = f"tried {counts['tried']}, detected {counts['detected']}, lost {counts['lost']}"
+    with capsys.disabled():
+        print(f"\nmutated record files: {summary}")
+    assert summary == f"tried {TRIED}, detected {TRIED}, lost 0"
+
+
+def test_mutations_are_the_same_each_time_and_of_every_kind() -> None:
+    content = to_bytes(REFERENCE[0])
+    for mutate in MUTATIONS:
+        assert mutate(content, random.Random(7)) == mutate(content, random.Random(7))
+    assert TRIED / len(MUTATIONS) > 10
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_record_without_a_digest_survives_a_flipped_digit_only_as_a_valid_record(tmp_path: Path, seed: int) -> None:
+    """What the digest is for: in an older record some flips cannot be noticed, but none leaves an impossible number."""
+    dice = random.Random(seed)
+    outcome = REFERENCE[seed]
+    path = Store(tmp_path).write(outcome)
+    old = (outcome.model_dump_json(indent=1) + "\n").encode()
+    for _ in range(40):
+        changed = digit(old, dice) if dice.random() < 0.5 else flipped(old, dice)
+        path.write_bytes(changed)
+        found = Store(tmp_path).read("small")
+        assert len(found.done) + len(found.problems) == 1
+        for kept in found.done.values():
+            assert from_bytes(to_bytes(kept)) == kept
+        assert path.read_bytes() == changed
