@@ -16,6 +16,7 @@ from rich.table import Table
 from benchmark.store import Contents, Store
 from initializers.errors import VitinitError, unknown_name
 from runners import cli_records
+from runners.cli_store import store_app
 
 if TYPE_CHECKING:
     from benchmark.grid import Cell, Grid
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Datasets on this machine.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(store_app, name="store")
 console = Console(highlight=False)
 
 GridArgument = Annotated[
