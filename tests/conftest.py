@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from benchmark.datasets import unavailable
 from benchmark.spec import DatasetSpec
+from runners import cli
 
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
@@ -42,3 +44,19 @@ def cifar10_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / "finished").touch()
     assert unavailable(spec, folder) is None, f"{UNPACK} did not unpack CIFAR-10"
     return folder
+
+
+@pytest.fixture
+def here(capsys, monkeypatch, tmp_path):
+    """Run the command line in this process and in tmp_path; return its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITINIT_DATA", "nothing")
+    monkeypatch.setattr(cli, "console", Console(highlight=False, width=200))
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return stop.value.code or 0, capsys.readouterr().out
+
+    return run

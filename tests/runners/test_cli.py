@@ -1,7 +1,6 @@
 """The command line: bad input in this process, whole studies as a user runs them, in processes of their own."""
 
 import json
-import os
 import signal
 import sys
 import time
@@ -9,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
 
 from analysis import figures, tables
 from benchmark.store import Store
 from runners import cli
-from tests.processes import alive, call, children, grandchildren, start
+from tests.processes import alive, call, children, start
 
 TINY = {
     "title": "tiny",
@@ -48,22 +46,6 @@ def changed(**paths):
 def write(path: Path, grid: object) -> str:
     path.write_text(yaml.safe_dump(grid), encoding="utf-8")
     return str(path)
-
-
-@pytest.fixture
-def here(capsys, monkeypatch, tmp_path):
-    """Run the command line in this process and in tmp_path; return its exit code and what it printed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VITINIT_DATA", "nothing")
-    monkeypatch.setattr(cli, "console", Console(highlight=False, width=200))
-
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return stop.value.code or 0, capsys.readouterr().out
-
-    return run
 
 
 @pytest.fixture
@@ -265,17 +247,3 @@ def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number):
     while any(alive(pid) for pid in offspring) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not any(alive(pid) for pid in offspring)
-
-
-def test_a_killed_run_becomes_a_failure_record_and_runs_again(tmp_path, here):
-    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300))
-    process = start("run", path, "--workers", "1", "--only", "method=none", cwd=tmp_path)
-    deadline = time.monotonic() + 120
-    while not (runs := grandchildren(process.pid)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    os.kill(runs[0], signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1, output
-    (failed,) = Store(tmp_path / "results/local").read("tiny").failed.values()
-    assert (failed.error, "SIGKILL" in failed.message) == ("ProcessDied", True)
-    assert "1 failed" in here("plan", path, "--only", "method=none")[1]
