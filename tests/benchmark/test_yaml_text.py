@@ -1,0 +1,77 @@
+"""Foreign YAML is data: it runs nothing, and a small file cannot stand for a large one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmark.yaml_text import MAX_VALUES, mapping
+from initializers.errors import VitinitError
+
+WHERE = Path("some/grid.yaml")
+
+
+def bomb(depth: int) -> str:
+    lines = ["x0: &x0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
+    lines += [f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, depth)]
+    return "\n".join(lines)
+
+
+def test_aliases_and_merge_keys_may_be_used() -> None:
+    text = "a: &a {b: 1, c: [1, 2.5, null]}\nd: *a\ne: {<<: *a, b: 3}"
+    part = {"b": 1, "c": [1, 2.5, None]}
+    assert mapping(text.encode(), WHERE) == {"a": part, "d": part, "e": {"b": 3, "c": [1, 2.5, None]}}
+    assert len(mapping(bomb(3).encode(), WHERE)) == 3
+
+
+@pytest.mark.parametrize("depth", [6, 10, 500])
+def test_an_alias_bomb_is_an_error_before_it_is_written_out(depth: int) -> None:
+    with pytest.raises(VitinitError) as info:
+        mapping(bomb(depth).encode(), WHERE)
+    assert str(info.value) in (
+        f"{WHERE} stands for more than {MAX_VALUES:,} values, its aliases written out",
+        f"{WHERE} is nested too deeply",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 20_000, "is nested too deeply"),
+        ("a: " + "{a: " * 5_000, "is nested too deeply"),
+        ("a: &a [*a]", "is nested too deeply"),
+        ("a: &a {b: {c: *a}}", "is nested too deeply"),
+        ("- 1", "does not hold a mapping"),
+        ("", "does not hold a mapping"),
+        ("a: [1", "is not YAML: "),
+        ('a: "\x00"', "is not YAML: "),
+        ("a: 1\n\ta: 2", "is not YAML: "),
+    ],
+)
+def test_what_is_no_plain_mapping_is_one_line(text: str, message: str) -> None:
+    with pytest.raises(VitinitError) as info:
+        mapping(text.encode(), WHERE)
+    assert message in str(info.value)
+    assert str(info.value).isprintable()
+
+
+def test_bytes_that_are_no_text() -> None:
+    with pytest.raises(VitinitError, match="cannot read .*utf-8"):
+        mapping(b"a: \xff\xfe", WHERE)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "!!python/object/apply:os.system ['touch {0}']",
+        "!!python/object/apply:builtins.open ['{0}', w]",
+        "!!python/object/new:subprocess.Popen [['touch', '{0}']]",
+        "!!python/name:os.system ''",
+        "!!python/module:os ''",
+    ],
+)
+def test_tags_that_would_run_code_are_refused(value: str, tmp_path: Path) -> None:
+    with pytest.raises(VitinitError, match="could not determine a constructor"):
+        mapping(f"a: {value.format(tmp_path / 'owned')}".encode(), WHERE)
+    assert not list(tmp_path.iterdir())
