@@ -71,6 +71,9 @@ def reproduce(
     ] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Default: as many as the run was recorded with.")] = None,
     out: Annotated[Path, typer.Option(help="Where the record of the repetition goes.")] = REPRODUCED,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import an initialiser that the record names as package.module:Class.")
+    ] = False,
     data_dir: DataOption = None,
 ) -> None:
     """Repeat a recorded run from its record alone and compare every number. Exit code 0: bitwise equal, 1: not.
@@ -97,7 +100,7 @@ def reproduce(
     where += ", deterministic" if execution.deterministic else ""
     _say(f"repeating {first.path} on {where}; its record goes to {out / then.study}")
     try:
-        now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console))
+        now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console), trust)
     except (Stopped, KeyboardInterrupt) as stopped:
         _say(f"stopped{f' ({stopped})' if str(stopped) else ''}; the same command goes on with it")
         raise typer.Exit(130) from None

@@ -100,11 +100,11 @@ def execution(
 
 
 def repeat(
-    record: RunRecord, execution: Execution, out: Path, data_dir: Path, display: Display
+    record: RunRecord, execution: Execution, out: Path, data_dir: Path, display: Display, trust: bool = False
 ) -> RunRecord | FailureRecord:
     """Carry the run out again; its record goes to `out`, and a repetition recorded there earlier is put aside.
 
-    A repetition that was stopped goes on where it was.
+    A repetition that was stopped goes on where it was. `trust` lets a record name code to be imported.
 
     Raises:
         Stopped: it was asked to stop; it has saved where it was.
@@ -116,6 +116,7 @@ def repeat(
     from runners.run import Setting, carry_out
     from runners.stop import Stop, on_signals
 
+    check_trusted(record, trust)
     check_possible(record, data_dir)
     cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
     if store.outcome(record.study, record.run_id):
@@ -130,6 +131,21 @@ def repeat(
             raise VitinitError(f"run {record.run_id} in {out}: {taken}") from None
         display.end(outcome)
     return outcome
+
+
+def check_trusted(record: RunRecord, trust: bool) -> None:
+    """A record is data, but an initialiser named `package.module:Class` is code: to look it up is to execute it.
+
+    Raises:
+        VitinitError: the record names such code, and it is not trusted.
+    """
+    spec = record.spec
+    named = [part.name for part in (spec.base, spec.method) if part and ":" in part.name]
+    if named and not trust:
+        raise VitinitError(
+            f"run {record.run_id} needs {', '.join(named)}, which would be imported and so executed; "
+            "say --trust if you trust the record"
+        )
 
 
 def check_possible(record: RunRecord, data_dir: Path) -> None:

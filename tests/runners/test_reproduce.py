@@ -234,6 +234,20 @@ def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
     assert not Path("results/reproduced").exists(), "nothing was begun"
 
 
+def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitinit, monkeypatch, tmp_path):
+    (tmp_path / "mischief.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    there = json.loads(recorded.spec.model_dump_json())
+    record = altered(recorded, spec={**there, "method": {"name": "mischief:Class", "params": {}}})
+    Store("results/local").write(record)
+    exit_code, _, error = vitinit("reproduce", record.run_id)
+    assert (exit_code, "--trust" in error, "mischief:Class" in error) == (2, True, True)
+    vitinit("show", record.run_id)
+    assert not Path("executed").exists()
+    exit_code, _, error = vitinit("reproduce", record.run_id, "--trust")
+    assert (exit_code, Path("executed").exists()) == (2, True), error
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_run_of_a_gpu_without_one(recorded, vitinit):
     Store("results/local").write(altered(recorded, execution={"device": "cuda", "threads": 64, "deterministic": True}))
