@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import pickle
@@ -8,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 from functools import partial
@@ -30,6 +32,7 @@ from benchmark.datasets import Data, data_dir, download, load, unavailable
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
+ROOT = Path(__file__).parents[2]
 NOWHERE = Path("no-such-folder")
 DIGITS = DatasetSpec(name="digits")
 SVHN_SPEC = DatasetSpec(name="svhn")
@@ -571,3 +574,122 @@ def test_folder_may_link_within_itself_and_be_a_link_itself(good: Path) -> None:
     (good.parent / "alias").symlink_to(good)
     data = load(folder_spec(good.parent / "alias"), 8, NOWHERE)
     assert len(data.train.labels) + len(data.test.labels) == 5
+
+
+def test_folder_with_a_png_whose_text_unpacks_to_gigabytes(good: Path) -> None:
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    text = chunk(b"zTXt", b"key\x00\x00" + zlib.compress(bytes(2**26 + 1), 9))
+    content = (good / "a/000.png").read_bytes()
+    (good / "a/bomb.png").write_bytes(content[:33] + text + content[33:])  # after the header
+    tracemalloc.start()
+    try:
+        message = error_of(folder_spec(good))
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+    assert f"cannot use the image {good / 'a/bomb.png'}" in message
+
+
+def test_folder_whose_splits_are_links_to_elsewhere(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        make_folder(tmp_path / f"outside/{split}", {"a": 2, "b": 2})
+    (tmp_path / "root").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "root" / split).symlink_to(tmp_path / "outside" / split)
+    assert f"is not a file inside {tmp_path / 'root'}" in error_of(folder_spec(tmp_path / "root"))
+
+
+def test_folder_with_a_directory_named_as_an_image(good: Path) -> None:
+    (good / "a/folder.png").mkdir()
+    assert f"{good / 'a/folder.png'} is not a file" in error_of(folder_spec(good))
+
+
+@pytest.mark.xfail(raises=RuntimeError, reason="Path.resolve raises on a loop before Python 3.13")
+def test_folder_with_a_link_to_itself(good: Path) -> None:
+    (good / "a/loop.png").symlink_to("loop.png")
+    assert str(good / "a/loop.png") in error_of(folder_spec(good))
+
+
+def test_folder_with_control_characters_in_a_name_sends_none_to_the_terminal(good: Path) -> None:
+    (good / "a/\x1b]0;owned\x07.png").write_text("no image")
+    assert error_of(folder_spec(good)).isprintable()
+
+
+# --- nothing foreign is ever run ---
+
+PACKAGES = ("analysis", "benchmark", "initializers", "runners", "slurm")
+RUNS_WHAT_IT_READS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "pickle.load",
+    "pickle.loads",
+    "marshal.loads",
+    "shelve.open",
+    "joblib.load",
+    "pandas.read_pickle",
+    "pd.read_pickle",
+    "yaml.load",
+    "yaml.full_load",
+    "yaml.unsafe_load",
+    "os.system",
+    "os.popen",
+}
+MODULES = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "joblib", "dill", "cloudpickle"}
+
+
+def code_that_runs_data(source: str) -> list[str]:
+    """Calls and imports through which the content of a file could be run as code."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.partition(".")[0] in MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            name = (node.module or "").partition(".")[0]
+            names = [f"{name}.{alias.name}" for alias in node.names]
+            found += names if name in MODULES else [n for n in names if n in {*RUNS_WHAT_IT_READS, "torch.load"}]
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            options = {option.arg: ast.unparse(option.value) for option in node.keywords}
+            if name in RUNS_WHAT_IT_READS:
+                found.append(name)
+            if name.endswith("torch.load") and options.get("weights_only") != "True":
+                found.append(f"{name} without weights_only=True")
+            found += [f"{name}({key}=True)" for key in ("shell", "allow_pickle") if options.get(key) == "True"]
+    return found
+
+
+def test_nothing_in_the_packages_runs_what_it_reads() -> None:
+    """The one exception, torchvision's CIFAR files, is unpickled by torchvision after their md5 sums are checked."""
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    assert len(files) > 20
+    found = {str(path): calls for path in files if (calls := code_that_runs_data(path.read_text(encoding="utf-8")))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import load",
+        "import torch\ntorch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "from torch import load",
+        "yaml.load(text, Loader=yaml.SafeLoader)",
+        "eval('1')",
+        "exec(text)",
+        "np.load(path, allow_pickle=True)",
+        "subprocess.run(text, shell=True)",
+        "os.system(text)",
+    ],
+)
+def test_the_check_above_finds_what_it_looks_for(source: str) -> None:
+    assert code_that_runs_data(source)
+
+
+def test_the_check_above_leaves_harmless_code_alone() -> None:
+    source = "model.eval()\ntorch.load(path, weights_only=True)\nyaml.safe_load(text)\nre.compile(text)\nnp.load(path)"
+    assert code_that_runs_data(source) == []
