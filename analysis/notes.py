@@ -108,6 +108,12 @@ def _counts(study: Study) -> list[str]:
         f"Runs: {len(contents.done)} finished, {len(contents.failed)} failed, {len(contents.skipped)} skipped; "
         f"{count(len(contents.problems), 'invalid file')} left out."
     ]
+    changed = [run for run in contents.done.values() if run.environment.get("changed_while_running")]
+    if changed:
+        lines.append(
+            f"{count(len(changed), 'run')} went on after a stop with other code, libraries, processor or flags than "
+            "before (changed_while_running in the record): another machine need not get the same bits."
+        )
     for word, outcomes in (("Failed", contents.failed), ("Skipped", contents.skipped)):
         where: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for outcome in outcomes.values():

@@ -124,6 +124,7 @@ def test_the_foot_counts_and_names(tmp_path):
         ([{"commit": "a" * 40, "dirty": True}, {"commit": "a" * 40}], "1 of 2 runs from a tree with uncommitted"),
         ([{}, {}], "commit unknown."),
         ([{"commit": "a" * 40}, {"commit": None}], "commit aaaaaaaaaa (1 run without one)."),
+        ([{"changed_while_running": [{"from_step": 7, "changed": {"python": ["3.10", "3.11"]}}]}, {}], "1 run went on"),
     ],
 )
 def test_commits(tmp_path, environments, says):
