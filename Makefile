@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke bench-saving test test-faults check format lock clean
+.PHONY: help setup bench-small bench-smoke bench-saving bench-scale test test-faults check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with 
 
 bench-saving: setup ## What checkpoints cost
 	PYTHONPATH=. $(BIN)/python tests/scale/saving.py
+
+bench-scale: setup ## Planning and tables over 10,000 records: seconds and memory beside the limits
+	$(BIN)/python tests/scale/bench.py
 
 check: setup ## Lint, format, types, spelling
 	$(BIN)/ruff check .

@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
 from benchmark import grid_cache
 from benchmark.dataset_files import NAMES as DATASETS
 from benchmark.spec import DatasetSpec, Frozen, Recipe, RunSpec
+from benchmark.yaml_text import mapping
 from initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parent
@@ -146,7 +146,7 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
     from benchmark.resolve import only_ours, resolve
 
     try:
-        file = GridFile.model_validate(_yaml(content, path))
+        file = GridFile.model_validate(mapping(content, path))
     except ValidationError as error:
         raise explain(error, f"grid file {path}") from None
     resolved = Resolved(title=file.title, series=resolve(file, seeds, path.stem))
@@ -189,7 +189,7 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
         raise unknown_name("recipe", name, recipes())
     path = HERE / "recipes" / f"{name}.yaml"
     try:
-        return Recipe.model_validate({**_yaml(_read(path), path), **named})
+        return Recipe.model_validate({**mapping(_read(path), path), **named})
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}") from None
 
@@ -199,16 +199,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise VitinitError(f"cannot read {path}: {error}") from None
-
-
-def _yaml(content: bytes, path: Path) -> dict[str, Any]:
-    """A YAML mapping, read safely; the path is for the message only."""
-    try:
-        mapping = yaml.safe_load(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise VitinitError(f"cannot read {path}: {error}") from None
-    except yaml.YAMLError as error:
-        raise VitinitError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(mapping, dict):
-        raise VitinitError(f"{path} does not hold a mapping")
-    return mapping

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import fnmatch
 import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 import yaml
-from rich.console import Console
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
 from benchmark.store import Contents, Store
-from initializers.errors import VitinitError, unknown_name
+from initializers.errors import VitinitError, plain, unknown_name
 from runners import cli_records
 from runners.cli_store import store_app
 
@@ -178,28 +184,26 @@ def status(
     grid: GridArgument,
     seeds: SeedsOption = None,
     only: OnlyOption = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it anew until nothing is live or to do, or until Ctrl-C.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks with --watch.")] = 5.0,
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
 ) -> None:
-    """Count what is done, failed, skipped and still to do, by row and dataset."""
-    planned, contents, loaded = _planned(grid, seeds, only, None, data_dir, results)
-    states = ("done", "failed", "skip", "to do")
-    table = Table(title=escape(loaded.title))
-    for heading in ("row", "dataset", *states, "top-1 (last epoch)"):
-        table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right")
-    groups: dict[tuple[str, str], list[Planned]] = {}
-    for item in planned:
-        groups.setdefault((item.cell.row, item.cell.spec.dataset.label), []).append(item)
-    for (row, dataset), items in groups.items():
-        top1 = [contents.done[i.cell.spec.run_id].top1 for i in items if i.state == "done"]
-        counts = [str(sum(item.state == state for item in items) or "") for state in states]
-        mean = f"{sum(top1) / len(top1):.2f}% (n={len(top1)})" if top1 else ""
-        table.add_row(escape(row), escape(dataset), *counts, mean)
-    console.print(table)
-    for item in planned:
-        if item.state == "failed":
-            console.print(f"failed {item.cell.spec.run_id}, {escape(item.cell.describe())}: {escape(item.reason)}")
-    _print_reasons(planned, contents)
+    """Count what is done, live, failed, skipped and still to do, by row and dataset."""
+    from rich.live import Live
+
+    store, loaded = Store(results), _loaded(grid, seeds)
+    planned, contents = _planned_of(loaded, store, only, data_dir)
+    if not watch:
+        console.print(_status(loaded, planned, contents))
+        return
+    with suppress(KeyboardInterrupt), Live(_status(loaded, planned, contents), console=console) as view:
+        while any(item.state in ("live", "to do") for item in planned):
+            time.sleep(interval)
+            planned, contents = _planned_of(loaded, store, only, data_dir)
+            view.update(_status(loaded, planned, contents), refresh=True)
 
 
 app.command()(cli_records.show)
@@ -264,20 +268,32 @@ def _planned(
     results: Path,
     retry_failed: bool = False,
 ) -> tuple[list[Planned], Contents, Grid]:
-    from benchmark import datasets
-    from benchmark import grid as grids
-    from runners.plan import plan as plan_grid
-
-    loaded = grids.load(grid, _seeds(seeds))
-    planned, contents = plan_grid(loaded, Store(results), datasets.data_dir(data_dir))
-    kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
-    if planned and not kept:
-        raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid!r} matches")
+    loaded = _loaded(grid, seeds)
+    kept, contents = _planned_of(loaded, Store(results), only, data_dir)
     if limit is not None:
         wanted = ("to do", "failed") if retry_failed else ("to do",)
         to_do = [item for item in kept if item.state in wanted]
         kept = [item for item in kept if item.state not in wanted] + to_do[:limit]
     return kept, contents, loaded
+
+
+def _loaded(grid: str, seeds: str | None) -> Grid:
+    from benchmark import grid as grids
+
+    return grids.load(grid, _seeds(seeds))
+
+
+def _planned_of(
+    grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None
+) -> tuple[list[Planned], Contents]:
+    from benchmark.dataset_files import data_dir as data_folder
+    from runners.plan import plan as plan_grid
+
+    planned, contents = plan_grid(grid, store, data_folder(data_dir))
+    kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
+    if planned and not kept:
+        raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid.name!r} matches")
+    return kept, contents
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -305,7 +321,7 @@ def _matches(cell: Cell, condition: str) -> bool:
         "method": spec.method.name if spec.method else "none",
         "arch": spec.model.arch,
         "seed": str(spec.seed),
-        "id": spec.run_id,
+        "id": cell.run_id,
     }
     key, separator, pattern = condition.partition("=")
     if not separator:
@@ -318,30 +334,58 @@ def _matches(cell: Cell, condition: str) -> bool:
 
 
 def _print_plan(grid: Grid, planned: list[Planned], contents: Contents) -> None:
-    table = Table(title=escape(grid.title))
-    for heading in ("run", "row", "dataset", "seed", "epochs", "state"):
-        table.add_column(heading, justify="right" if heading in ("seed", "epochs") else "left")
+    lines = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
-        spec = item.cell.spec
-        table.add_row(
-            spec.run_id,
-            escape(item.cell.row),
-            escape(spec.dataset.label),
-            str(spec.seed),
-            str(spec.recipe.epochs),
-            item.state + (f": {escape(item.reason)}" if item.state == "failed" else ""),
-        )
-    console.print(table)
-    counts = {state: sum(item.state == state for item in planned) for state in ("done", "failed", "skip", "to do")}
-    console.print(f"{len(planned)} runs: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count))
-    _print_reasons(planned, contents)
+        spec, reason = item.cell.spec, f": {item.reason}" if item.reason and item.state in ("failed", "to do") else ""
+        numbers = str(spec.seed), str(spec.recipe.epochs)
+        lines.append((item.cell.run_id, item.cell.row, spec.dataset.label, *numbers, item.state + reason))
+    # Not through rich, which takes seconds for thousands of lines and would break them at the terminal's width.
+    columns = [_aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*lines, strict=True))]
+    heading, *rest = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    console.print(f"{escape(plain(grid.title))}\n[bold]{heading}[/bold]", soft_wrap=True)
+    print("\n".join(rest), file=console.file)
+    console.print(_details(planned, contents))
 
 
-def _print_reasons(planned: list[Planned], contents: Contents) -> None:
-    for dataset, reason in {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}.items():
-        console.print(f"skip {escape(dataset)}: {escape(reason)}")
-    for problem in contents.problems:
-        console.print(f"not a record, left alone: {escape(problem)}")
+def _aligned(column: Sequence[str], right: bool) -> list[str]:
+    """The texts of a column, safe to print and all of one width."""
+    shown = {text: plain(text) for text in set(column)}
+    width = max(map(cell_len, shown.values()))
+    for text, safe in shown.items():
+        gap = " " * (width - cell_len(safe))
+        shown[text] = gap + safe if right else safe + gap
+    return [shown[text] for text in column]
+
+
+def _status(grid: Grid, planned: list[Planned], contents: Contents) -> Group:
+    from runners.plan import STATES
+
+    table = Table(title=escape(plain(grid.title)), box=box.SIMPLE_HEAD)
+    for heading in ("row", "dataset", *STATES, "top-1 (last epoch)"):
+        table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right")
+    groups: dict[tuple[str, str], list[Planned]] = {}
+    for item in planned:
+        groups.setdefault((item.cell.row, item.cell.spec.dataset.label), []).append(item)
+    for (row, dataset), items in groups.items():
+        top1 = [contents.done[item.cell.run_id].top1 for item in items if item.state == "done"]
+        counts = Counter(item.state for item in items)
+        mean = f"{sum(top1) / len(top1):.2f}% (n={len(top1)})" if top1 else ""
+        table.add_row(escape(row), escape(dataset), *(str(counts[state] or "") for state in STATES), mean)
+    failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
+    return Group(table, *(escape(plain(line)) for line in failed), _details(planned, contents))
+
+
+def _details(planned: list[Planned], contents: Contents) -> str:
+    """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
+    from runners.plan import STATES
+
+    counts = Counter(item.state for item in planned)
+    lines = [f"{len(planned)} runs: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])]
+    lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
+    missing = {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}
+    lines += [f"skip {dataset}: {reason}" for dataset, reason in missing.items()]
+    lines += [f"not a record, left alone: {problem}" for problem in contents.problems]
+    return "\n".join(escape(plain(line)) for line in lines)
 
 
 def main() -> None:

@@ -40,7 +40,7 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Conte
     missing = cache(lambda spec: unavailable(spec, data_dir))
 
     def planned(cell: Cell) -> Planned:
-        run_id = cell.spec.run_id
+        run_id = cell.run_id
         if run_id in contents.done:
             return Planned(cell, "done")
         if run_id in owners:

@@ -1,6 +1,7 @@
 """The floors of the house: a package imports from the ones below it only, and analysis never loads torch."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,29 @@ def test_initializers_import_torch_and_pydantic_only():
         assert {name.partition(".")[0] for name in imported(path)} <= known, path
 
 
-@pytest.mark.parametrize("module", ["analysis.tables", "analysis.figures", "benchmark.store", "runners.cli"])
+TORCHLESS = (
+    "analysis.tables",
+    "analysis.figures",
+    "benchmark.grid",
+    "benchmark.store",
+    "runners.claims",
+    "runners.cli",
+    "runners.plan",
+)
+
+
+@pytest.mark.parametrize("module", TORCHLESS)
 def test_no_torch_before_it_is_needed(module):
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("plan", "smoke"), ("status", "smoke"), ("plan", "smoke", "--seeds", "0-3")])
+def test_a_grid_that_was_resolved_before_is_planned_without_torch(arguments, tmp_path):
+    code = "import sys, atexit, runners.cli; atexit.register(lambda: print('torch' in sys.modules)); runners.cli.main()"
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    for imported_torch in ("True", "False"):
+        command = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == imported_torch
