@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
-from benchmark.record import FailureRecord, RunRecord, SkipRecord
+from benchmark.record import EpochRow, FailureRecord, RunRecord, SkipRecord
 from benchmark.spec import RunSpec
 from benchmark.store import Contents, Store
 from initializers.errors import VitinitError, unknown_name
@@ -25,6 +25,9 @@ PREFERRED_STUDIES = ("table2", "small")
 ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT")
 DATASETS = ("digits", "cifar10", "cifar100", "svhn", "imagenet")
 """Rows and datasets in the order of the tables; others follow by name."""
+
+Setting = tuple[str, str]
+"""A row label, and the JSON of all that a cell must agree on."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,12 @@ class Study:
             by_label[outcome.spec.dataset.label].append(outcome)
         columns = {}
         for label, outcomes in by_label.items():
-            settings = {o.run_id: {"row": o.row, **_settings(o.spec)} for o in outcomes}
-            done = [run_id for run_id in settings if run_id in self.contents.done]
-            for run_id, suffix in _distinguish(settings, done).items():
-                columns[run_id] = f"{label} ({suffix})" if suffix else label
+            # Thousands of runs have a few settings between them: each is looked at once.
+            setting = {o.run_id: (o.row, o.spec.model_dump_json(exclude={"dataset", "seed"})) for o in outcomes}
+            done = {setting[run_id] for run_id in setting if run_id in self.contents.done}
+            suffix = _distinguish({s: {"row": s[0], **_fields(s[1])} for s in set(setting.values())}, done)
+            for run_id, its in setting.items():
+                columns[run_id] = f"{label} ({suffix[its]})" if suffix[its] else label
         return columns
 
     @cached_property
@@ -90,11 +95,14 @@ class Study:
         """One row an epoch of a finished run."""
         import pandas as pd
 
-        return pd.DataFrame(
-            {**run[["run_id", "row", "column", "seed"]].to_dict(), **epoch.model_dump()}
-            for _, run in self.runs.iterrows()
-            for epoch in self.contents.done[run["run_id"]].history
-        )
+        if self.runs.empty:
+            return pd.DataFrame()
+        histories = [self.contents.done[run_id].history for run_id in self.runs["run_id"]]
+        repeated = self.runs.index.repeat([len(history) for history in histories])
+        frame = self.runs.loc[repeated, ["run_id", "row", "column", "seed"]].reset_index(drop=True)
+        for name in EpochRow.model_fields:
+            frame[name] = [getattr(row, name) for history in histories for row in history]
+        return frame
 
     def summary(self) -> list[str]:
         """What was read, in sentences for the terminal."""
@@ -164,8 +172,8 @@ def _rank(name: str, order: Sequence[str]) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _settings(spec: RunSpec) -> dict[str, str]:
-    """Every field that a cell must agree on (all but dataset and seed), flat, as text."""
+def _fields(setting: str) -> dict[str, str]:
+    """Every field that a cell must agree on (all but dataset and seed), flat, as text; from its JSON."""
 
     def flatten(prefix: str, value: Any) -> Iterable[tuple[str, str]]:
         if isinstance(value, dict) and value:
@@ -174,14 +182,14 @@ def _settings(spec: RunSpec) -> dict[str, str]:
         else:
             yield prefix, value if isinstance(value, str) else json.dumps(value)
 
-    return dict(flatten("", spec.model_dump(mode="json", exclude={"dataset", "seed"})))
+    return dict(flatten("", json.loads(setting)))
 
 
-def _distinguish(settings: dict[str, dict[str, str]], done: Iterable[str]) -> dict[str, str]:
-    """For each run, the few fields and values that separate finished runs of one row; an empty text where none do."""
+def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting]) -> dict[Setting, str]:
+    """For each setting, the few fields that separate those of finished runs of one row; an empty text where none do."""
     by_row = defaultdict(list)
-    for run_id in done:
-        by_row[settings[run_id]["row"]].append(settings[run_id])
+    for setting in done:
+        by_row[settings[setting]["row"]].append(settings[setting])
 
     def kinds(fields: Iterable[str]) -> int:
         return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
@@ -191,7 +199,7 @@ def _distinguish(settings: dict[str, dict[str, str]], done: Iterable[str]) -> di
         if kinds([*chosen, field]) > kinds(chosen):
             chosen.append(field)
     names = {field: ".".join(field.split(".")[-2:]) for field in chosen}
-    return {run_id: ", ".join(f"{names[f]} {s[f]}" for f in chosen if f in s) for run_id, s in settings.items()}
+    return {key: ", ".join(f"{names[f]} {s[f]}" for f in chosen if f in s) for key, s in settings.items()}
 
 
 def _run(record: RunRecord, column: str) -> dict[str, Any]:
