@@ -1,0 +1,139 @@
+"""`vitinit store`: check a folder, export tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped
+from typer.testing import CliRunner
+
+from benchmark.export import flatten, tables
+from benchmark.record import from_bytes
+from benchmark.spec import RunSpec
+from benchmark.store import Store
+from initializers.errors import VitinitError
+from runners.cli_store import store_app
+
+# --- the command line ---
+
+
+def call(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(store_app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, VitinitError):
+        return 2, str(result.exception)
+    return result.exit_code, result.output
+
+
+def test_check_of_a_sound_folder(study: Path) -> None:
+    Store(study.parent).write(failed(record(2)))
+    Store(study.parent).write(skipped(record(3)))
+    (study / "unfinished" / record(4).run_id).mkdir(parents=True)
+    Store(study.parent).write(record(5))
+    Store(study.parent).supersede("small", record(5).run_id)
+    code, output = call("check", "--results", study.parent)
+    assert code == 0, output
+    assert "small: 1 done, 1 failed, 1 skipped, 1 unfinished, 1 superseded, 0 set aside" in output
+    assert "3 valid records, 0 wrong files" in output
+    assert call("check", study.parent) == (code, output)
+
+
+def test_check_names_everything_that_is_wrong_in_every_study(study: Path) -> None:
+    Store(study.parent).write(record(2, study="other"))
+    (study / "a.json").write_bytes(b"")
+    (study.parent / "other" / "b.json").write_bytes(b"{")
+    (study.parent / "c.json").write_bytes(WHOLE)
+    fresh, old, deep = study / ".d.json.1.2.tmp", study / ".e.json.1.2.tmp", study / "unfinished/x/.step.ckpt.1.2.tmp"
+    deep.parent.mkdir(parents=True)
+    for path in (fresh, old, deep):
+        path.write_bytes(b"half")
+    for path in (old, deep):
+        os.utime(path, (time.time() - 3600,) * 2)
+    before = sorted(str(path) for path in study.parent.rglob("*"))
+    code, output = call("check", "--results", study.parent)
+    assert code == 1
+    assert "2 valid records, 5 wrong files" in output
+    wrong = [line for line in output.splitlines() if line.startswith("wrong: ")]
+    assert [any(str(path) in line for line in wrong) for path in (old, deep, fresh)] == [True, True, False]
+    assert any(line.startswith(f"wrong: {study / 'a.json'}: is empty") for line in wrong)
+    assert any("other/b.json: Invalid JSON" in line for line in wrong)
+    assert any(f"{study.parent / 'c.json'}: not read" in line for line in wrong)
+    assert sorted(str(path) for path in study.parent.rglob("*")) == before
+
+
+def test_check_of_no_folder(tmp_path: Path) -> None:
+    assert call("check", tmp_path / "missing") == (2, f"no results folder {tmp_path / 'missing'}")
+
+
+def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_path: Path) -> None:
+    files = Store(study.parent)
+    files.write(record(row=EVIL))
+    files.write(failed(record(2), f"first, line\n{EVIL}"))
+    files.write(skipped(record(3), "no images; put 'a', \"b\" into c"))
+    code, output = call("export", "--results", study.parent, "--out", tmp_path / "out")
+    assert code == 0, output
+    assert "runs.csv: 4 rows" in output
+    with (tmp_path / "out/runs.csv").open(newline="", encoding="utf-8") as file:
+        by_csv = {row["run_id"]: row for row in csv.DictReader(file)}
+    by_pandas = pd.read_csv(tmp_path / "out/runs.csv", lineterminator=None).set_index("run_id")
+    for expected in (record(row=EVIL), record(1)):
+        row, other = by_csv[expected.run_id], by_pandas.loc[expected.run_id]
+        assert row["row"] == other["row"] == expected.row
+        assert row["status"] == "done"
+        assert float(row["top1"]) == other["top1"] == expected.top1
+        assert float(row["best_top1"]) == expected.best.test_top1
+        assert float(row["recipe.lr"]) == expected.spec.recipe.lr
+        assert json.loads(row["recipe.betas"]) == list(expected.spec.recipe.betas)
+        assert row["dataset.name"] == expected.spec.dataset.name
+        assert row["execution.device"] == "cpu"
+        assert row["environment.commit"] == expected.environment["commit"]
+    assert by_csv[record(2).run_id]["reason"] == f"RuntimeError: first, line\n{EVIL}"
+    assert by_pandas.loc[record(2).run_id]["reason"] == f"RuntimeError: first, line\n{EVIL}"
+    assert by_csv[record(3).run_id]["status"] == "skipped"
+    assert by_csv[record(3).run_id]["top1"] == ""
+    epochs = pd.read_csv(tmp_path / "out/epochs.csv")
+    assert len(epochs) == len(record().history) + len(record(1).history)
+    assert epochs[epochs.run_id == record().run_id].test_top1.tolist() == [e.test_top1 for e in record().history]
+
+
+def test_every_field_of_a_spec_is_a_column() -> None:
+    rows, _ = tables(Store(REFERENCE[0].parents[1]), ["small"])
+    assert len(rows) == 36
+    for row in rows:
+        run = from_bytes((REFERENCE[0].parent / f"{row['run_id']}.json").read_bytes())
+        spec = run.spec.model_dump(mode="json")
+        if spec["method"] is None:
+            del spec["method"]
+        assert flatten(spec).items() <= row.items()
+    assert isinstance(run.spec, RunSpec)
+
+
+def test_export_of_parquet_needs_pyarrow_and_says_so(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, line = call("export", "--results", study.parent, "--out", tmp_path / "out", "--format", "parquet")
+    assert (code, line) == (2, "--format parquet needs pyarrow: pip install pyarrow; --format csv needs nothing")
+    assert not (tmp_path / "out").exists()
+
+
+def test_export_of_parquet(study: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for index in range(36):
+        Store(study.parent).write(record(index))
+    assert call("export", "--results", study.parent, "--out", tmp_path / "out", "--format", "parquet")[0] == 0
+    runs = pd.read_parquet(tmp_path / "out/runs.parquet")
+    assert runs.top1.tolist() == [done.top1 for done in Store(study.parent).read("small").done.values()]
+
+
+def test_export_of_an_unknown_study_and_of_nothing(study: Path, tmp_path: Path) -> None:
+    code, line = call("export", "--results", study.parent, "--study", "smal", "--out", tmp_path / "out")
+    assert code == 2
+    assert "did you mean 'small'?" in line
+    (tmp_path / "empty").mkdir()
+    assert call("export", "--results", tmp_path / "empty")[1].startswith("no records in")

@@ -1,0 +1,242 @@
+"""Writing: whole or not at all, nothing lost, and which outcome of a run counts."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_records import REFERENCE, WHOLE, failed, record, skipped
+
+from benchmark import atomic, store
+from benchmark.atomic import write_atomically
+from benchmark.record import from_bytes
+from benchmark.store import Store
+from initializers.errors import VitinitError
+
+# --- writing ---
+
+
+def test_a_written_record_is_a_plain_json_document_that_reads_back_the_same(tmp_path: Path) -> None:
+    path = Store(tmp_path).write(record())
+    content = json.loads(path.read_bytes())
+    assert content.pop("digest")
+    # fields that came later have defaults
+    assert content == {"sessions": [], "weights": None} | json.loads(REFERENCE[0].read_bytes())
+    assert Store(tmp_path).read("small").done == {record().run_id: record()}
+
+
+def test_every_single_flipped_bit_is_noticed() -> None:
+    content = bytearray(WHOLE)
+    for position in [*range(0, len(content), 7), *range(len(content) - 60, len(content))]:
+        for bit in range(8):
+            content[position] ^= 1 << bit
+            with pytest.raises(VitinitError):
+                from_bytes(bytes(content))
+            content[position] ^= 1 << bit
+    assert from_bytes(bytes(content)) == record()
+
+
+def test_an_outcome_that_does_not_validate_is_not_written(tmp_path: Path) -> None:
+    for wrong in (record(run_id="0" * 16), record(seconds=-1.0), record(study="../../elsewhere"), record(history=[])):
+        with pytest.raises(VitinitError, match="refusing to write"):
+            Store(tmp_path / "results").write(wrong)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("call", ["fsync", "replace", "write"])
+def test_an_error_of_the_disk_is_one_line_and_changes_nothing(
+    study: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
+) -> None:
+    before = {path: path.read_bytes() for path in study.iterdir()}
+    changed = record(1, seconds=1.0)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    class Full:
+        def __init__(self, file: Any) -> None:
+            self.file, self.write, self.flush, self.fileno = file, fail, file.flush, file.fileno
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.file.close()
+
+    with monkeypatch.context() as patch:
+        if call == "fsync":
+            patch.setattr(atomic.os, "fsync", fail)
+        elif call == "replace":
+            patch.setattr(Path, "replace", fail)
+        else:
+            real = Path.open
+
+            def open_(path: Path, mode: str) -> Any:
+                return Full(real(path, mode)) if mode == "xb" else real(path, mode)
+
+            patch.setattr(Path, "open", open_)
+        with pytest.raises(VitinitError) as info:
+            Store(study.parent).write(changed)
+    assert str(info.value) == f"cannot write {study / f'{changed.run_id}.json'}: {os.strerror(number)}"
+    assert {path: path.read_bytes() for path in study.iterdir()} == before
+
+
+def test_a_folder_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "small").write_text("")
+    with pytest.raises(VitinitError, match="cannot write .*: (File exists|Not a directory)"):
+        Store(tmp_path).write(record())
+
+
+def test_a_stop_in_the_middle_leaves_the_old_file_and_no_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_atomically(tmp_path / "x", b"old")
+
+    def stop(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(atomic.os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "x", b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"old")]
+
+
+def test_the_order_is_write_sync_move_sync_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    real_sync, real_replace = os.fsync, Path.replace
+
+    def sync(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        if kind == "file":
+            assert os.fstat(descriptor).st_size == 7
+        calls.append(f"sync {kind}")
+        real_sync(descriptor)
+
+    def replace(path: Path, target: Path) -> Path:
+        calls.append("move")
+        assert path.parent == target.parent
+        return real_replace(path, target)
+
+    monkeypatch.setattr(atomic.os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", replace)
+    write_atomically(tmp_path / "x", b"content")
+    assert calls == ["sync file", "move", "sync folder"]
+
+
+# --- several outcomes of one run ---
+
+
+def test_done_wins_over_failed_over_skipped(tmp_path: Path) -> None:
+    run, files = record(), Store(tmp_path)
+    assert files.outcome("small", run.run_id) is None
+    for outcome in (skipped(run), failed(run), run):
+        files.write(outcome)
+        assert files.outcome("small", run.run_id) == outcome
+    assert [path.name for path in (tmp_path / "small").iterdir()] == [f"{run.run_id}.json"]
+    files.write(failed(run))
+    assert files.outcome("small", run.run_id) == run
+    assert files.read("small").failed == {}
+
+
+def test_a_damaged_done_record_counts_as_absent(tmp_path: Path) -> None:
+    run, files = record(), Store(tmp_path)
+    path = files.write(run)
+    files.write(failed(run))
+    path.write_bytes(WHOLE[:-30])
+    assert files.outcome("small", run.run_id) == failed(run)
+
+
+def test_a_damaged_failure_is_kept_when_its_run_finishes(tmp_path: Path) -> None:
+    path = Store(tmp_path).write(failed(record()))
+    path.write_bytes(b"damaged")
+    Store(tmp_path).write(record())
+    assert [kept.read_bytes() for kept in (tmp_path / "small").glob(f"{path.name}.invalid-*")] == [b"damaged"]
+    assert Store(tmp_path).read("small").problems == []
+
+
+def test_supersede_renames_and_deletes_nothing(tmp_path: Path) -> None:
+    run, files = record(), Store(tmp_path)
+    done = files.write(run)
+    files.write(failed(run, "later"))
+    content = done.read_bytes()
+    moved = files.supersede("small", run.run_id)
+    assert len(moved) == 2
+    assert moved[0].read_bytes() == content
+    assert files.supersede("small", run.run_id) == []
+    contents = files.read("small")
+    assert (contents.done, contents.failed, contents.problems) == ({}, {}, [])
+    assert files.survey("small").superseded == 2
+    assert files.outcome("small", run.run_id) is None
+    files.write(run)
+    assert set(files.read("small").done) == {run.run_id}
+
+
+def test_a_run_that_ends_while_the_folder_is_read_is_seen_as_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its failure was listed, and is gone when it is to be opened."""
+    run, files = record(), Store(tmp_path)
+    files.write(failed(run))
+    real, calls = store.from_bytes, []
+    listed = store._json_files
+
+    def listing(folder: str) -> list[str]:
+        names = list(listed(folder))
+        if not calls:
+            calls.append(1)
+            Store(tmp_path).write(run)
+        return names
+
+    monkeypatch.setattr(store, "_json_files", listing)
+    monkeypatch.setattr(store, "from_bytes", real)
+    contents = files.read("small")
+    assert (set(contents.done), contents.failed, contents.problems) == ({run.run_id}, {}, [])
+
+
+# --- one instance remembers ---
+
+
+def test_an_unchanged_file_is_not_validated_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Store(tmp_path)
+    for index in range(3):
+        os.utime(files.write(record(index)), ns=(0, 0))
+    monkeypatch.setattr(store, "_SETTLED_NS", -(10**18))  # the time of change cannot be set back
+    first = files.read("small")
+    read: list[bytes] = []
+    monkeypatch.setattr(store, "from_bytes", lambda data: read.append(data) or from_bytes(data))
+    assert files.read("small").done == first.done
+    assert read == []
+    (tmp_path / "small" / REFERENCE[0].name).write_bytes(b"damaged")
+    again = files.read("small")
+    assert (len(again.done), len(again.problems), len(read)) == (2, 1, 1)
+    (tmp_path / "small" / REFERENCE[1].name).unlink()
+    assert len(files.read("small").done) == 1
+
+
+def test_a_file_that_has_just_changed_is_not_taken_as_known(tmp_path: Path) -> None:
+    """Within one tick of its clock a file system cannot tell two contents of one size apart."""
+    files = Store(tmp_path)
+    path = files.write(record())
+    for _ in range(20):
+        path.write_bytes(WHOLE)
+        assert len(files.read("small").done) == 1
+        path.write_bytes(WHOLE.replace(b'"test_top1": 7', b'"test_top1": 6', 1))
+        assert len(files.read("small").problems) == 1
+
+
+def test_reading_leaves_garbage_collection_as_it_was(study: Path) -> None:
+    Store(study.parent).read("small")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        Store(study.parent).read("small")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
