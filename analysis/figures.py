@@ -50,13 +50,13 @@ def accuracy(study: Study) -> Figure:
     for axes in grid.flat[len(columns) :]:
         axes.set_axis_off()
     handles = {}
+    curves = dict(list(study.epochs.groupby(["row", "column"])[["epoch", "test_top1"]]))
     for axes, column in zip(grid.flat, columns, strict=False):
         runs = study.runs[study.runs["column"] == column]
         for row, looks in style(study).items():
-            history = study.epochs[(study.epochs["row"] == row) & (study.epochs["column"] == column)]
-            if history.empty:
+            if (row, column) not in curves:
                 continue
-            top1 = history.groupby("epoch")["test_top1"].agg(["mean", "std"])
+            top1 = curves[row, column].groupby("epoch")["test_top1"].agg(["mean", "std"])
             # The standard deviation of one seed is NaN, which draws no band; a line through one epoch needs a marker.
             marker = "o" if len(top1) == 1 else None
             (handles[_safe(row)],) = axes.plot(top1.index, top1["mean"], marker=marker, linewidth=1.6, **looks)

@@ -12,6 +12,7 @@ from analysis import command
 from analysis.frame import LOCAL, Study, load
 from analysis.published import PublishedCell, lookup
 from analysis.text import escape_latex, one_line
+from benchmark.spec import RunSpec
 from initializers.errors import VitinitError, unknown_name
 
 if TYPE_CHECKING:
@@ -110,10 +111,11 @@ def build(study: Study, metric: str = "last", baseline: str | None = None) -> Ta
     groups = study.runs.groupby(["row", "column"])
     values = {key: group.set_index("seed")[METRICS[metric]] for key, group in groups}
     cells = {}
+    examples = _examples(study)
     for column in study.columns:
-        reference = _published(study, baseline, column) if baseline in study.rows else None
+        reference = _published(examples, baseline, column) if baseline in study.rows else None
         for row in study.rows:
-            published = _published(study, row, column)
+            published = _published(examples, row, column)
             other = reference if row != baseline else None
             cells[row, column] = replace(
                 _ours(values.get((row, column)), values.get((baseline, column)) if row != baseline else None),
@@ -142,12 +144,20 @@ def _ours(values: pd.Series[float] | None, baseline: pd.Series[float] | None) ->
     )
 
 
-def _published(study: Study, row: str, column: str) -> PublishedCell | None:
+def _examples(study: Study) -> dict[tuple[str | None, str | None], RunSpec]:
+    """The first run's spec by row and column, by row alone (with column None) and by column alone (with row None)."""
+    examples: dict[tuple[str | None, str | None], RunSpec] = {}
+    for outcome in study.outcomes:
+        row, column = outcome.row, study.column[outcome.run_id]
+        for key in ((row, column), (row, None), (None, column)):
+            examples.setdefault(key, outcome.spec)
+    return examples
+
+
+def _published(examples: dict[tuple[str | None, str | None], RunSpec], row: str, column: str) -> PublishedCell | None:
     """The paper's cell; it depends on what the row and the column are, not on whether their run is there."""
-    in_row = [outcome for outcome in study.outcomes if outcome.row == row]
-    in_cell = [outcome for outcome in in_row if study.column[outcome.run_id] == column]
-    dataset = next(o.spec.dataset for o in study.outcomes if study.column[o.run_id] == column)
-    return lookup((in_cell or in_row)[0].spec.model_copy(update={"dataset": dataset}))
+    spec = examples.get((row, column)) or examples[row, None]
+    return lookup(spec.model_copy(update={"dataset": examples[None, column].dataset}))
 
 
 def signed(value: float) -> str:
