@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from initializers.errors import plain
+
+one_line = plain
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -25,13 +29,6 @@ _LATEX = {
     "–": r"\textendash{}",
     "’": "'",
 }
-
-
-def one_line(text: str, width: int | None = None) -> str:
-    """White space collapsed, unprintable characters (terminal escapes too) replaced, cut at `width` characters."""
-    line = " ".join("".join(char if char.isprintable() or char.isspace() else "?" for char in text).split())
-    # A single word longer than the width would vanish in textwrap.shorten.
-    return line if width is None or len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
 def count(number: int, noun: str) -> str:

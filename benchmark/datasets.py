@@ -7,6 +7,7 @@ seed, and no global random state is read or changed.
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import tempfile
 import warnings
@@ -248,7 +249,7 @@ def _image_files(folder: Path, root: Path) -> dict[str, list[Path]]:
         if not files:
             raise VitinitError(f"the class folder {class_dir} has no images ({', '.join(IMAGE_FORMATS)})")
         for file in files:
-            target = file.resolve()
+            target = Path(os.path.realpath(file))  # Path.resolve raises on a loop before Python 3.13
             if not (target.is_file() and target.is_relative_to(root)):
                 raise VitinitError(f"{file} is not a file inside {root} (it leads to {target})")
         classes[class_dir.name] = files

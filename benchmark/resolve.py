@@ -56,7 +56,7 @@ def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
     """A ModelSpec from a preset (optional) and explicit fields, which win."""
     explicit = dict(fields)
     preset = explicit.pop("preset", None)
-    if preset is not None and preset not in PRESETS:
+    if preset is not None and str(preset) not in PRESETS:
         raise unknown_name("model", str(preset), PRESETS)
     return ModelSpec.model_validate({**PRESETS.get(str(preset), {}), **explicit})
 

@@ -16,13 +16,13 @@ import yaml
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, Group
-from rich.markup import escape
 from rich.table import Table
 
 from benchmark.store import Contents, Store
 from initializers.errors import VitinitError, plain, unknown_name
 from runners import cli_records
 from runners.cli_store import store_app
+from runners.markup import safe
 
 if TYPE_CHECKING:
     from benchmark.grid import Cell, Grid
@@ -124,29 +124,29 @@ def run(
     missing = {item.cell.spec.dataset.name: item.reason for item in planned if item.state == "skip"}
     for name in missing if download else ():
         if name in datasets.FILE_NAMES:
-            console.print(f"downloading {name} to {escape(str(folder))}")
+            console.print(f"downloading {name} to {safe(str(folder))}")
             try:
                 datasets.download(name, folder)
             except VitinitError as error:
-                console.print(f"[yellow]{escape(str(error))}[/yellow]")
+                console.print(f"[yellow]{safe(str(error))}[/yellow]")
     if force:
         begin_anew(force, [item.cell for item in planned], store, loaded.name)
     if force or (missing and download):
         planned, contents, loaded = _planned(grid, seeds, only, limit, data_dir, results, retry_failed)
     for problem in contents.problems:
-        console.print(f"[yellow]not a record, left alone: {escape(problem)}[/yellow]")
+        console.print(f"[yellow]not a record, left alone: {safe(problem)}[/yellow]")
     for name, reason in {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}.items():
-        console.print(f"[yellow]skipping {escape(name)}: {escape(reason)}[/yellow]")
+        console.print(f"[yellow]skipping {safe(name)}: {safe(reason)}[/yellow]")
     for item in planned:
         if item.state == "live":
-            console.print(f"{item.cell.spec.run_id}  {escape(item.cell.describe())}: is run by {escape(item.reason)}")
+            console.print(f"{item.cell.spec.run_id}  {safe(item.cell.describe())}: is run by {safe(item.reason)}")
         if item.state == "skip":
             store.write(skip(item.cell, loaded.name, item.reason))
     done = {item.cell.spec.run_id for item in planned if item.state == "done"}
     tidy(results, loaded.name, done)
     failures = 0 if retry_failed else sum(item.state == "failed" for item in planned)
-    where = escape(str(results / loaded.name))
-    console.print(f"{escape(loaded.title)}\n{len(planned)} runs, {len(done)} recorded already in {where}")
+    where = safe(str(results / loaded.name))
+    console.print(f"{safe(loaded.title)}\n{len(planned)} runs, {len(done)} recorded already in {where}")
     cells = [item.cell for item in planned if item.state == "to do" or (item.state == "failed" and retry_failed)]
     if workers is None:
         workers = 1 if device == "cuda" else cores()
@@ -174,7 +174,7 @@ def run(
     if failures:
         console.print(f"{failures} runs failed before and were left alone: --retry-failed runs them again")
     if tally.failed or failures:
-        console.print(f"see: vitinit status {escape(grid)}")
+        console.print(f"see: vitinit status {safe(grid)}")
     if tally.failed or failures or tally.stopped:
         raise typer.Exit(1)
 
@@ -222,9 +222,9 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
     if kind == "initializers":
         for name in registry.names():
             cls = registry.get(name)
-            console.print(f"[bold]{escape(name)}[/bold] ({cls.kind}): {escape((cls.__doc__ or '').splitlines()[0])}")
+            console.print(f"[bold]{safe(name)}[/bold] ({cls.kind}): {safe((cls.__doc__ or '').splitlines()[0])}")
             for field, info in cls.model_fields.items():
-                console.print(f"    {field} = {escape(str(info.get_default(call_default_factory=True)))}")
+                console.print(f"    {field} = {safe(str(info.get_default(call_default_factory=True)))}")
     elif kind == "datasets":
         folder = datasets.data_dir(None)
         for name in datasets.NAMES:
@@ -232,7 +232,7 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
                 console.print("folder:PATH  any folder of images, one subfolder a class")
             else:
                 reason = datasets.unavailable(grid.resolve_dataset({"name": name}), folder)
-                console.print(f"{name}  {escape(reason) if reason else 'available'}")
+                console.print(f"{name}  {safe(reason) if reason else 'available'}")
     elif kind == "models":
         for name, fields in models.PRESETS.items():
             console.print(f"{name}  " + ", ".join(f"{key} {value}" for key, value in fields.items()))
@@ -244,7 +244,7 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
     else:
         for name in grid.names():
             loaded = grid.load(name)
-            console.print(f"{name}  {len(loaded.cells)} runs  {escape(loaded.title)}")
+            console.print(f"{name}  {len(loaded.cells)} runs  {safe(loaded.title)}")
 
 
 @data_app.command("get")
@@ -256,7 +256,7 @@ def data_get(
 
     folder = datasets.data_dir(data_dir)
     datasets.download(name, folder)
-    console.print(f"{escape(name)} is in {escape(str(folder))}")
+    console.print(f"{safe(name)} is in {safe(str(folder))}")
 
 
 def _planned(
@@ -342,7 +342,7 @@ def _print_plan(grid: Grid, planned: list[Planned], contents: Contents) -> None:
     # Not through rich, which takes seconds for thousands of lines and would break them at the terminal's width.
     columns = [_aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*lines, strict=True))]
     heading, *rest = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
-    console.print(f"{escape(plain(grid.title))}\n[bold]{heading}[/bold]", soft_wrap=True)
+    console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=True)
     print("\n".join(rest), file=console.file)
     console.print(_details(planned, contents))
 
@@ -360,7 +360,7 @@ def _aligned(column: Sequence[str], right: bool) -> list[str]:
 def _status(grid: Grid, planned: list[Planned], contents: Contents) -> Group:
     from runners.plan import STATES
 
-    table = Table(title=escape(plain(grid.title)), box=box.SIMPLE_HEAD)
+    table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD)
     for heading in ("row", "dataset", *STATES, "top-1 (last epoch)"):
         table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right")
     groups: dict[tuple[str, str], list[Planned]] = {}
@@ -370,9 +370,9 @@ def _status(grid: Grid, planned: list[Planned], contents: Contents) -> Group:
         top1 = [contents.done[item.cell.run_id].top1 for item in items if item.state == "done"]
         counts = Counter(item.state for item in items)
         mean = f"{sum(top1) / len(top1):.2f}% (n={len(top1)})" if top1 else ""
-        table.add_row(escape(row), escape(dataset), *(str(counts[state] or "") for state in STATES), mean)
+        table.add_row(safe(row), safe(dataset), *(str(counts[state] or "") for state in STATES), mean)
     failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
-    return Group(table, *(escape(plain(line)) for line in failed), _details(planned, contents))
+    return Group(table, *(safe(line) for line in failed), _details(planned, contents))
 
 
 def _details(planned: list[Planned], contents: Contents) -> str:
@@ -385,7 +385,7 @@ def _details(planned: list[Planned], contents: Contents) -> str:
     missing = {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}
     lines += [f"skip {dataset}: {reason}" for dataset, reason in missing.items()]
     lines += [f"not a record, left alone: {problem}" for problem in contents.problems]
-    return "\n".join(escape(plain(line)) for line in lines)
+    return "\n".join(safe(line) for line in lines)
 
 
 def main() -> None:

@@ -6,11 +6,11 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
+from runners.markup import safe
 from runners.run import Ended, Event
 
 
@@ -50,7 +50,7 @@ class Display:
     def start(self, cell: Cell) -> None:
         """A run starts."""
         self._tasks[cell.spec.run_id] = self._progress.add_task(
-            escape(cell.describe()), total=cell.spec.recipe.epochs, text="starting"
+            safe(cell.describe()), total=cell.spec.recipe.epochs, text="starting"
         )
 
     def event(self, event: Event) -> None:
@@ -58,10 +58,10 @@ class Display:
         task, cell = self._tasks[event.run_id], self._cells[event.run_id]
         epochs = cell.spec.recipe.epochs
         if event.trouble:
-            self._console.print(f"{event.run_id}  [yellow]{escape(event.trouble)}[/yellow]", highlight=False)
+            self._console.print(f"{event.run_id}  [yellow]{safe(event.trouble)}[/yellow]", highlight=False)
             return
         if event.resumed:
-            self._console.print(f"{event.run_id}  goes on from {escape(event.resumed)}", highlight=False)
+            self._console.print(f"{event.run_id}  goes on from {safe(event.resumed)}", highlight=False)
             return
         if event.epoch is None:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
@@ -76,7 +76,7 @@ class Display:
         self._progress.remove_task(self._tasks.pop(outcome.run_id))
         self._share[outcome.run_id] = 1.0
         self._ended += 1
-        label = escape(self._cells[outcome.run_id].describe())
+        label = safe(self._cells[outcome.run_id].describe())
         if outcome.status == "done":
             self._console.print(
                 f"{outcome.run_id}  {label}: top-1 {outcome.top1:.2f}% after {len(outcome.history)} epochs, "
@@ -85,13 +85,13 @@ class Display:
             )
         elif outcome.status == "failed":
             self._console.print(
-                f"{outcome.run_id}  {label}: [red]failed[/red], {escape(outcome.error)}: {escape(outcome.message)}",
+                f"{outcome.run_id}  {label}: [red]failed[/red], {safe(outcome.error)}: {safe(outcome.message)}",
                 highlight=False,
             )
         elif outcome.status == "elsewhere":
-            self._console.print(f"{outcome.run_id}  {label}: {escape(outcome.reason)}", highlight=False)
+            self._console.print(f"{outcome.run_id}  {label}: {safe(outcome.reason)}", highlight=False)
         else:
-            self._console.print(f"{outcome.run_id}  {label}: stopped, {escape(outcome.reason)}", highlight=False)
+            self._console.print(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}", highlight=False)
         self._update()
 
     def _update(self) -> None:

@@ -606,7 +606,6 @@ def test_folder_with_a_directory_named_as_an_image(good: Path) -> None:
     assert f"{good / 'a/folder.png'} is not a file" in error_of(folder_spec(good))
 
 
-@pytest.mark.xfail(raises=RuntimeError, reason="Path.resolve raises on a loop before Python 3.13")
 def test_folder_with_a_link_to_itself(good: Path) -> None:
     (good / "a/loop.png").symlink_to("loop.png")
     assert str(good / "a/loop.png") in error_of(folder_spec(good))

@@ -242,6 +242,16 @@ def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bit
     assert strip(whole.history) == strip(training.history)
 
 
+def test_the_gradient_scale_is_part_of_the_state():
+    settings = recipe(precision="fp16")
+    first, second = (Training(initialised(), settings, 6, CPU) for _ in range(2))
+    state = first.state_dict()
+    state["scaler"] |= {"scale": 1024.0, "_growth_tracker": 7}
+    second.load_state_dict(state)
+    assert second.scaler.get_scale() == 1024.0
+    assert second.state_dict()["scaler"] == state["scaler"]
+
+
 def test_a_fingerprint_sees_every_bit():
     model = nn.BatchNorm1d(3)
     seen = {fingerprint(model)}
