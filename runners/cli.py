@@ -351,9 +351,9 @@ def _aligned(column: Sequence[str], right: bool) -> list[str]:
     """The texts of a column, safe to print and all of one width."""
     shown = {text: plain(text) for text in set(column)}
     width = max(map(cell_len, shown.values()))
-    for text, safe in shown.items():
-        gap = " " * (width - cell_len(safe))
-        shown[text] = gap + safe if right else safe + gap
+    for text, printed in shown.items():
+        gap = " " * (width - cell_len(printed))
+        shown[text] = gap + printed if right else printed + gap
     return [shown[text] for text in column]
 
 
