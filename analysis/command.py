@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,11 +32,16 @@ def parser(module: str, description: str, out: Path) -> argparse.ArgumentParser:
 
 def guarded(command: Callable[[], None]) -> int:
     """Run a command; what a user can put right is one line on stderr and exit code 2."""
+    collecting = gc.isenabled()
+    gc.disable()  # it would look through every record again and again, and a command is over in seconds
     try:
         command()
     except VitinitError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    finally:
+        if collecting:
+            gc.enable()
     return 0
 
 

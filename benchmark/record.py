@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -201,6 +203,43 @@ def from_bytes(data: bytes) -> Outcome:
     if "schema_version" not in outcome.model_fields_set:
         raise VitinitError("has no schema_version")
     return outcome
+
+
+_HEAD = re.compile(
+    rb'{\n "schema_version": %d,\n "run_id": "([0-9a-f]{16})",\n "study": "([^"\\]+)",\n' % SCHEMA_VERSION
+)
+_DONE = b'\n "status": "done",\n'
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A finished run whose digest holds: the file is what was validated when it was written, so it is not parsed.
+
+    All that a plan needs of it, for a fifth of the time.
+    """
+
+    run_id: str
+    study: str
+    body: bytes = field(repr=False)
+    status: Literal["done"] = "done"
+
+    @property
+    def top1(self) -> float:
+        """Test top-1 in percent after the last epoch."""
+        return float(json.loads(self.body)["history"][-1]["test_top1"])
+
+
+def whole_or_parsed(data: bytes) -> Outcome | Whole:
+    """A finished run as `Whole`; anything else, and files of before there were digests, as `from_bytes` reads it.
+
+    Raises:
+        VitinitError: what is wrong with it, in one line.
+    """
+    content, mark, end = data.rpartition(_MARK)
+    head = _HEAD.match(content)
+    if head and mark and _DONE in content and end == _digest(content) + _END:
+        return Whole(head[1].decode(), head[2].decode(), content + b"\n}\n")
+    return from_bytes(data)
 
 
 def _digest(content: bytes) -> bytes:

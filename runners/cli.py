@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.table import Table
 
-from benchmark.store import Contents, Store
+from benchmark.store import Outline, Store
 from initializers.errors import VitinitError, plain, unknown_name
 from runners import cli_records
 from runners.cli_store import store_app
@@ -267,7 +267,7 @@ def _planned(
     data_dir: Path | None,
     results: Path,
     retry_failed: bool = False,
-) -> tuple[list[Planned], Contents, Grid]:
+) -> tuple[list[Planned], Outline, Grid]:
     loaded = _loaded(grid, seeds)
     kept, contents = _planned_of(loaded, Store(results), only, data_dir)
     if limit is not None:
@@ -285,7 +285,7 @@ def _loaded(grid: str, seeds: str | None) -> Grid:
 
 def _planned_of(
     grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None
-) -> tuple[list[Planned], Contents]:
+) -> tuple[list[Planned], Outline]:
     from benchmark.dataset_files import data_dir as data_folder
     from runners.plan import plan as plan_grid
 
@@ -333,7 +333,7 @@ def _matches(cell: Cell, condition: str) -> bool:
     return fnmatch.fnmatchcase(value, pattern) or (key == "dataset" and value.partition("[")[0] == pattern)
 
 
-def _print_plan(grid: Grid, planned: list[Planned], contents: Contents) -> None:
+def _print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     lines = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
         spec, reason = item.cell.spec, f": {item.reason}" if item.reason and item.state in ("failed", "to do") else ""
@@ -357,7 +357,7 @@ def _aligned(column: Sequence[str], right: bool) -> list[str]:
     return [shown[text] for text in column]
 
 
-def _status(grid: Grid, planned: list[Planned], contents: Contents) -> Group:
+def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
     from runners.plan import STATES
 
     table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD)
@@ -375,7 +375,7 @@ def _status(grid: Grid, planned: list[Planned], contents: Contents) -> Group:
     return Group(table, *(safe(line) for line in failed), _details(planned, contents))
 
 
-def _details(planned: list[Planned], contents: Contents) -> str:
+def _details(planned: list[Planned], contents: Outline) -> str:
     """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
     from runners.plan import STATES
 

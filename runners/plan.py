@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from benchmark.dataset_files import unavailable
 from benchmark.grid import Cell, Grid
-from benchmark.store import Contents, Store
+from benchmark.store import Outline, Store
 from runners import claims
 
 State = Literal["done", "live", "failed", "skip", "to do"]
@@ -27,7 +27,7 @@ class Planned:
     """Who carries it out, why it is skipped, what its last attempt failed of, or that it resumes."""
 
 
-def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Contents]:
+def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outline]:
     """What each run of a grid needs; nothing is written.
 
     A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `skip` when its
@@ -36,7 +36,7 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Conte
     # Before the records are read: a run that ends in between is then found done, never to do.
     unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
     owners = {run_id: owner for run_id, folder in unfinished.items() if (owner := claims.live(folder))}
-    contents = store.read(grid.name)
+    contents = store.outline(grid.name)
     missing = cache(lambda spec: unavailable(spec, data_dir))
 
     def planned(cell: Cell) -> Planned:

@@ -43,9 +43,23 @@ def problem_with(study: Path, name: str = f"{REFERENCE[0].stem}.json") -> str:
     assert not contents.failed
     assert not contents.skipped
     (line,) = contents.problems
+    outline = Store(study.parent).outline("small")
+    assert (set(outline.done), outline.failed, outline.skipped) == (set(contents.done), {}, {})
+    assert outline.problems == contents.problems
     assert line.startswith(f"{plain(str(study / name))}: ")
     assert line.isprintable()
     return line.removeprefix(f"{plain(str(study / name))}: ")
+
+
+def test_an_outline_tells_of_finished_runs_what_reading_tells(study: Path) -> None:
+    (study / f"{record(1).run_id}.json").write_bytes(REFERENCE[1].read_bytes())
+    store = Store(study.parent)
+    store.write(record(2))
+    store.write(record(3))
+    read, outline = store.read("small").done, store.outline("small").done
+    assert {run_id: run.top1 for run_id, run in outline.items()} == {run_id: run.top1 for run_id, run in read.items()}
+    assert all((run.run_id, run.study, run.status) == (run_id, "small", "done") for run_id, run in outline.items())
+    assert sorted(type(run).__name__ for run in outline.values()) == ["RunRecord", "Whole", "Whole"]
 
 
 # --- what is no record ---

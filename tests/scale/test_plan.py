@@ -125,8 +125,8 @@ def test_text_from_files_is_shown_as_it_is_but_safe(vitinit):
 def test_watching_ends_when_nothing_is_left(folder, vitinit, monkeypatch):
     """Between two looks a run ends; the same store looks again."""
     stores, waits = [], []
-    original = Store.read
-    monkeypatch.setattr(Store, "read", lambda self, study: stores.append(self) or original(self, study))
+    original = Store.outline
+    monkeypatch.setattr(Store, "outline", lambda self, study: stores.append(self) or original(self, study))
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
