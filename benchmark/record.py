@@ -26,6 +26,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic_core import from_json
 
 from benchmark.spec import SCHEMA_VERSION, Frozen, RunSpec
 from initializers.errors import VitinitError, explain
@@ -226,7 +227,7 @@ class Whole:
     @property
     def top1(self) -> float:
         """Test top-1 in percent after the last epoch."""
-        return float(json.loads(self.body)["history"][-1]["test_top1"])
+        return float(from_json(self.body)["history"][-1]["test_top1"])
 
 
 def whole_or_parsed(data: bytes) -> Outcome | Whole:
