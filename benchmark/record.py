@@ -26,7 +26,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json
 
 from benchmark.spec import SCHEMA_VERSION, Frozen, RunSpec
 from initializers.errors import VitinitError, explain
@@ -175,9 +175,11 @@ def to_bytes(outcome: Outcome) -> bytes:
     Raises:
         VitinitError: the outcome does not validate (it can be made without validation, by `model_copy` say).
     """
-    body = outcome.model_dump_json(indent=1).encode()
     try:
+        body = outcome.model_dump_json(indent=1).encode()
         OUTCOME.validate_json(body, strict=True)
+    except PydanticSerializationError as error:
+        raise VitinitError(f"{outcome.status} run {outcome.run_id}: {error}") from None
     except ValidationError as error:
         raise explain(error, f"{outcome.status} run {outcome.run_id}") from None
     content = body.removesuffix(b"\n}")

@@ -120,9 +120,10 @@ class Store:
             write_atomically(path, content)
             for status in SUFFIX:
                 if outcome.status == "done" and status != "done":
-                    earlier = self._path(outcome.study, outcome.run_id, status)
-                    self._set_aside_invalid(earlier, outcome.study)
-                    earlier.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # done hides it anyway
+                        earlier = self._path(outcome.study, outcome.run_id, status)
+                        self._set_aside_invalid(earlier, outcome.study)
+                        earlier.unlink(missing_ok=True)
         except OSError as error:
             raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
         return path

@@ -6,6 +6,7 @@ damaged one is known as such, and the one before it is used. They are data: noth
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import time
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from benchmark.atomic import write_atomically
+from initializers.errors import plain
 
 HEADER = b"vitinit checkpoint 1\n"
 """Then 64 hex digits of sha256, a line feed, and what `torch.save` wrote."""
@@ -45,16 +47,25 @@ class Checkpoints:
     def __init__(self, folder: Path, interval: Interval, report: Callable[[str], None]) -> None:
         self.folder, self.interval, self.report = folder, interval, report
         self._saved_at, self._saved_step, self._took = time.monotonic(), 0, 0.0
+        self._good: Path | None = None
+        for path in folder.glob(".step-*.tmp"):  # of savers that were killed
+            _unlink(path)
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
-        """The contents of all undamaged files; tensors are on the CPU."""
+        """The contents of all undamaged files; tensors are on the CPU. Keep to the last one taken with `goes_on`."""
         for path in reversed(self._files()):
             try:
                 state = read(path)
             except (OSError, ValueError) as error:
-                self.report(f"checkpoint {path} is passed over: {error}")
+                self.report(f"checkpoint {path} is passed over: {plain(str(error), 300)}")
             else:
+                self._good = path
                 yield state
+        self._good = None
+
+    def goes_on(self, step: int) -> None:
+        """The run goes on from the checkpoint that was taken last, at this step."""
+        self._saved_step = step
 
     def due(self, step: int) -> bool:
         """Whether it is time to save at this step (counted over the whole run)."""
@@ -64,39 +75,55 @@ class Checkpoints:
     def save(self, state: dict[str, Any], step: int) -> bool:
         """Write a checkpoint; when that fails the older ones stay, and the run goes on without a new one."""
         start = time.monotonic()
-        content = pack(state)
         path = self.folder / f"step-{step:08d}.ckpt"
         try:
+            content = pack(state)
             try:
                 write_atomically(path, content)
-            except OSError:
-                if not self.thin_out():
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.make_room():
                     raise
                 write_atomically(path, content)
-        except OSError as error:
-            self.report(f"no checkpoint at step {step}: cannot write {path}: {error.strerror or error}")
+        except (OSError, MemoryError) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self.report(f"no checkpoint at step {step}: cannot write {path}: {why}")
             return False
         else:
-            self.thin_out(keep=2)
+            self._good = path
+            self._rotate()
             return True
         finally:
             self._saved_at, self._saved_step = time.monotonic(), step
             self._took = self._saved_at - start
 
-    def thin_out(self, keep: int = 1) -> bool:
-        """Remove all but the newest; says whether there was anything to remove."""
-        surplus = self._files()[:-keep]
-        for path in surplus:
-            path.unlink(missing_ok=True)
-        return bool(surplus)
+    def make_room(self) -> bool:
+        """Remove all but the one that the run would go on from; says whether there was anything to remove."""
+        surplus = [path for path in self._files() if path != self._good]
+        return any([_unlink(path) for path in surplus])
 
     def remove(self) -> None:
         """Remove all of them: the run is to begin anew."""
         for path in self._files():
-            path.unlink(missing_ok=True)
+            _unlink(path)
+
+    def _rotate(self) -> None:
+        """Keep the newest and the one before. Later ones were passed over: they are of a future that is abandoned."""
+        files = self._files()
+        newest = files.index(self._good) if self._good in files else len(files) - 1
+        for path in [*files[newest + 1 :], *files[: max(0, newest - 1)]]:
+            _unlink(path)
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("step-*.ckpt"))
+        return sorted(path for path in self.folder.glob("step-*.ckpt") if path.is_file())
+
+
+def _unlink(path: Path) -> bool:
+    """Whether it could be removed; what cannot be is no reason to end a run."""
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 def pack(state: dict[str, Any]) -> memoryview:
@@ -118,11 +145,10 @@ def read(path: Path) -> dict[str, Any]:
         OSError: it cannot be read.
         ValueError: it is damaged, or no checkpoint of this version.
     """
-    content = path.read_bytes()
-    if not content.startswith(HEADER):
-        raise ValueError("not a checkpoint of this version of vitinit")
-    start = len(HEADER) + 65
-    digest, payload = content[len(HEADER) : start - 1], content[start:]
+    with path.open("rb") as file:
+        if file.read(len(HEADER)) != HEADER:
+            raise ValueError("not a checkpoint of this version of vitinit")
+        digest, payload = file.read(65)[:64], file.read()
     if hashlib.sha256(payload).hexdigest().encode() != digest:
         raise ValueError(f"damaged (its {len(payload)} bytes do not have the digest written with them)")
     try:

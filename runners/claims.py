@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import stat
 import threading
 import time
 import uuid
@@ -26,6 +27,7 @@ from runners.stop import Stop
 
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
+TRIES = 100
 STALE_S = 90.0
 """After so many seconds without a heartbeat an owner on another machine counts as gone."""
 
@@ -53,6 +55,9 @@ class Owner(Frozen):
         return text if self.top1 is None else f"{text}, top-1 {self.top1:.1f}%"
 
 
+UNKNOWN = Owner(host="unknown", machine="", pid=0, process_started="", since=0.0)
+
+
 class Taken(Exception):
     """Another process is carrying out the run; the message says which."""
 
@@ -64,8 +69,20 @@ def folder(root: Path, study: str, run_id: str) -> Path:
 
 def live(folder: Path) -> Owner | None:
     """The process that is carrying out the run of this folder right now, or None."""
-    number = _latest(folder)
-    return _owner_if_live(_path(folder, number), time.time()) if number else None
+    try:
+        number = _latest(folder)
+        return _owner_if_live(_path(folder, number), time.time()) if number else None
+    except OSError:  # a folder that may not be read is somebody else's
+        return UNKNOWN
+
+
+def beating(folder: Path) -> bool:
+    """Whether there is a live owner that gave a sign of life lately; one that is silent may be gone."""
+    try:
+        owner, path = live(folder), _path(folder, _latest(folder))
+        return owner is not None and (_is_here(owner) or time.time() - path.stat().st_mtime < 4 * BEAT_S)
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -84,10 +101,10 @@ def held(folder: Path, stop: Stop) -> Iterator[Claim]:
 
     def beat() -> None:
         while not over.wait(BEAT_S):
-            if claim.lost():
-                stop.request("another process has taken the run over")
-                return
             with suppress(OSError):  # a full or vanished disk is for the run itself to report
+                if claim.lost():
+                    stop.request("another process has taken the run over")
+                    return
                 os.utime(claim.path)
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
@@ -105,24 +122,34 @@ class Claim:
 
     def __init__(self, path: Path, owner: Owner) -> None:
         self.path, self.owner = path, owner
+        self._finished = False
 
     def lost(self) -> bool:
-        """Whether somebody else holds a later claim."""
-        return _latest(self.path.parent) > int(self.path.stem.removeprefix("claim-"))
+        """Whether somebody else has claimed the run since, or even finished it."""
+        try:
+            found = Owner.model_validate_json(self.path.read_bytes())
+            same = (found.machine, found.pid, found.since) == (self.owner.machine, self.owner.pid, self.owner.since)
+            return not same or _latest(self.path.parent) > int(self.path.stem.removeprefix("claim-"))
+        except FileNotFoundError:
+            return True
+        except (OSError, ValidationError):
+            return False  # that it cannot be read now does not mean that it is gone
 
     def update(self, epoch: int, epochs: int, top1: float | None) -> None:
         """Say how far the run is."""
         self.owner = self.owner.model_copy(update={"epoch": epoch, "epochs": epochs, "top1": top1})
-        self._rewrite()
+        if not self.lost():
+            self._rewrite()
 
     def release(self) -> None:
         """Let go of the run: whoever comes next may claim it."""
-        if self.path.exists() and not self.lost():
+        if not self._finished and not self.lost():
             self.owner = self.owner.model_copy(update={"released": True})
             self._rewrite()
 
     def finish(self) -> None:
         """The run is recorded: remove its folder, checkpoints included."""
+        self._finished = True
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def _rewrite(self) -> None:
@@ -143,26 +170,31 @@ def _take(folder: Path) -> Claim:
         process_started=_process_started(pid) or "",
         since=time.time(),
     )
-    try:
-        while True:
+    for attempt in range(TRIES):
+        try:
             folder.mkdir(parents=True, exist_ok=True)
             number = _latest(folder)
             if number and (other := _owner_if_live(_path(folder, number), _file_server_time(folder))):
                 raise Taken(f"being run by {other.describe()}")
             path = _path(folder, number + 1)
-            try:
-                file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            except (FileExistsError, FileNotFoundError):
-                continue  # somebody was faster, or the run was finished and its folder removed: look again
-            try:
-                with os.fdopen(file, "w") as stream:
-                    stream.write(owner.model_dump_json())
-            except OSError:
-                path.unlink(missing_ok=True)
-                raise
-            return Claim(path, owner)
-    except OSError as error:
-        raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except (FileExistsError, FileNotFoundError) as error:
+            # somebody was faster, or the run was finished and its folder removed meanwhile: look again
+            if attempt == TRIES - 1:
+                raise VitinitError(f"cannot write to {folder}: {error.strerror}") from None
+            time.sleep(0.01 * attempt)
+            continue
+        except OSError as error:
+            raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+        try:
+            with os.fdopen(file, "w") as stream:
+                stream.write(owner.model_dump_json())
+        except OSError as error:
+            with suppress(OSError):
+                path.unlink()
+            raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+        return Claim(path, owner)
+    raise AssertionError("the last try returns or raises")
 
 
 def _path(folder: Path, number: int) -> Path:
@@ -181,25 +213,36 @@ def _latest(folder: Path) -> int:
 
 def _owner_if_live(path: Path, now: float) -> Owner | None:
     try:
-        beaten = _modified(path)
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return UNKNOWN
         owner = Owner.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValidationError):  # somebody is writing it at this moment, or was killed while writing it
-        owner = Owner(host="unknown", machine="", pid=0, process_started="", since=0.0)
-        beaten = _modified(path)
+    except ValidationError:  # somebody is writing it at this moment, or was killed while writing it
+        owner = UNKNOWN
+    except OSError:
+        return UNKNOWN
     if owner.released:
         return None
-    if owner.machine == _machine() and owner.process_started:
-        return owner if _process_started(owner.pid) == owner.process_started else None
-    return owner if now - beaten < STALE_S else None
+    if owner.machine == _machine() and owner.process_started and not _hidden(owner.pid):
+        return owner if _is_here(owner) else None
+    return owner if now - found.st_mtime < STALE_S else None
 
 
-def _modified(path: Path) -> float:
+def _is_here(owner: Owner) -> bool:
+    return owner.machine == _machine() and _process_started(owner.pid) == owner.process_started
+
+
+def _hidden(pid: int) -> bool:
+    """Whether there is such a process and /proc does not show it, as that of another user may be."""
     try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+        os.kill(pid, 0)
+    except PermissionError:
+        return _process_started(pid) is None
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _machine() -> str:

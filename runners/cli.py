@@ -130,7 +130,7 @@ def run(
             except VitinitError as error:
                 console.print(f"[yellow]{safe(str(error))}[/yellow]")
     if force:
-        begin_anew(force, [item.cell for item in planned], store, loaded.name)
+        begin_anew(force, [item.cell for item in planned], store, loaded.name, folder)
     if force or (missing and download):
         planned, contents, loaded = _planned(grid, seeds, only, limit, data_dir, results, retry_failed)
     for problem in contents.problems:
@@ -138,8 +138,6 @@ def run(
     for name, reason in {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}.items():
         console.print(f"[yellow]skipping {safe(name)}: {safe(reason)}[/yellow]")
     for item in planned:
-        if item.state == "live":
-            console.print(f"{item.cell.spec.run_id}  {safe(item.cell.describe())}: is run by {safe(item.reason)}")
         if item.state == "skip":
             store.write(skip(item.cell, loaded.name, item.reason))
     done = {item.cell.spec.run_id for item in planned if item.state == "done"}
@@ -147,7 +145,11 @@ def run(
     failures = 0 if retry_failed else sum(item.state == "failed" for item in planned)
     where = safe(str(results / loaded.name))
     console.print(f"{safe(loaded.title)}\n{len(planned)} runs, {len(done)} recorded already in {where}")
+    retried = {run_id: failed.written for run_id, failed in contents.failed.items()} if retry_failed else {}
     cells = [item.cell for item in planned if item.state == "to do" or (item.state == "failed" and retry_failed)]
+    # runs of other launchers too: one whose owner has gone comes free
+    live = [item.cell for item in planned if item.state == "live"]
+    cells += [cell for cell in live if datasets.unavailable(cell.spec.dataset, folder) is None]
     if workers is None:
         workers = 1 if device == "cuda" else cores()
     threads = cores() if executor == "inline" else max(1, cores() // workers)
@@ -159,13 +161,14 @@ def run(
         code=code(),
         checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
         keep_weights=keep_weights,
+        retried=retried,
     )
     try:
         tally = launch(cells, setting, workers, Display(console))
     except KeyboardInterrupt:
         console.print(
-            f"stopped; finished runs are recorded in {where}, the others have saved where they were. "
-            "The same command goes on with them."
+            f"stopped; finished runs are recorded in {where}. The same command goes on with the others from where they "
+            "have saved."
         )
         raise typer.Exit(130) from None
     elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""

@@ -121,7 +121,8 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "flags": flags(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         **({"slurm": job} if job else {}),
-        "argv": ["vitinit", *sys.argv[1:]],
+        # a file name may hold bytes that are no UTF-8
+        "argv": ["vitinit", *(word.encode("utf-8", "backslashreplace").decode() for word in sys.argv[1:])],
     }
 
 

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
 from benchmark import datasets
@@ -87,56 +88,89 @@ def launch(cells: list[Cell], setting: Setting, workers: int, display: Display) 
     """Carry out runs; each leaves a record.
 
     The executor `inline` runs one after the other in this process, on every core. `local` keeps `workers` processes
-    busy, a fresh one a run, each with its share of the cores; a process that dies becomes a failure record.
+    busy, a fresh one a run, each with its share of the cores; a process that dies becomes a failure record. Runs of
+    other launchers are left to them, unless they come free.
 
     Raises:
         VitinitError: a dataset cannot be read, or the results folder cannot be written.
-        KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGUSR2; runs in progress have saved where they were.
+        KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
     images = preflight(cells, setting.data_dir)
     check_writable(setting.root / setting.study)
     work = {cell.spec.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     cells = sorted(cells, key=lambda cell: -work[cell.spec.run_id])  # so that no long one is left over alone
     tally = Tally()
+    carry_out_all = _inline if setting.execution.executor == "inline" else _local
     with display:
         display.begin(cells, work)
-        inline = setting.execution.executor == "inline"
-        with contextlib.closing((_inline if inline else _local)(cells, setting, workers, display)) as ends:
-            for end in ends:
-                display.end(end)
-                tally.finished += end.status == "done"
-                tally.failed += end.status == "failed"
-                tally.stopped += end.status == "stopped"
-                tally.elsewhere += end.status == "elsewhere"
+        while cells:
+            elsewhere = []
+            with contextlib.closing(carry_out_all(cells, setting, workers, display)) as ends:
+                for end in ends:
+                    display.end(end)
+                    tally.finished += end.status == "done"
+                    tally.failed += end.status == "failed"
+                    tally.stopped += end.status == "stopped"
+                    elsewhere += [
+                        cell for cell in cells if cell.spec.run_id == end.run_id and end.status == "elsewhere"
+                    ]
+            cells = came_free(elsewhere, setting)
+            tally.elsewhere += len(elsewhere) - len(cells)
     return tally
 
 
-def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str) -> None:
+def came_free(cells: list[Cell], setting: Setting) -> list[Cell]:
+    """Runs that other launchers had and have not ended. Waits for owners that are silent: they may be gone."""
+    store = Store(setting.root)
+
+    def ended(cell: Cell) -> bool:
+        recorded = store.outcome(setting.study, cell.spec.run_id)
+        failed = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.spec.run_id)
+        return failed or isinstance(recorded, RunRecord)
+
+    while True:
+        open_cells = [cell for cell in cells if not ended(cell)]
+        where = {cell: claims.folder(setting.root, setting.study, cell.spec.run_id) for cell in open_cells}
+        free = [cell for cell in open_cells if claims.live(where[cell]) is None]
+        if free or all(claims.beating(where[cell]) for cell in open_cells):
+            return free
+        time.sleep(1)
+
+
+def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str, data_dir: Path) -> None:
     """Put runs back to their start: records are set aside under another name, checkpoints are removed.
 
     Raises:
-        VitinitError: a prefix names no run of the grid or several, or the run is being carried out.
+        VitinitError: a prefix names no run of the grid or several, or the run cannot be carried out now.
     """
     for prefix in prefixes:
-        run_ids = [cell.spec.run_id for cell in cells if cell.spec.run_id.startswith(prefix)]
-        if len(run_ids) != 1:
-            found = f"{len(run_ids)} runs of this grid" if run_ids else "no run of this grid"
-            raise VitinitError(f"--force {prefix}: {found}; see: vitinit plan")
-        folder = claims.folder(store.root, study, run_ids[0])
+        found = [cell for cell in cells if cell.run_id.startswith(prefix)]
+        if len(found) != 1:
+            how_many = f"{len(found)} runs of this grid" if found else "no run of this grid"
+            raise VitinitError(f"--force {prefix}: {how_many}; see: vitinit plan")
+        (cell,) = found
+        if reason := datasets.unavailable(cell.spec.dataset, data_dir):
+            raise VitinitError(f"--force {prefix}: {reason}")
         try:
-            with claims.held(folder, Stop()) as claim:
-                store.supersede(study, run_ids[0])
+            with claims.held(claims.folder(store.root, study, cell.run_id), Stop()) as claim:
+                for checkpoint in claim.path.parent.glob("step-*.ckpt"):
+                    checkpoint.unlink()
+                store.supersede(study, cell.run_id)
                 claim.finish()
+        except OSError as error:
+            raise VitinitError(f"--force {prefix}: {error}") from None
         except claims.Taken as taken:
             raise VitinitError(f"--force {prefix}: {taken}") from None
 
 
 def tidy(root: Path, study: str, done: set[str]) -> None:
     """Remove what recorded runs have left behind: they were killed between their record and their own tidying."""
+    store = Store(root)
     for folder in (root / study / "unfinished").glob("*"):
         if folder.name in done:
-            with contextlib.suppress(claims.Taken), claims.held(folder, Stop()) as claim:
-                claim.finish()
+            with contextlib.suppress(claims.Taken, VitinitError), claims.held(folder, Stop()) as claim:
+                if isinstance(store.outcome(study, folder.name), RunRecord):
+                    claim.finish()
 
 
 def check_writable(folder: Path) -> None:
@@ -158,7 +192,7 @@ def _inline(cells: list[Cell], setting: Setting, workers: int, display: Display)
     with on_signals(stop):
         for cell in cells:
             display.start(cell)
-            end = _carry_out(cell, setting, stop, display.event)
+            end = _carry_out(cell, setting, Stop(parent=stop), display.event)
             if stop.reason and isinstance(end, Ended):
                 display.end(end)
                 raise KeyboardInterrupt
@@ -174,91 +208,147 @@ def _carry_out(cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Eve
         return Ended(cell.spec.run_id, "elsewhere", str(taken))
     except Stopped as stopped:
         return Ended(cell.spec.run_id, "stopped", str(stopped))
+    except OSError as error:
+        raise VitinitError(f"{cell.describe()}: {error}") from None
 
 
 def _local(cells: list[Cell], setting: Setting, workers: int, display: Display) -> Generator[End, None, None]:
-    # A fork server has torch imported already but has run nothing: each run starts clean and at once.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context = _fork_server()
     waiting = list(reversed(cells))
-    running: dict[Connection, tuple[Cell, ForkServerProcess]] = {}
+    running: dict[Connection, _Running] = {}
+    trouble: VitinitError | None = None
     asked_to_stop, ask = context.Pipe(duplex=False)
     stop = Stop(wake=lambda: ask.send_bytes(b"stop"))
     with on_signals(stop):
         try:
             while (waiting or running) and not stop.reason:
-                while waiting and len(running) < workers:
+                while waiting and len(running) < workers and not stop.reason:
                     cell = waiting.pop()
-                    receiver, sender = context.Pipe(duplex=False)
-                    process = context.Process(target=_child, args=(cell, setting, sender), daemon=True)
-                    process.start()
-                    sender.close()
-                    running[receiver] = (cell, process)
                     display.start(cell)
+                    if owner := claims.live(claims.folder(setting.root, setting.study, cell.spec.run_id)):
+                        yield Ended(cell.spec.run_id, "elsewhere", f"being run by {owner.describe()}")
+                        continue
+                    receiver, process = _start(context, cell, setting)
+                    running[receiver] = _Running(cell, process)
                 for ready in wait([*running, asked_to_stop]):
-                    if isinstance(ready, Connection) and ready in running:
-                        end = _message(ready, *running[ready], setting, display)
-                        if end:
-                            del running[ready]
-                            yield end
+                    if stop.reason:
+                        break
+                    assert isinstance(ready, Connection)
+                    message = _receive(ready, running[ready])
+                    if isinstance(message, Event):
+                        display.event(message)
+                        continue
+                    run = running.pop(ready)
+                    if isinstance(message, VitinitError):
+                        # the results folder cannot be written: what runs may end, nothing more is started
+                        trouble, message = message, Ended(run.cell.spec.run_id, "stopped", str(message))
+                        waiting.clear()
+                    yield message or _died(run, setting)
         finally:
             _stop(running, display)
         if stop.reason:
             raise KeyboardInterrupt
+    if trouble:
+        raise trouble
 
 
-def _message(
-    receiver: Connection, cell: Cell, process: ForkServerProcess, setting: Setting, display: Display
-) -> End | None:
-    """Take one message of a run: an event is displayed, an end is returned."""
+@dataclass(frozen=True)
+class _Running:
+    cell: Cell
+    process: ForkServerProcess
+
+
+def _fork_server() -> ForkServerContext:
+    """A process that has torch imported already but has run nothing: each run starts clean and at once.
+
+    It ends with the launcher. A signal to the whole process group must not end it before: it is started with these
+    signals blocked, and a run unblocks them when it can handle them.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        message = receiver.recv()
-    except EOFError:
-        process.join()
-        code = process.exitcode or 0
-        if -code in SIGNALS:
-            return Ended(cell.spec.run_id, "stopped", f"{signal.Signals(-code).name} before it had begun")
-        outcome = failure(cell, setting, "ProcessDied", _how_it_died(code))
-        Store(setting.root).write(outcome)
-        return outcome
-    if isinstance(message, Event):
-        display.event(message)
-        return None
-    process.join()
-    if isinstance(message, VitinitError):
-        raise message
-    end: End = message
-    return end
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
 
 
-def _stop(running: dict[Connection, tuple[Cell, ForkServerProcess]], display: Display) -> None:
+def _start(context: ForkServerContext, cell: Cell, setting: Setting) -> tuple[Connection, ForkServerProcess]:
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(cell, setting, sender), daemon=True)
+    try:
+        process.start()
+    except (EOFError, OSError) as error:
+        raise VitinitError(
+            f"cannot start a process for {cell.describe()}: {error or 'the fork server has gone'}"
+        ) from None
+    sender.close()
+    return receiver, process
+
+
+def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError | None:
+    """One message of a run; None when its process died without a last one."""
+    try:
+        message: Event | End | VitinitError = receiver.recv()
+    except (EOFError, OSError):  # OSError in the middle of a message
+        message_or_none = None
+    else:
+        if isinstance(message, Event):
+            return message
+        message_or_none = message
+    run.process.join(GRACE_S)
+    if run.process.exitcode is None:
+        run.process.kill()
+        run.process.join()
+    receiver.close()
+    return message_or_none
+
+
+def _died(run: _Running, setting: Setting) -> End:
+    """Record that a run's process died, unless the run was recorded before, or another launcher has it already."""
+    run_id, code = run.cell.spec.run_id, run.process.exitcode or 0
+    if -code in SIGNALS:
+        return Ended(run_id, "stopped", f"{_how_it_died(code)} before it had begun")
+    store = Store(setting.root)
+    try:
+        with claims.held(claims.folder(setting.root, setting.study, run_id), Stop()) as claim:
+            recorded = store.outcome(setting.study, run_id)
+            if isinstance(recorded, RunRecord):
+                claim.finish()
+                return recorded
+            outcome = failure(run.cell, setting, "ProcessDied", _how_it_died(code))
+            store.write(outcome)
+            return outcome
+    except claims.Taken as taken:
+        return Ended(run_id, "elsewhere", str(taken))
+
+
+def _stop(running: dict[Connection, _Running], display: Display) -> None:
     """Let every run save and end; kill what has not done so in time: its last checkpoint stays."""
     deadline = time.monotonic() + GRACE_S
-    for _, process in running.values():
-        process.terminate()
+    for run in running.values():
+        run.process.terminate()
     try:
         while running and (ready := wait(list(running), max(0.0, deadline - time.monotonic()))):
             for receiver in ready:
                 assert isinstance(receiver, Connection)
-                cell, process = running[receiver]
-                try:
-                    message = receiver.recv()
-                except EOFError:
-                    message = Ended(cell.spec.run_id, "stopped", "its process ended")
-                if isinstance(message, VitinitError):
-                    message = Ended(cell.spec.run_id, "stopped", str(message))
+                message = _receive(receiver, running[receiver])
                 if isinstance(message, Event):
                     display.event(message)
                     continue
+                run_id = running.pop(receiver).cell.spec.run_id
+                if message is None or isinstance(message, VitinitError):
+                    message = Ended(run_id, "stopped", str(message or "its process ended"))
                 display.end(message)
-                process.join()
-                del running[receiver]
     finally:
-        for cell, process in running.values():
-            process.kill()
-            display.end(Ended(cell.spec.run_id, "stopped", f"killed: it had not saved within {GRACE_S:.0f} s"))
-        for _, process in running.values():
-            process.join()
+        for run in running.values():
+            run.process.kill()
+            display.end(
+                Ended(run.cell.spec.run_id, "stopped", "killed before it had saved; its last checkpoint counts")
+            )
+        for run in running.values():
+            run.process.join()
 
 
 def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
@@ -267,7 +357,7 @@ def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
     def send(message: object) -> None:
         try:
             sender.send(message)
-        except BrokenPipeError:
+        except OSError:
             stop.request("its launcher has gone")
 
     def outlive_nobody() -> None:
@@ -277,7 +367,8 @@ def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
             stop.request("its launcher has gone")
 
     threading.Thread(target=outlive_nobody, daemon=True).start()
-    with on_signals(stop):
+    with on_signals(stop, impatient=False):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
             end: object = _carry_out(cell, setting, stop, send)
         except VitinitError as error:
@@ -287,7 +378,6 @@ def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
 
 def _how_it_died(exitcode: int) -> str:
     if exitcode < 0:
-        return f"its process was killed by {signal.Signals(-exitcode).name}" + (
-            " (out of memory?)" if -exitcode == signal.SIGKILL else ""
-        )
+        name = next((number.name for number in signal.Signals if number == -exitcode), f"signal {-exitcode}")
+        return f"its process was killed by {name}" + (" (out of memory?)" if -exitcode == signal.SIGKILL else "")
     return f"its process ended with exit code {exitcode} and no record"

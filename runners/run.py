@@ -22,7 +22,7 @@ from benchmark.models import build_model, parameter_count
 from benchmark.record import DatasetInfo, EpochRow, FailureRecord, RunRecord, Session, SkipRecord
 from benchmark.store import Store
 from initializers import registry
-from initializers.errors import VitinitError
+from initializers.errors import VitinitError, plain
 from initializers.initialize import initialize
 from initializers.report import InitReport
 from runners import claims
@@ -62,8 +62,8 @@ class Setting:
     checkpoint: Interval = field(default_factory=Interval)
     keep_weights: bool = False
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
-    launched: str = field(default_factory=lambda: now())
-    """A failure recorded since then is another launcher's: it is not tried again."""
+    retried: dict[str, str] = field(default_factory=dict)
+    """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def carry_out(
         if isinstance(recorded, RunRecord):
             claim.finish()
             raise claims.Taken("another launcher has recorded it")
-        if isinstance(recorded, FailureRecord) and recorded.written >= setting.launched:
+        if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(run_id):
             raise claims.Taken("another launcher has tried it, and it failed")
 
         def tell(event: Event) -> None:
@@ -253,14 +253,17 @@ def _resume(checkpoints: Checkpoints, run_id: str, checksum: str, new_training: 
                 changes=list(state["changes"]),
             )
             began_with = str(state["checksum"])
-        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-            checkpoints.report(f"a checkpoint in {checkpoints.folder} is passed over: {error}")
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # what torch raises for a state of another model is of many types
+            checkpoints.report(f"a checkpoint in {checkpoints.folder} is passed over: {plain(str(error), 300)}")
             continue
         if began_with != checksum:
             raise VitinitError(
                 f"the images have changed since the run was stopped (checksum {began_with[:12]}, now {checksum[:12]}); "
                 f"put them back, or begin anew with --force {run_id}"
             )
+        checkpoints.goes_on(training.total_steps)
         return past
     return None
 
@@ -295,7 +298,7 @@ def _record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Check
     try:
         store.write(outcome)
     except VitinitError:
-        checkpoints.thin_out()  # a full disk has room for a record then
+        checkpoints.make_room()  # a full disk has room for a record then
         try:
             store.write(outcome)
         except VitinitError as error:
@@ -330,11 +333,16 @@ def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str =
         spec=cell.spec,
         written=now(),
         error=error,
-        message=message,
-        traceback=trace,
+        message=encodable(message),
+        traceback=encodable(trace),
         execution=asdict(setting.execution),
         environment=environment(torch.device(setting.execution.device), setting.code),
     )
+
+
+def encodable(text: str) -> str:
+    """The text with what UTF-8 cannot hold (file names may be any bytes) as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def skip(cell: Cell, study: str, reason: str) -> SkipRecord:

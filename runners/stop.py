@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
-"""What asks a run to stop: Ctrl-C, `kill`, and what clusters send ahead of a time limit or a preemption."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
+"""What asks a run to stop: Ctrl-C, `kill`, a closed terminal, and what clusters send before a limit or a preemption."""
+
+IMPATIENT_S = 1.0
+"""A second Ctrl-C after so many seconds does not wait. Some wrappers send the first one twice."""
 
 
 class Stopped(Exception):
@@ -19,15 +23,21 @@ class Stop:
 
     Args:
         wake: called with the first request, for a process that waits for something else.
+        parent: a request that counts for this one too.
     """
 
-    def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
-        self.reason, self._wake = "", wake
+    def __init__(self, wake: Callable[[], None] = lambda: None, parent: Stop | None = None) -> None:
+        self._reason, self._wake, self._parent = "", wake, parent
+
+    @property
+    def reason(self) -> str:
+        """Why it was asked for; empty when it was not."""
+        return self._reason or (self._parent.reason if self._parent else "")
 
     def request(self, reason: str) -> None:
         """Ask for a stop; the first reason stays."""
-        if not self.reason:
-            self.reason = reason
+        if not self._reason:
+            self._reason = reason
             self._wake()
 
     def check(self) -> None:
@@ -37,15 +47,23 @@ class Stop:
 
 
 @contextmanager
-def on_signals(stop: Stop) -> Iterator[None]:
-    """Turn signals into a request to stop. A second Ctrl-C does not wait: it is a KeyboardInterrupt."""
+def on_signals(stop: Stop, impatient: bool = True) -> Iterator[None]:
+    """Turn signals into a request to stop; those that this process was started to ignore (nohup) stay ignored.
+
+    When `impatient`, a second Ctrl-C does not wait: it is a KeyboardInterrupt.
+    """
+    first = 0.0
 
     def handle(number: int, frame: object) -> None:
-        if stop.reason and number == signal.SIGINT:
+        nonlocal first
+        if not stop.reason:
+            first = time.monotonic()
+            stop.request(signal.Signals(number).name)
+        elif impatient and number == signal.SIGINT and time.monotonic() - first > IMPATIENT_S:
             raise KeyboardInterrupt
-        stop.request(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield
     finally:

@@ -68,6 +68,7 @@ class Training:
         """Tensors and plain values, to be saved between two steps or while the model is evaluated."""
         return {
             "model": self.model.state_dict(),
+            "parameters": [name for name, _ in self.model.named_parameters()],
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
             "scaler": self.scaler.state_dict(),
@@ -84,6 +85,10 @@ class Training:
         Raises:
             ValueError, KeyError, TypeError, RuntimeError: this is not the state of such a training.
         """
+        if state["parameters"] != [name for name, _ in self.model.named_parameters()]:
+            raise ValueError(
+                "the model's parameters are others, or in another order: the optimiser knows their order only"
+            )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
