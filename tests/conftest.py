@@ -20,6 +20,19 @@ UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_core() -> Iterator[None]:
+    """Each pytest-xdist worker keeps to one core: with threads on all of them, workers wait for one another."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if not worker or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(before)[int(worker.removeprefix("gw")) % len(before)]})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Resolved grids are kept in a folder of the tests, not in the user's."""
     with pytest.MonkeyPatch.context() as patch:
