@@ -230,7 +230,7 @@ def _local(cells: list[Cell], setting: Setting, workers: int, display: Display) 
                         continue
                     receiver, process = _start(context, cell, setting)
                     running[receiver] = _Running(cell, process)
-                for ready in wait([*running, asked_to_stop]):
+                for ready in wait([*running, asked_to_stop]) if running else ():
                     if stop.reason:
                         break
                     assert isinstance(ready, Connection)
