@@ -130,9 +130,9 @@ def came_free(cells: list[Cell], setting: Setting) -> list[Cell]:
 
     while True:
         open_cells = [cell for cell in cells if not ended(cell)]
-        where = {cell: claims.folder(setting.root, setting.study, cell.spec.run_id) for cell in open_cells}
-        free = [cell for cell in open_cells if claims.live(where[cell]) is None]
-        if free or all(claims.beating(where[cell]) for cell in open_cells):
+        folders = [claims.folder(setting.root, setting.study, cell.spec.run_id) for cell in open_cells]
+        free = [cell for cell, folder in zip(open_cells, folders, strict=True) if claims.live(folder) is None]
+        if free or all(map(claims.beating, folders)):
             return free
         time.sleep(1)
 
