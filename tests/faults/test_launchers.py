@@ -101,6 +101,23 @@ def test_a_signal_saves_and_stops_within_ten_seconds(tmp_path, left_alone, execu
     tally("signals", tried=1, survived=1)
 
 
+@pytest.mark.parametrize("after", (4, 6, 7, 8, 9, 10, 12) if ALL else ())
+def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, after, tally):
+    """While it imports, while the fork server does, while the first runs start."""
+    study(tmp_path, epochs=300)
+    process = start("run", "faults.yaml", "--workers", "4", cwd=tmp_path)
+    time.sleep(after)
+    offspring = children(process.pid)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGTERM), err
+    assert "Traceback" not in err
+    assert gone(offspring)
+    contents = Store(tmp_path / "results/local").read("faults")
+    assert (contents.failed, contents.problems) == ({}, [])
+    tally("signals in the first seconds", tried=1, survived=1)
+
+
 def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, tally):
     """SIGKILL cannot be handled: the run notices that its launcher has gone."""
     study(tmp_path, epochs=40)

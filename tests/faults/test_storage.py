@@ -84,6 +84,14 @@ def room_for_a_record_only(where) -> None:
     fill(where.root, leave=40_000)
 
 
+def remount(folder: Path, mode: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{mode}", str(folder)], check=True)
+
+
+def read_only(where) -> None:
+    remount(where.root, "ro")
+
+
 def check_message_and_fetch(message: str, where, cell) -> None:
     """The message names where the record is safe, and the command that puts it in place works."""
     assert "No space left on device" in message
@@ -132,6 +140,19 @@ def test_a_writer_that_fails_loses_nothing(tmp_path, tally):
     finish(cell, left_alone)
     assert_same(left_alone, where, cell)
     tally("nothing reaches the disk", 1, 1)
+
+
+def test_a_disk_that_becomes_read_only_loses_nothing(small_disk, tmp_path, tally):
+    cell = cells(tmp_path)[0]
+    where, left_alone = setting(small_disk, steps=3, keep_weights=False), setting(tmp_path / "left alone")
+    heard = carried_out(cell, where, read_only)
+    assert "Read-only file system" in heard[-1]
+    remount(small_disk, "rw")
+    command = re.search(r"mv (\S+) (\S+)$", heard[-1])
+    shutil.move(command[1], command[2])
+    record = Store(where.root).read(where.study).done[cell.spec.run_id]
+    assert record.without_times() == finish(cell, left_alone).without_times()
+    tally("read-only from the first epoch on", 1, 1)
 
 
 @pytest.mark.skipif(not os.geteuid() and not shutil.which("setpriv"), reason="root cannot give up its permissions here")

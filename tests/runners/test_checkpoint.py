@@ -127,6 +127,45 @@ def test_it_is_due_after_minutes_or_steps_whichever_comes_first(tmp_path, monkey
     assert every_step.due(0)
 
 
+def test_unusable_files_of_a_later_step_do_not_crowd_out_new_ones(checkpoints, tmp_path, reports):
+    """The run begins anew at step 0 because none can be used: what it saves then must stay."""
+    for step in (40, 41):
+        (tmp_path / f"step-{step:08d}.ckpt").write_bytes(b"damaged")
+    assert list(checkpoints.newest_first()) == []
+    for step in (2, 4, 6):
+        assert checkpoints.save(state(step), step)
+        assert next(checkpoints.newest_first())["step"] == step
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000004.ckpt", "step-00000006.ckpt"]
+
+
+def test_a_file_that_cannot_be_removed_is_no_reason_to_end_a_run(checkpoints, tmp_path, monkeypatch):
+    for step in (1, 2):
+        checkpoints.save(state(step), step)
+
+    def busy(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "unlink", busy)
+    assert checkpoints.save(state(3), 3)
+    assert not checkpoints.make_room()
+    assert next(checkpoints.newest_first())["step"] == 3
+
+
+def test_what_a_killed_saver_left_is_removed(tmp_path):
+    (tmp_path / ".step-00000003.ckpt.17.ab.tmp").write_bytes(b"half")
+    Checkpoints(tmp_path, Interval(), lambda text: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_after_a_resume_it_is_not_due_at_once(checkpoints, tmp_path):
+    checkpoints.save(state(100), 100)
+    again = Checkpoints(tmp_path, Interval(steps=10), lambda text: None)
+    next(again.newest_first())
+    again.goes_on(100)
+    assert not again.due(109)
+    assert again.due(110)
+
+
 def test_slow_saving_is_done_less_often(tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
@@ -142,7 +181,7 @@ def test_slow_saving_is_done_less_often(tmp_path, monkeypatch):
 
 
 def test_what_is_not_a_checkpoint_is_left_alone(checkpoints, tmp_path):
-    others = ["claim-0001.json", ".step-00000003.ckpt.17.tmp", "notes"]
+    others = ["claim-0001.json", "step-x.ckpt.txt", "notes"]
     for name in others:
         (tmp_path / name).touch()
     checkpoints.save(state(1), 1)

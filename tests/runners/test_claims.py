@@ -1,11 +1,14 @@
 """Claims, with real processes that are killed, frozen and raced."""
 
+import errno
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -162,3 +165,68 @@ def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
             assert racer.exitcode == 0
         assert winners.get(timeout=10)[1] == f"claim-{1 + attempt % 2:04d}.json"
         assert winners.empty()
+
+
+def test_a_frozen_owner_notices_that_its_run_was_finished_by_another(tmp_path):
+    """Its folder is gone, or there is one of a later beginning with the same number: neither is its own."""
+    folder = tmp_path / "run"
+    with claims.held(folder, Stop()) as frozen:
+        shutil.rmtree(folder)
+        assert frozen.lost()
+        with claims.held(folder, Stop()) as other:
+            assert other.path == frozen.path
+            assert frozen.lost()
+            assert not other.lost()
+            frozen.update(3, 4, 50.0)
+            frozen.release()
+            assert claims.live(folder).since == other.owner.since
+            assert claims.live(folder).epoch == 0
+
+
+def test_a_lookup_that_fails_does_not_end_the_heartbeat(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "BEAT_S", 0.01)
+    latest, failures = claims._latest, []
+
+    def failing(folder: Path) -> int:
+        if len(failures) < 3:
+            failures.append(folder)
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return latest(folder)
+
+    stop = Stop()
+    with claims.held(tmp_path, stop) as claim:
+        monkeypatch.setattr(claims, "_latest", failing)
+        while len(failures) < 3:
+            time.sleep(0.01)
+        os.utime(claim.path, (1, 1))
+        while claim.path.stat().st_mtime == 1:  # it beats again
+            time.sleep(0.01)
+    assert stop.reason == ""
+
+
+def test_what_cannot_be_read_belongs_to_somebody(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "claim-0001.json")
+    assert claims.live(tmp_path) is not None  # and it does not wait for a writer
+
+    def denied(self: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    assert claims.live(tmp_path) is not None
+
+
+def _claim_and_finish(folder: Path, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with suppress(claims.Taken), claims.held(folder, Stop()) as claim:
+            claim.finish()
+
+
+def test_claiming_while_others_finish_is_never_an_error(tmp_path):
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_claim_and_finish, args=(tmp_path / "run", 2.0)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0

@@ -1,6 +1,7 @@
 """The command line: bad input in this process, whole studies as a user runs them, in processes of their own."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -247,3 +248,12 @@ def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number):
     while any(alive(pid) for pid in offspring) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not any(alive(pid) for pid in offspring)
+
+
+def test_a_path_that_is_no_utf8_costs_no_record(tmp_path, here):
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
+    folder = os.fsdecode(b"x\xe9")
+    code, _ = here("run", path, "--only", "method=none", "--executor", "inline", "--data-dir", folder)
+    assert code == 0
+    (record,) = Store(tmp_path / "results/local").read("tiny").done.values()
+    assert "x\\udce9" in record.environment["argv"][-1]
