@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -228,7 +228,13 @@ def _local(cells: list[Cell], setting: Setting, workers: int, display: Display) 
                     if owner := claims.live(claims.folder(setting.root, setting.study, cell.spec.run_id)):
                         yield Ended(cell.spec.run_id, "elsewhere", f"being run by {owner.describe()}")
                         continue
-                    receiver, process = _start(context, cell, setting)
+                    try:
+                        receiver, process = _start(context, cell, setting)
+                    except VitinitError as error:
+                        if not stop.reason:
+                            raise
+                        display.end(Ended(cell.spec.run_id, "stopped", str(error)))
+                        break
                     running[receiver] = _Running(cell, process)
                 for ready in wait([*running, asked_to_stop]) if running else ():
                     if stop.reason:
@@ -266,6 +272,7 @@ def _fork_server() -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
+    resource_tracker.ensure_running()  # the fork server starts it otherwise, and it unblocks signals on its way
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         forkserver.ensure_running()
