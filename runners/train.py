@@ -194,9 +194,12 @@ def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
 
 
 def fingerprint(model: nn.Module) -> str:
-    """sha256 over the names, types, shapes and bytes of every parameter and buffer."""
+    """sha256 over the names, types, shapes and bytes of every parameter and buffer that belongs to the model's state.
+
+    Others (timm's ConViT keeps the offsets between tokens, made when it first sees an image) follow from the model.
+    """
     digest = hashlib.sha256()
-    for name, tensor in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
+    for name, tensor in model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""On a GPU: the same bits after a resume, and a second time, with --deterministic."""
+"""Stopped after every epoch, the last one too, and resumed in the same process: the same bits, on a GPU as well."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from runners.run import Event, Execution, Setting, carry_out, set_flags
 from runners.stop import Stop, Stopped
 from tests.faults.harness import assert_same, cells
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
-CUDA = Execution(device="cuda", threads=1, executor="inline", deterministic=True)
+CUDA = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +24,9 @@ def _flags_as_before():
     set_flags(Execution(device="cpu", threads=threads, executor="inline"))
 
 
-def setting(root) -> Setting:
-    return Setting(root, "faults", root, CUDA, {}, Interval(steps=2), keep_weights=True)
+def setting(root, device: str) -> Setting:
+    execution = Execution(device=device, threads=1, executor="inline", deterministic=True)
+    return Setting(root, "faults", root, execution, {}, Interval(steps=2), keep_weights=True)
 
 
 def carried_out(cell: Cell, where: Setting, stop_after: int) -> None:
@@ -45,10 +47,11 @@ def carried_out(cell: Cell, where: Setting, stop_after: int) -> None:
             continue
 
 
+@pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize("number", range(9))
-def test_stopped_and_resumed_on_a_gpu_it_ends_with_the_same_bits(tmp_path, number):
-    cell = cells(tmp_path, epochs=4)[number]
-    whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
+def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, number, device):
+    cell = cells(tmp_path, epochs=3)[number]
+    whole, resumed = setting(tmp_path / "whole", device), setting(tmp_path / "resumed", device)
     carried_out(cell, whole, stop_after=99)
     carried_out(cell, resumed, stop_after=1)
     assert_same(whole, resumed, cell)
