@@ -101,11 +101,10 @@ def _columns(rows: list[Row]) -> list[str]:
 
 def _csv(rows: list[Row]) -> bytes:
     text = io.StringIO()
-    # lone surrogates, which a file name in argv can hold, have no UTF-8 form
     writer = csv.DictWriter(text, _columns(rows), restval="")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue().encode("utf-8", errors="backslashreplace")
+    return text.getvalue().encode()
 
 
 def _parquet(rows: list[Row]) -> bytes:

@@ -28,6 +28,7 @@ from runners.stop import Stop
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
 TRIES = 100
+"""How often a claim is tried while others finish and remove the folder under it."""
 STALE_S = 90.0
 """After so many seconds without a heartbeat an owner on another machine counts as gone."""
 

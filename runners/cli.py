@@ -21,6 +21,7 @@ from rich.table import Table
 from benchmark.store import Outline, Store
 from initializers.errors import VitinitError, plain, unknown_name
 from runners import cli_records
+from runners.cli_options import LOCAL, DataOption
 from runners.cli_store import store_app
 from runners.markup import safe
 
@@ -50,9 +51,7 @@ OnlyOption = Annotated[
     typer.Option(help="Keep runs with KEY=PATTERN; keys: row, dataset, base, method, arch, seed, id. Repeatable."),
 ]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="At most this many of the runs that are to be done.")]
-DataOption = Annotated[Path | None, typer.Option(help="Where datasets lie. Default: $VITINIT_DATA, else ./data.")]
 ResultsOption = Annotated[Path, typer.Option(help="Where records go.")]
-LOCAL = Path("results/local")
 
 
 @app.command()

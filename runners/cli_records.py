@@ -18,6 +18,7 @@ from rich.table import Table
 from benchmark.record import FailureRecord, Outcome, RunRecord
 from benchmark.store import Store
 from initializers.errors import VitinitError, plain
+from runners.cli_options import LOCAL, DataOption
 from runners.environment import ROOT, code, git
 
 if TYPE_CHECKING:
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
 
 console = Console(highlight=False)
 
-LOCAL, REFERENCE, REPRODUCED = Path("results/local"), Path("results/reference"), Path("results/reproduced")
+REFERENCE, REPRODUCED = Path("results/reference"), Path("results/reproduced")
 SHOWN = 10
 """So many run ids of an ambiguous prefix are listed."""
 
 RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
-DataOption = Annotated[Path | None, typer.Option(help="Where datasets lie. Default: $VITINIT_DATA, else ./data.")]
 ResultsOption = Annotated[Path, typer.Option(help="Where records are; results/reference is searched after it.")]
 
 

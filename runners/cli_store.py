@@ -9,8 +9,7 @@ import typer
 
 from benchmark.store import Store
 from initializers.errors import VitinitError, plain, unknown_name
-
-LOCAL = Path("results/local")
+from runners.cli_options import LOCAL
 
 store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
 

@@ -121,9 +121,13 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "flags": flags(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         **({"slurm": job} if job else {}),
-        # a file name may hold bytes that are no UTF-8
-        "argv": ["vitinit", *(word.encode("utf-8", "backslashreplace").decode() for word in sys.argv[1:])],
+        "argv": ["vitinit", *map(encodable, sys.argv[1:])],
     }
+
+
+def encodable(text: str) -> str:
+    """The text with what UTF-8 cannot hold (file names may be any bytes) as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def flags() -> dict[str, Any]:

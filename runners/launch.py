@@ -104,6 +104,7 @@ def launch(cells: list[Cell], setting: Setting, workers: int, display: Display) 
     with display:
         display.begin(cells, work)
         while cells:
+            by_id = {cell.run_id: cell for cell in cells}
             elsewhere = []
             with contextlib.closing(carry_out_all(cells, setting, workers, display)) as ends:
                 for end in ends:
@@ -111,9 +112,7 @@ def launch(cells: list[Cell], setting: Setting, workers: int, display: Display) 
                     tally.finished += end.status == "done"
                     tally.failed += end.status == "failed"
                     tally.stopped += end.status == "stopped"
-                    elsewhere += [
-                        cell for cell in cells if cell.spec.run_id == end.run_id and end.status == "elsewhere"
-                    ]
+                    elsewhere += [by_id[end.run_id]] if end.status == "elsewhere" else []
             cells = came_free(elsewhere, setting)
             tally.elsewhere += len(elsewhere) - len(cells)
     return tally
@@ -296,20 +295,18 @@ def _start(context: ForkServerContext, cell: Cell, setting: Setting) -> tuple[Co
 
 def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError | None:
     """One message of a run; None when its process died without a last one."""
+    message: Event | End | VitinitError | None
     try:
-        message: Event | End | VitinitError = receiver.recv()
+        message = receiver.recv()
     except (EOFError, OSError):  # OSError in the middle of a message
-        message_or_none = None
-    else:
-        if isinstance(message, Event):
-            return message
-        message_or_none = message
-    run.process.join(GRACE_S)
-    if run.process.exitcode is None:
-        run.process.kill()
-        run.process.join()
-    receiver.close()
-    return message_or_none
+        message = None
+    if not isinstance(message, Event):
+        run.process.join(GRACE_S)
+        if run.process.exitcode is None:
+            run.process.kill()
+            run.process.join()
+        receiver.close()
+    return message
 
 
 def _died(run: _Running, setting: Setting) -> End:

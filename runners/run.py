@@ -27,7 +27,7 @@ from initializers.initialize import initialize
 from initializers.report import InitReport
 from runners import claims
 from runners.checkpoint import Checkpoints, Interval
-from runners.environment import differences, environment
+from runners.environment import differences, encodable, environment
 from runners.loaders.resident import ResidentLoader
 from runners.stop import Stop, Stopped
 from runners.streams import stream
@@ -338,11 +338,6 @@ def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str =
         execution=asdict(setting.execution),
         environment=environment(torch.device(setting.execution.device), setting.code),
     )
-
-
-def encodable(text: str) -> str:
-    """The text with what UTF-8 cannot hold (file names may be any bytes) as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def skip(cell: Cell, study: str, reason: str) -> SkipRecord:

@@ -1,0 +1,48 @@
+"""What the tests of datasets share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from benchmark.datasets import Data, load
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
+
+NOWHERE = Path("no-such-folder")
+
+
+def folder_spec(path: Path, train_size: int | None = None) -> DatasetSpec:
+    return DatasetSpec(name="folder", path=str(path), train_size=train_size)
+
+
+def error_of(spec: DatasetSpec, image_size: int = 8, data_dir: Path = NOWHERE) -> str:
+    """The one line that `load` refuses this spec with."""
+    with pytest.raises(VitinitError) as info:
+        load(spec, image_size, data_dir)
+    assert "\n" not in str(info.value)
+    return str(info.value)
+
+
+def counts(data: Data) -> list[int]:
+    return torch.bincount(data.train.labels, minlength=len(data.classes)).tolist()
+
+
+def rows(images: torch.Tensor) -> set[bytes]:
+    return {image.numpy().tobytes() for image in images}
+
+
+def make_image(path: Path, value: int, size: tuple[int, int] = (8, 8)) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(value).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+
+
+def make_folder(root: Path, classes: dict[str, int]) -> None:
+    for number, (name, images) in enumerate(classes.items()):
+        for index in range(images):
+            make_image(root / name / f"{index:03}.png", 1000 * number + index)

@@ -1,0 +1,85 @@
+"""Foreign input is data: nothing in the packages runs what it reads."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+PACKAGES = ("analysis", "benchmark", "initializers", "runners", "slurm")
+RUNS_WHAT_IT_READS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "pickle.load",
+    "pickle.loads",
+    "marshal.loads",
+    "shelve.open",
+    "joblib.load",
+    "pandas.read_pickle",
+    "pd.read_pickle",
+    "yaml.load",
+    "yaml.full_load",
+    "yaml.unsafe_load",
+    "os.system",
+    "os.popen",
+}
+MODULES = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "joblib", "dill", "cloudpickle"}
+
+
+def code_that_runs_data(source: str) -> list[str]:
+    """Calls and imports through which the content of a file could be run as code."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names if alias.name.partition(".")[0] in MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            name = (node.module or "").partition(".")[0]
+            names = [f"{name}.{alias.name}" for alias in node.names]
+            found += names if name in MODULES else [n for n in names if n in {*RUNS_WHAT_IT_READS, "torch.load"}]
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            options = {option.arg: ast.unparse(option.value) for option in node.keywords}
+            if name in RUNS_WHAT_IT_READS:
+                found.append(name)
+            if name.endswith("torch.load") and options.get("weights_only") != "True":
+                found.append(f"{name} without weights_only=True")
+            found += [f"{name}({key}=True)" for key in ("shell", "allow_pickle") if options.get(key) == "True"]
+    return found
+
+
+def test_nothing_in_the_packages_runs_what_it_reads() -> None:
+    """The one exception, torchvision's CIFAR files, is unpickled by torchvision after their md5 sums are checked."""
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    assert len(files) > 20
+    found = {str(path): calls for path in files if (calls := code_that_runs_data(path.read_text(encoding="utf-8")))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import load",
+        "import torch\ntorch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "from torch import load",
+        "yaml.load(text, Loader=yaml.SafeLoader)",
+        "eval('1')",
+        "exec(text)",
+        "np.load(path, allow_pickle=True)",
+        "subprocess.run(text, shell=True)",
+        "os.system(text)",
+    ],
+)
+def test_the_check_above_finds_what_it_looks_for(source: str) -> None:
+    assert code_that_runs_data(source)
+
+
+def test_the_check_above_leaves_harmless_code_alone() -> None:
+    source = "model.eval()\ntorch.load(path, weights_only=True)\nyaml.safe_load(text)\nre.compile(text)\nnp.load(path)"
+    assert code_that_runs_data(source) == []
