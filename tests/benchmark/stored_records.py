@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ def skipped(of: RunRecord, reason: str = "no images") -> SkipRecord:
     return SkipRecord(
         **{name: getattr(of, name) for name in ("run_id", "study", "row", "spec", "written")}, reason=reason
     )
+
+
+def undigested(path: Path = REFERENCE[0]) -> dict[str, Any]:
+    """A reference record's JSON as it was before records had a digest."""
+    content: dict[str, Any] = json.loads(path.read_bytes())
+    del content["digest"]
+    return content
 
 
 WHOLE = to_bytes(record())

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from stored_records import REFERENCE, undigested
 
 from benchmark import grid, grid_cache, spec
 from benchmark.record import RunRecord, from_bytes, to_bytes
@@ -13,7 +14,6 @@ from benchmark.spec import Recipe, RunSpec
 from initializers.errors import VitinitError
 
 FROZEN = Path(__file__).with_name("frozen_run_ids.json")
-REFERENCE = sorted((Path(__file__).parents[2] / "results/reference/small").glob("*.json"))
 WHAT_TO_DO = (
     "The run_ids of grid {name!r} are not the frozen ones: a default, a recipe, a grid or the hash has changed, and "
     "what is recorded already would no longer be found, or be taken for something else. If it was not meant, undo it. "
@@ -119,7 +119,7 @@ def test_parameters_that_are_no_numbers_have_no_identity() -> None:
 def test_another_schema_version_is_refused_by_name(version: object, message: str) -> None:
     """With and without a digest, and whatever else a later version has changed."""
     whole = to_bytes(from_bytes(REFERENCE[0].read_bytes()))
-    content = json.loads(REFERENCE[0].read_bytes()) | {"schema_version": version}
+    content = undigested() | {"schema_version": version}
     later = {**content, "status": "paused", "new": {}}
     in_place = whole.replace(b'"schema_version": 1', b'"schema_version": ' + json.dumps(version).encode())
     for data in (json.dumps(content).encode(), json.dumps(later).encode(), in_place):
@@ -129,7 +129,7 @@ def test_another_schema_version_is_refused_by_name(version: object, message: str
 
 
 def test_a_record_without_a_schema_version_is_refused() -> None:
-    content = json.loads(REFERENCE[0].read_bytes())
+    content = undigested()
     del content["schema_version"]
     with pytest.raises(VitinitError, match="schema_version"):
         from_bytes(json.dumps(content).encode())

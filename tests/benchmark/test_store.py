@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from stored_records import EVIL, REFERENCE, WHOLE, record
+from stored_records import EVIL, REFERENCE, WHOLE, record, undigested
 
 from benchmark import store
 from benchmark.spec import RunSpec
@@ -21,7 +21,7 @@ from initializers.errors import VitinitError, explain, plain
 
 def edited(change: Callable[[dict[str, Any]], object], index: int = 0) -> bytes:
     """A record's JSON without a digest, changed: only validation can find what is wrong."""
-    content = json.loads(REFERENCE[index].read_bytes())
+    content = undigested(REFERENCE[index])
     change(content)
     return json.dumps(content, indent=1).encode()
 
@@ -52,7 +52,7 @@ def problem_with(study: Path, name: str = f"{REFERENCE[0].stem}.json") -> str:
 
 
 def test_an_outline_tells_of_finished_runs_what_reading_tells(study: Path) -> None:
-    (study / f"{record(1).run_id}.json").write_bytes(REFERENCE[1].read_bytes())
+    (study / f"{record(1).run_id}.json").write_text(json.dumps(undigested(REFERENCE[1])))
     store = Store(study.parent)
     store.write(record(2))
     store.write(record(3))
@@ -138,7 +138,7 @@ def test_a_finished_record_under_the_name_of_a_failure(study: Path) -> None:
 
 def test_a_subset_of_another_size_than_the_spec_says(study: Path) -> None:
     path = next(path for path in REFERENCE[2:] if json.loads(path.read_bytes())["spec"]["dataset"]["train_size"])
-    content = json.loads(path.read_bytes())
+    content = undigested(path)
     content["dataset"]["train"] += 1
     (study / path.name).write_text(json.dumps(content))
     assert "5001 training images, but train_size 5000" in problem_with(study, path.name)

@@ -166,11 +166,7 @@ def test_a_reference_record_can_be_repeated(tmp_path):
     assert then.execution["threads"] == 1
     comparison = compare(then, repeat(then, execution(then), tmp_path / "out", tmp_path, Silent()))
     found = results(comparison)
-    assert [found[what] for what in ("dataset checksum", "final weights", "learning rate")] == [
-        "equal",
-        "not in the record",
-        "equal",
-    ]
+    assert (found["dataset checksum"], found["learning rate"]) == ("equal", "equal")
     now = Store(tmp_path / "out").outcome("small", run_id)
     assert now.top1 == pytest.approx(then.top1, abs=8)
     assert now.history[0].train_loss == pytest.approx(then.history[0].train_loss, rel=0.02)
