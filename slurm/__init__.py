@@ -1,1 +1,1 @@
-"""Reserved for running on a cluster; nothing is here yet. It will know nothing of this benchmark."""
+"""How a picklable call becomes cluster jobs. Knows nothing of this benchmark."""

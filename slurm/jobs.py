@@ -1,0 +1,184 @@
+"""What became of jobs: asked of squeue, scontrol and sacct."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from slurm.command import bases, call, expanded, parts, refusal
+from slurm.errors import SlurmError
+
+ENDED = {
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "LAUNCH_FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "RECONFIG_FAIL",
+    "REVOKED",
+    "TIMEOUT",
+}
+"""States from which a job does not come back; every other one may still run, or runs."""
+
+_GONE = "Invalid job id specified"
+_OVER = (_GONE, "already completing or completed", "already finished")
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A job that runs or may still run, in squeue's words."""
+
+    state: str
+    reason: str
+    """Why it does not run yet, such as Priority; None when there is none."""
+    nodes: str
+    time_left: str
+    """DAYS-HOURS:MINUTES:SECONDS, or INVALID, UNLIMITED."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended."""
+
+    state: str
+    """Such as COMPLETED, FAILED, TIMEOUT, CANCELLED, OUT_OF_MEMORY, NODE_FAIL, PREEMPTED."""
+    exit_code: str
+    """STATUS:SIGNAL."""
+    reason: str
+    nodes: str
+
+
+def queued(job_ids: Collection[str]) -> dict[str, Queued]:
+    """The jobs among these that run or may still run.
+
+    Raises:
+        SlurmError: the cluster does not answer, or a job id is not as squeue writes it.
+    """
+    found: dict[str, Queued] = {}
+    for some in parts(bases(job_ids)):
+        done = call("squeue", "--noheader", "--array", "--all", "--jobs", ",".join(some), "--format", "%i|%T|%L|%N|%r")
+        if done.returncode and _GONE not in done.stderr:
+            raise refusal(done)
+        found |= read_squeue(done.stdout.splitlines())
+    return {job_id: found[job_id] for job_id in job_ids if job_id in found}
+
+
+def read_squeue(lines: Iterable[str]) -> dict[str, Queued]:
+    """The jobs of squeue's rows (id|state|time left|nodes|reason) that have not ended."""
+    found = {}
+    for line in lines:
+        rows, state, time_left, nodes, reason = line.split("|", 4)
+        if state not in ENDED:
+            for job_id in expanded(rows):
+                found[job_id] = Queued(state, reason, nodes, time_left)
+    return found
+
+
+def ended(job_ids: Collection[str]) -> dict[str, Ended] | None:
+    """How those of these jobs that are over ended; a job nobody remembers is left out.
+
+    The controller remembers a job for some minutes; the accounting, where the cluster has one, for good, from some
+    seconds after its end. None when neither can be asked.
+    """
+    found: dict[str, Ended] = {}
+    answered = False
+    for base in bases(job_ids):
+        done = _asked("scontrol", "--oneliner", "show", "job", base)
+        answered |= done is not None
+        found |= read_scontrol((done or "").splitlines())
+    missing = [job_id for job_id in job_ids if job_id not in found]
+    for some in parts(bases(missing)):
+        fields = "JobID,State,ExitCode,NodeList"
+        done = _asked(
+            "sacct", "--noheader", "--parsable2", "--allocations", "--format", fields, "--jobs", ",".join(some)
+        )
+        answered |= done is not None
+        found = read_sacct((done or "").splitlines()) | found
+    return {job_id: found[job_id] for job_id in job_ids if job_id in found} if answered else None
+
+
+def _asked(*command: str) -> str | None:
+    """What a command says; None when it cannot be asked."""
+    try:
+        done = call(*command)
+    except SlurmError:
+        return None
+    return done.stdout if not done.returncode or _GONE in done.stderr else None
+
+
+def read_scontrol(lines: Iterable[str]) -> dict[str, Ended]:
+    """The jobs of `scontrol --oneliner show job` that have ended."""
+    found = {}
+    for line in lines:
+        job = dict(re.findall(r"(\S+?)=(\S*)", line))
+        if job.get("JobState") not in ENDED:
+            continue
+        array, tasks = job.get("ArrayJobId"), job.get("ArrayTaskId", "")
+        rows = job["JobId"] if array is None else f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
+        for job_id in expanded(rows):
+            found[job_id] = Ended(job["JobState"], job["ExitCode"], job["Reason"], job.get("NodeList", ""))
+    return found
+
+
+def read_sacct(lines: Iterable[str]) -> dict[str, Ended]:
+    """The jobs of sacct's rows (id|state|exit code|nodes) that have ended; the last row of a job counts."""
+    found: dict[str, Ended] = {}
+    for line in lines:
+        rows, state, exit_code, nodes = line.split("|")
+        state = state.split()[0].rstrip("+")
+        for job_id in expanded(rows):
+            found.pop(job_id, None)
+            if state in ENDED:
+                found[job_id] = Ended(state, exit_code, "", nodes)
+    return found
+
+
+def cancel(job_ids: Collection[str]) -> None:
+    """Cancel these jobs; those that are over already are left alone.
+
+    Raises:
+        SlurmError: the cluster does not answer, or does not allow it.
+    """
+    bases(job_ids)
+    for some in parts(sorted(job_ids)):
+        done = call("scancel", *some)
+        bad = [line for line in done.stderr.splitlines() if not any(words in line for words in _OVER)]
+        if done.returncode and bad:
+            raise refusal(done)
+
+
+def available() -> bool:
+    """Whether jobs can be submitted from here: there is sbatch, and the controller answers within seconds."""
+    if shutil.which("sbatch") is None:
+        return False
+    try:
+        return " is UP" in call("scontrol", "ping", timeout=10).stdout
+    except SlurmError:
+        return False
+
+
+def current() -> str | None:
+    """The job this process runs in, as squeue writes it; None outside of a job."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
+
+
+def requeue_current() -> None:
+    """Have the job this process runs in start again later, from its beginning.
+
+    Raises:
+        SlurmError: this process runs in no job, or the cluster refuses.
+    """
+    job_id = os.environ.get("SLURM_JOB_ID")
+    if job_id is None:
+        raise SlurmError("this process runs in no job of SLURM: nothing to requeue")
+    done = call("scontrol", "requeue", job_id)
+    if done.returncode:
+        raise refusal(done)
