@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke bench-saving bench-scale test test-faults check format lock clean
+.PHONY: help setup bench-small bench-smoke bench-saving bench-scale test test-faults test-slurm slurm-up slurm-down \
+  check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,6 +38,15 @@ test: setup ## The tests, on every core
 
 test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with a report
 	FAULTS=all $(BIN)/python -m pytest -n auto tests/faults
+
+test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
+	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm/real
+
+slurm-up: ## Bring up a real SLURM on this machine (Debian, as root); prints the line to source
+	@setsid --wait slurm/single_node/up.sh </dev/null
+
+slurm-down: ## Stop it
+	@slurm/single_node/down.sh
 
 bench-saving: setup ## What checkpoints cost
 	PYTHONPATH=. $(BIN)/python tests/scale/saving.py

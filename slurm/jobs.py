@@ -170,15 +170,27 @@ def current() -> str | None:
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
 
 
-def requeue_current() -> None:
-    """Have the job this process runs in start again later, from its beginning.
+def requeue_current() -> bool:
+    """Have the job this process runs in start again later, from its beginning, if it still counts as running.
+
+    SLURM then kills the job: save first. A job that is ending, because somebody cancelled it or SLURM requeues it
+    already, is left alone: `scontrol requeue` would bring back what was cancelled. Of a job's processes rank 0 asks.
+
+    Returns:
+        Whether this call requeued it.
 
     Raises:
-        SlurmError: this process runs in no job, or the cluster refuses.
+        SlurmError: this process runs in no job, or the cluster does not answer or allow it.
     """
     job_id = os.environ.get("SLURM_JOB_ID")
     if job_id is None:
         raise SlurmError("this process runs in no job of SLURM: nothing to requeue")
-    done = call("scontrol", "requeue", job_id)
+    if os.environ.get("SLURM_PROCID", "0") != "0":
+        return False
+    done = call("scontrol", "--oneliner", "show", "job", job_id)
+    if not done.returncode and " JobState=RUNNING " not in done.stdout:
+        return False
+    done = done if done.returncode else call("scontrol", "requeue", job_id)
     if done.returncode:
         raise refusal(done)
+    return True

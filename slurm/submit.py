@@ -1,31 +1,38 @@
-"""Submitting: one job per argument, as job arrays that the cluster takes."""
+"""Submitting: one job per argument, in job arrays as large as the cluster takes."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from submitit import SlurmExecutor
+from submitit.core.utils import UncompletedJobError
 
-from slurm.command import call
-from slurm.errors import SlurmError
+from slurm.command import call, refusal
+from slurm.errors import Refused
+from slurm.jobs import cancel
 from slurm.profiles import Profile
 from slurm.task import Task
 
 T = TypeVar("T")
 
 
-class _Executor(SlurmExecutor):
-    """Also writes scripts where there is no cluster."""
+@dataclass(frozen=True)
+class Array:
+    """A part of a submission: one job array."""
 
-    @classmethod
-    def affinity(cls) -> int:
-        return 2
+    size: int
+    parallel: int
+    """How many of its jobs run at the same time."""
+    after: int | None = None
+    """Which array before it must have ended."""
 
 
 def submit(
@@ -39,57 +46,157 @@ def submit(
 ) -> list[str]:
     """Have the cluster call `function` once per argument, each call a job of its own.
 
+    The function decides what SIGUSR2 (the time limit is near, or a preemption) and SIGTERM mean, by handlers of its
+    own. Until it has set them, and after it has put back what was there, either signal requeues the job and ends it.
+
     Args:
-        function: importable in the job; called in every process of it.
+        function: importable; called in every process of a job, what it returns is dropped.
         arguments: picklable.
         profile: what each job asks for.
-        folder: on a disk that every node sees; gets the pickled calls and the logs.
+        folder: on a disk that every node sees; the pickled calls and the logs go there.
         name: of the jobs, as squeue shows it.
-        code: folder from which Python imports first in the job, and the job's working directory. Nothing may change
-            in it while jobs are queued.
+        code: folder from which Python imports first in the jobs, and their working directory. Must stay as it is until
+            the last job has ended.
 
     Returns:
         Each argument's job id, as squeue writes it.
 
     Raises:
-        SlurmError: the cluster does not answer or refuses.
+        SlurmError: the function cannot be pickled, or the cluster does not answer.
+        Refused: the cluster takes no more jobs; says which it has taken.
     """
     task = Task(function)
-    executor = _executor(profile, folder, name, code)
-    with _outside_of_jobs(), executor.batch():
-        jobs = [executor.submit(task, argument) for argument in arguments]
-    return [job.job_id for job in jobs]
+    job_ids: list[str] = []
+    firsts: list[str] = []
+    try:
+        for array in split(len(arguments), profile.parallel, max_array_size()):
+            executor = _executor(profile, folder, name, code, array, firsts)
+            with _outside_of_jobs(), redirect_stderr(io.StringIO()), executor.batch():  # submitit prints errors
+                some = arguments[len(job_ids) : len(job_ids) + array.size]
+                jobs = [executor.submit(task, argument) for argument in some]
+            job_ids += [job.job_id for job in jobs]
+            firsts.append(jobs[0].job_id.partition("_")[0])
+    except (UncompletedJobError, OSError) as error:
+        raise Refused(_words(error, len(job_ids), len(arguments)), job_ids) from error
+    except BaseException:
+        cancel(job_ids)  # the caller will not learn their ids
+        raise
+    return job_ids
 
 
 def script(profile: Profile, count: int, folder: Path, name: str, code: Path) -> str:
-    """The script that sbatch gets for `count` arguments; needs no cluster."""
-    executor = _executor(profile, folder, name, code)
+    """The script that `submit` hands to sbatch for `count` arguments that fit in one array; needs no cluster."""
+    executor = _executor(profile, folder, name, code, Array(count, profile.parallel or count), [])
     if count > 1:
         executor.parameters["map_count"] = count
-    return executor._make_submission_file_text(executor._submitit_command_str, "")
+    return str(executor._make_submission_file_text(executor._submitit_command_str, ""))
 
 
 def log_files(folder: Path, job_id: str) -> list[Path]:
-    """The logs of a job, one per process, in the order of ranks. A job that was requeued goes on in the same files."""
-    return sorted(folder.glob(f"{job_id}_*_log.out"))
+    """The logs of a job, one per process in the order of ranks. A requeued job goes on in the same files."""
+    found = {}
+    for path in folder.glob(f"{job_id}_*_log.out"):
+        if rank := re.fullmatch(rf"{re.escape(job_id)}_(\d+)_log\.out", path.name):
+            found[int(rank[1])] = path
+    return [found[rank] for rank in sorted(found)]
 
 
-def _executor(profile: Profile, folder: Path, name: str, code: Path) -> _Executor:
-    code = code.absolute()
+def max_array_size() -> int:
+    """The most jobs that an array of this cluster may have.
+
+    Raises:
+        SlurmError: the cluster does not answer.
+    """
+    done = call("scontrol", "show", "config")
+    size = re.search(r"^MaxArraySize\s*=\s*(\d+)", done.stdout, re.MULTILINE)
+    if done.returncode or size is None:
+        raise refusal(done)
+    return max(1, int(size[1]))
+
+
+def split(count: int, parallel: int | None, limit: int) -> list[Array]:
+    """Arrays of at most `limit` jobs that together never run more than `parallel` at the same time.
+
+    The arrays share `parallel` between them; where there are more arrays than that, the later ones wait for earlier
+    ones.
+    """
+    arrays = -(-count // limit)
+    if parallel is None or not arrays:
+        sizes = [count // arrays + (i < count % arrays) for i in range(arrays)]
+        return [Array(size, size) for size in sizes]
+    lanes = min(arrays, parallel)
+    return [
+        Array(
+            count // arrays + (i < count % arrays),
+            parallel // lanes + (i % lanes < parallel % lanes),
+            i - lanes if i >= lanes else None,
+        )
+        for i in range(arrays)
+    ]
+
+
+class _Executor(SlurmExecutor):
+    """Also where there is no cluster: it then only writes scripts."""
+
+    @classmethod
+    def affinity(cls) -> int:
+        return 2
+
+
+def _executor(profile: Profile, folder: Path, name: str, code: Path, array: Array, firsts: list[str]) -> _Executor:
+    kind = f":{profile.gpu_type}" if profile.gpu_type else ""
+    options: dict[str, object] = {"requeue": True}
+    if "no-requeue" in profile.sbatch:
+        del options["requeue"]
+    if profile.memory:
+        options["mem"] = profile.memory
+    options = {key: value for key, value in (options | profile.sbatch).items() if value is not False}
+    here = shlex.quote(str(code.absolute()))
     executor = _Executor(folder)
     executor.update_parameters(
         job_name=name,
+        partition=profile.partition,
+        account=profile.account,
+        qos=profile.qos,
+        constraint=profile.constraint,
         time=profile.minutes,
         nodes=profile.nodes,
         ntasks_per_node=profile.processes_per_node,
         cpus_per_task=profile.cpus,
-        setup=[f"cd {shlex.quote(str(code))}", f"export PYTHONPATH={shlex.quote(str(code))}"],
+        gres=f"gpu{kind}:{profile.gpus}" if profile.gpus else None,
+        signal_delay_s=profile.signal_seconds,
+        array_parallelism=array.parallel,
+        dependency=None if array.after is None else f"afterany:{firsts[array.after]}",
         wckey=None,
+        additional_parameters=options,
         stderr_to_stdout=True,
+        setup=[
+            *profile.setup,
+            *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
+            f"cd {here} || exit 1",
+            f"export PYTHONPATH={here}${{PYTHONPATH:+:$PYTHONPATH}}",
+        ],
+        srun_args=[
+            "--open-mode=append",
+            "--export=ALL",
+            "--kill-on-bad-exit=1",
+            f"--cpus-per-task={profile.cpus}",  # since SLURM 22.05 steps do not inherit it
+        ],
     )
     return executor
 
 
 @contextmanager
 def _outside_of_jobs() -> Iterator[None]:
-    yield
+    """Without the variables of the job that this process may run in: a new job would take some for its own."""
+    ours = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
+    hidden = {key: os.environ.pop(key) for key in list(os.environ) if key.startswith(ours) and key != "SLURM_CONF"}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _words(error: Exception, taken: int, count: int) -> str:
+    said = [line for line in str(error).splitlines() if line.startswith("sbatch:")] or [str(error)]
+    return f"{' '.join(said)} ({taken} of {count} jobs were taken before that)"

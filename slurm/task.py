@@ -1,18 +1,51 @@
-"""The call that a job makes."""
+"""The call that a job makes, between submitit's start and the function that was submitted."""
 
 from __future__ import annotations
 
+import pickle
+import signal
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Generic, TypeVar
+
+from slurm.errors import SlurmError
+from slurm.jobs import requeue_current
 
 T = TypeVar("T")
 
 
 class Task(Generic[T]):
-    """A call."""
+    """A function to be called in a job, where only `requeue_current` and the function itself requeue.
+
+    submitit would requeue by rules of its own. And signals can come while the function is being imported, which takes
+    long where disks are slow: so it is unpickled only when handlers are set.
+
+    Raises:
+        SlurmError: the function cannot be pickled by its name.
+    """
 
     def __init__(self, function: Callable[[T], object]) -> None:
-        self.function = function
+        try:
+            self.pickled = pickle.dumps(function)
+        except Exception as error:  # pickle raises errors of many types
+            raise SlurmError(f"{function!r} cannot be submitted: {error}") from error
+        if b"__main__" in self.pickled:
+            raise SlurmError(f"{function!r} cannot be submitted: jobs cannot import a script; move it to a module")
 
     def __call__(self, argument: T) -> None:
-        self.function(argument)
+        """Call the function; in the job."""
+        for number in (signal.SIGUSR2, signal.SIGTERM):
+            signal.signal(number, _leave)
+        function: Callable[[T], object] = pickle.loads(self.pickled)
+        try:
+            function(argument)
+        finally:  # the end is near anyway; what has ended must not be requeued
+            for number in (signal.SIGUSR2, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    requeued = requeue_current()
+    print(f"{signal.Signals(number).name} before anything began; requeued: {requeued}", file=sys.stderr)
+    sys.exit(0)

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,14 @@ def test_initializers_import_torch_and_pydantic_only():
         assert {name.partition(".")[0] for name in imported(path)} <= known, path
 
 
+def test_slurm_knows_nothing_of_the_benchmark():
+    known = set(sys.stdlib_module_names) | {"pydantic", "yaml", "submitit", "slurm"}
+    words = re.compile(r"\b(run_?id|runs? ids?|grid|study|studies|initiali[sz]er|dataset|seed|vit)\b", re.IGNORECASE)
+    for path in (ROOT / "slurm").rglob("*.py"):
+        assert {name.partition(".")[0] for name in imported(path)} <= known, path
+        assert not words.findall(path.read_text(encoding="utf-8")), path
+
+
 TORCHLESS = (
     "analysis.tables",
     "analysis.figures",
@@ -59,6 +68,7 @@ TORCHLESS = (
     "runners.claims",
     "runners.cli",
     "runners.plan",
+    "slurm.check",
 )
 
 

@@ -1,0 +1,74 @@
+"""A real SLURM on this machine, for the tests that need one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from single_node import SingleNode, single_node, until
+
+from slurm import jobs
+from slurm.profiles import Profile
+from slurm.submit import log_files, submit
+
+
+@pytest.fixture(scope="session")
+def _asked_for() -> None:
+    if os.environ.get("VITINIT_TEST_SLURM") != "1":
+        pytest.skip("starts a SLURM as root: make test-slurm")
+
+
+@pytest.fixture(scope="session")
+def slurm(_asked_for) -> Iterator[SingleNode]:
+    """SLURM with accounting, 4 cores, 2 fake GPUs and arrays of at most 6; SLURM_CONF points at it."""
+    with single_node() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def slurm_without_accounting(_asked_for) -> Iterator[SingleNode]:
+    """For modules of its own: SLURM_CONF can point at one SLURM only."""
+    with single_node(ACCT="none") as node:
+        yield node
+
+
+class Work:
+    """Jobs of one test: a folder for what they write, and one with the code they run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out, self.logs, self.code = folder / "out", folder / "logs", folder / "code"
+        self.out.mkdir()
+        shutil.copytree(Path(__file__).parent / "calls", self.code / "calls")
+        self.job_ids: list[str] = []
+
+    def submit(self, function, arguments, **fields) -> list[str]:
+        """Submit calls with (out, argument), in jobs of one core and five minutes unless `fields` says otherwise."""
+        profile = Profile(**{"cpus": 1, "time": 5, "signal_seconds": 60} | fields)
+        pairs = [(self.out, argument) for argument in arguments]
+        job_ids = submit(function, pairs, profile, self.logs, name="test", code=self.code)
+        self.job_ids += job_ids
+        return job_ids
+
+    def written(self) -> dict[str, str]:
+        """File names and contents of what the jobs wrote."""
+        return {path.name: path.read_text() for path in self.out.iterdir() if path.suffix != ".part"}
+
+    def wait(self, seconds: float = 60) -> None:
+        """Until all jobs are over."""
+        until(lambda: not jobs.queued(self.job_ids), seconds)
+
+    def log(self, job_id: str) -> str:
+        """What all processes of a job printed."""
+        return "".join(path.read_text() for path in log_files(self.logs, job_id))
+
+
+@pytest.fixture
+def work(tmp_path) -> Iterator[Work]:
+    """Asks for a SLURM beside it: `slurm` or `slurm_without_accounting`."""
+    work = Work(tmp_path)
+    yield work
+    jobs.cancel(work.job_ids)
+    until(lambda: not jobs.queued(work.job_ids), 30)

@@ -1,0 +1,103 @@
+"""What became of jobs, asked of a real SLURM with accounting."""
+
+import subprocess
+import time
+
+import calls
+import pytest
+from single_node import until
+
+from slurm import jobs
+from slurm.errors import SlurmError
+from slurm.profiles import seconds
+
+
+def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):
+    [running] = work.submit(calls.wait, ["running"], time=4)
+    [failed] = work.submit(calls.fail, ["anything"])
+    held = work.submit(calls.wait, ["held"] * 3, sbatch={"hold": True})
+    until(lambda: "running-started" in work.written() and failed not in jobs.queued([failed]), 30)
+
+    found = jobs.queued([running, failed, *held, "999999"])
+    assert found.keys() == {running, *held}
+    assert (found[running].state, found[running].reason) == ("RUNNING", "None")
+    assert found[running].nodes == slurm.run("hostname", "-s").strip()
+    assert 180 < seconds(f"0-0:{found[running].time_left}") <= 240
+    assert {(found[job].state, found[job].reason) for job in held} == {("PENDING", "JobHeldUser")}
+    assert jobs.ended([running, failed, "999999"]).keys() == {failed}
+
+    jobs.cancel([running, held[1], held[2]])
+    until(lambda: jobs.queued([running, *held]).keys() == {held[0]}, 20)
+    jobs.cancel([running, held[1], failed, "999999"])  # all over: nothing happens
+    states = {job: how.state for job, how in jobs.ended([running, failed, *held]).items()}
+    assert states == {running: "CANCELLED", failed: "FAILED", held[1]: "CANCELLED", held[2]: "CANCELLED"}
+    assert jobs.ended([failed])[failed].exit_code == "1:0"
+    assert "cannot do anything" in work.log(failed)
+
+
+def test_limits_and_what_the_controller_forgets(slurm, work):
+    """A job is told half a minute before its limit, or up to a minute sooner than that; MinJobAge is a minute too."""
+    early = work.submit(calls.fail, range(2))
+    pending = work.submit(calls.wait, range(3), sbatch={"hold": True})
+    jobs.cancel(pending[1:])
+    early += pending[1:]
+    until(lambda: jobs.ended(early).keys() == set(early), 30)
+    before = {job: (how.state, how.exit_code) for job, how in jobs.ended(early).items()}
+
+    [told] = work.submit(calls.requeue_when_told, ["told"], time=2, signal_seconds=30)
+    [deaf] = work.submit(calls.wait_deaf, ["deaf"], time=1, signal_seconds=10)
+    until(lambda: "told-requeued" in work.written(), 130)
+    written = work.written()
+    name, when = written["told-told"].split()
+    assert name == "SIGUSR2"
+    assert 25 <= float(when) - float(written["told-started-0"]) <= 95
+    assert written["told-requeued"] == "True"
+    until(lambda: not jobs.queued([told, deaf]), 150)
+    assert "told-started-1" in work.written()
+    assert {job: how.state for job, how in jobs.ended([told, deaf]).items()} == {told: "COMPLETED", deaf: "TIMEOUT"}
+
+    until(lambda: not remembered(early[0]), 100)
+    assert {job: (how.state, how.exit_code) for job, how in jobs.ended(early).items()} == before
+
+
+def remembered(job_id: str) -> bool:
+    return not subprocess.run(["scontrol", "show", "job", job_id], capture_output=True).returncode
+
+
+def test_a_job_may_ask_for_another_go_but_not_once_it_is_cancelled(slurm, work):
+    [again, cancelled] = work.submit(calls.requeue_when_told, ["again", "cancelled"])
+    until(lambda: {"again-started-0", "cancelled-started-0"} <= work.written().keys(), 30)
+    slurm.run("scancel", "--signal=USR2", again)
+    jobs.cancel([cancelled])
+    until(lambda: {"again-requeued", "cancelled-requeued"} <= work.written().keys(), 30)
+    assert work.written()["again-requeued"] == "True"
+    assert work.written()["cancelled-requeued"] == "False"
+    assert work.written()["cancelled-told"].startswith("SIGTERM")
+    until(lambda: jobs.queued([again])[again].state == "PENDING", 30)
+    work.wait()
+    assert "again-started-1" in work.written()
+    assert {job: how.state for job, how in jobs.ended([again, cancelled]).items()} == {
+        again: "COMPLETED",
+        cancelled: "CANCELLED",
+    }
+
+
+def test_a_controller_that_does_not_answer_is_an_error_not_an_empty_queue(slurm, tmp_path, monkeypatch):
+    conf = tmp_path / "slurm.conf"
+    lines = slurm.conf.read_text().splitlines()
+    conf.write_text("\n".join("SlurmctldPort=9" if line.startswith("SlurmctldPort") else line for line in lines))
+    assert jobs.available()
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    before = time.monotonic()
+    assert not jobs.available()
+    assert time.monotonic() - before < 15
+    with pytest.raises(SlurmError, match="squeue: .*Unable to contact slurm controller"):
+        jobs.queued(["1_0"])
+
+
+def test_a_machine_without_slurm(slurm, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert not jobs.available()
+    assert jobs.ended(["1_0"]) is None
+    with pytest.raises(SlurmError, match="squeue: no such command"):
+        jobs.queued(["1_0"])

@@ -1,0 +1,150 @@
+"""Submitting to a real SLURM: everything runs, with the code as it was, within the limits asked for."""
+
+import importlib
+import itertools
+import shutil
+
+import calls
+import pytest
+from single_node import until
+
+from slurm import jobs
+from slurm.errors import Refused
+from slurm.profiles import Profile
+from slurm.submit import script
+
+
+def overlap(spans: list[tuple[float, float]]) -> int:
+    """The most spans that hold at one time."""
+    return max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
+
+
+def ran(work) -> tuple[dict[int, str], list[tuple[float, float]]]:
+    rows = {int(name): text.split() for name, text in work.written().items()}
+    return {name: row[0] for name, row in rows.items()}, [(float(row[1]), float(row[2])) for row in rows.values()]
+
+
+def test_an_array_runs_every_argument_and_no_more_at_a_time_than_asked_for(slurm, work):
+    job_ids = work.submit(calls.stamp, range(5), parallel=2)
+    base = job_ids[0].partition("_")[0]
+    assert job_ids == [f"{base}_{i}" for i in range(5)]
+    work.wait()
+    told_by_jobs, spans = ran(work)
+    assert told_by_jobs == dict(enumerate(job_ids))
+    assert overlap(spans) == 2
+
+
+def test_more_arguments_than_an_array_may_have(slurm, work):
+    assert "MaxArraySize            = 6" in slurm.run("scontrol", "show", "config")
+    job_ids = work.submit(calls.stamp, range(8), parallel=1)
+    work.wait()
+    told_by_jobs, spans = ran(work)
+    assert told_by_jobs == dict(enumerate(job_ids))
+    assert len({job_id.partition("_")[0] for job_id in job_ids}) == 2
+    assert overlap(spans) == 1
+
+
+def test_one_argument(slurm, work):
+    [job_id] = work.submit(calls.stamp, [7])
+    assert list(jobs.queued([job_id])) == [job_id]
+    work.wait()
+    assert ran(work)[0] == {7: job_id}
+
+
+def test_later_edits_of_the_code_do_not_reach_a_queued_job(slurm, work, tmp_path, monkeypatch):
+    live = tmp_path / "live"
+    live.mkdir()
+    module = live / "edited_later.py"
+    module.write_text("def which(given):\n    (given[0] / 'version').write_text('as submitted')\n")
+    shutil.copy(module, work.code)
+    monkeypatch.chdir(live)
+    monkeypatch.setenv("PYTHONPATH", str(live), prepend=":")
+    monkeypatch.syspath_prepend(live)
+    [job_id] = work.submit(importlib.import_module("edited_later").which, [0], sbatch={"hold": True})
+    assert jobs.queued([job_id])[job_id].reason == "JobHeldUser"
+    module.write_text(module.read_text().replace("as submitted", "edited later"))
+    slurm.run("scontrol", "release", job_id)
+    work.wait()
+    assert work.written() == {"version": "as submitted"}
+
+
+def test_a_job_whose_code_is_gone_fails(slurm, work):
+    [job_id] = work.submit(calls.stamp, [0], sbatch={"hold": True})
+    shutil.rmtree(work.code)
+    slurm.run("scontrol", "release", job_id)
+    work.wait()
+    assert jobs.ended([job_id])[job_id].state == "FAILED"
+    assert work.written() == {}
+
+
+def test_every_process_of_a_job_makes_the_call(slurm, work):
+    [job_id] = work.submit(calls.rank, [0], processes=2, cpus=2)
+    work.wait()
+    assert work.written() == {"0": "2 2", "1": "2 2"}
+    assert len(work.log(job_id)) > 0
+
+
+def test_a_process_that_fails_ends_the_job(slurm, work):
+    [job_id] = work.submit(calls.rank_1_fails, [0], processes=2)
+    work.wait()
+    assert jobs.ended([job_id])[job_id].state == "FAILED"
+    assert "rank 1 has had enough" in work.log(job_id)
+
+
+def test_setup_environment_and_gpus_reach_the_call(slurm, work):
+    work.submit(
+        calls.environment,
+        [0],
+        gpus=1,
+        gpu_type="fake",
+        setup=("export FROM_SETUP=1 GREETING=old", "cd /"),
+        environment={"GREETING": "hello 'you' $HOME"},
+    )
+    work.wait()
+    assert work.written() == {"environment": "hello 'you' $HOME 1 0"}
+
+
+def test_the_script_shown_is_the_script_submitted(slurm, work):
+    job_ids = work.submit(calls.stamp, range(2), parallel=1, sbatch={"hold": True, "nice": 5})
+    profile = Profile(cpus=1, time=5, signal_seconds=60, parallel=1, sbatch={"hold": True, "nice": 5})
+    base = job_ids[0].partition("_")[0]
+    submitted = slurm.run("scontrol", "write", "batch_script", base, "-")
+    assert submitted.strip() == script(profile, 2, work.logs, "test", work.code).strip()
+
+
+def test_what_the_cluster_refuses(slurm, work, capfd):
+    with pytest.raises(Refused, match="Invalid node name specified.*0 of 2 jobs") as caught:
+        work.submit(calls.stamp, range(2), sbatch={"exclude": "nowhere"})
+    assert caught.value.submitted == []
+    assert capfd.readouterr().err == ""
+
+
+def test_a_job_submits_from_within_a_job(slurm, work, monkeypatch):
+    """The variables of the outer job must not ask for its cores, nor be taken for the inner job's."""
+    for name, value in {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "64", "SLURM_NTASKS": "99"}.items():
+        monkeypatch.setenv(name, value)
+    work.submit(calls.rank, [0])
+    work.wait()
+    assert work.written() == {"0": "1 1"}
+
+
+def test_a_node_that_dies_and_comes_back(slurm, work):
+    slurm.kill("slurmd")
+    job_ids = work.submit(calls.stamp, [0])
+    slurm.up()
+    work.wait()
+    assert ran(work)[0] == dict(enumerate(job_ids))
+
+
+def test_signals_while_a_job_still_imports_requeue_it(slurm, work):
+    from calls import slow_import
+
+    [job_id] = work.submit(slow_import.restarts, [0])
+    until(lambda: "importing" in work.log(job_id), 30)
+    slurm.run("scancel", "--signal=USR2", job_id)
+    work.wait(90)
+    assert work.written() == {"restarts": "1"}
+    assert jobs.ended([job_id])[job_id].state == "COMPLETED"
+    assert list(itertools.chain.from_iterable(line.split("; ")[1:] for line in work.log(job_id).splitlines()))[:1] == [
+        "requeued: True"
+    ]
