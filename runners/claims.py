@@ -21,8 +21,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+import slurm.jobs
 from benchmark.spec import Frozen
 from initializers.errors import VitinitError
+from runners.duration import duration
 from runners.stop import Stop
 
 BEAT_S = 5.0
@@ -43,17 +45,27 @@ class Owner(Frozen):
     process_started: str
     since: float
     """Unix time at which the run was claimed."""
+    job: str | None = None
+    """The job of a cluster that it belongs to."""
+    restart: int = 0
+    """How often that job had been requeued."""
     released: bool = False
     epoch: int = 0
     epochs: int = 0
     top1: float | None = None
+    epoch_seconds: float | None = None
+    """Time that the last epoch took."""
 
     def describe(self) -> str:
-        """Where it runs and how far it is, for people."""
-        text = f"host {self.host} pid {self.pid}"
+        """Where it runs, how far it is and how long it will still take, for people."""
+        text = f"job {self.job} on {self.host}" if self.job else f"host {self.host} pid {self.pid}"
         if self.epochs:
             text += f", epoch {self.epoch}/{self.epochs}"
-        return text if self.top1 is None else f"{text}, top-1 {self.top1:.1f}%"
+        if self.top1 is not None:
+            text += f", top-1 {self.top1:.1f}%"
+        if self.epoch_seconds is not None:
+            text += f", about {duration((self.epochs - self.epoch) * self.epoch_seconds)} left"
+        return text
 
 
 UNKNOWN = Owner(host="unknown", machine="", pid=0, process_started="", since=0.0)
@@ -84,6 +96,14 @@ def beating(folder: Path) -> bool:
         return owner is not None and (_is_here(owner) or time.time() - path.stat().st_mtime < 4 * BEAT_S)
     except OSError:
         return False
+
+
+def last(folder: Path) -> Owner | None:
+    """Who claimed the run of this folder last, live or not."""
+    try:
+        return Owner.model_validate_json(_path(folder, _latest(folder)).read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 @contextmanager
@@ -136,9 +156,10 @@ class Claim:
         except (OSError, ValidationError):
             return False  # that it cannot be read now does not mean that it is gone
 
-    def update(self, epoch: int, epochs: int, top1: float | None) -> None:
-        """Say how far the run is."""
-        self.owner = self.owner.model_copy(update={"epoch": epoch, "epochs": epochs, "top1": top1})
+    def update(self, epoch: int, epochs: int, top1: float, seconds: float) -> None:
+        """Say how far the run is, and how long its last epoch took."""
+        news = {"epoch": epoch, "epochs": epochs, "top1": top1, "epoch_seconds": seconds}
+        self.owner = self.owner.model_copy(update=news)
         if not self.lost():
             self._rewrite()
 
@@ -170,6 +191,8 @@ def _take(folder: Path) -> Claim:
         pid=pid,
         process_started=_process_started(pid) or "",
         since=time.time(),
+        job=slurm.jobs.current(),
+        restart=slurm.jobs.restarts(),
     )
     for attempt in range(TRIES):
         try:
@@ -224,8 +247,8 @@ def _owner_if_live(path: Path, now: float) -> Owner | None:
         owner = UNKNOWN
     except OSError:
         return UNKNOWN
-    if owner.released:
-        return None
+    if owner.released or (owner.job and owner.job == slurm.jobs.current() and owner.restart < slurm.jobs.restarts()):
+        return None  # of its own job the cluster has ended what ran before it was requeued
     if owner.machine == _machine() and owner.process_started and not _hidden(owner.pid):
         return owner if _is_here(owner) else None
     return owner if now - found.st_mtime < STALE_S else None

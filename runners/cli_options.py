@@ -6,8 +6,34 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 LOCAL = Path("results/local")
 """Where this machine's records go."""
+REFERENCE = Path("results/reference")
+"""Records that come with the project."""
 
 DataOption = Annotated[Path | None, typer.Option(help="Where datasets lie. Default: $VITINIT_DATA, else ./data.")]
+
+GridArgument = Annotated[
+    str, typer.Argument(metavar="GRID", help="Name of a grid (vitinit list grids) or a YAML file.")
+]
+SeedsOption = Annotated[str | None, typer.Option(help="In place of the grid's seeds: 0-4 or 0,2,7.")]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Keep runs with KEY=PATTERN; keys: row, dataset, base, method, arch, seed, id. Repeatable."),
+]
+LimitOption = Annotated[int | None, typer.Option(min=1, help="At most this many of the runs that are to be done.")]
+ResultsOption = Annotated[Path, typer.Option(help="Where records go.")]
+
+RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="VITINIT_PROFILE",
+        help="What a job asks the cluster for: a name (vitinit slurm profiles) or a YAML file. Default: what the "
+        "cluster gives by default.",
+    ),
+]
+
+console = Console(highlight=False)

@@ -11,26 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 import yaml
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from benchmark.record import FailureRecord, Outcome, RunRecord
 from benchmark.store import Store
 from initializers.errors import VitinitError, plain
-from runners.cli_options import LOCAL, DataOption
+from runners.cli_options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 from runners.environment import ROOT, code, git
 
 if TYPE_CHECKING:
     from runners.reproduce import Comparison
 
-console = Console(highlight=False)
-
-REFERENCE, REPRODUCED = Path("results/reference"), Path("results/reproduced")
+REPRODUCED = Path("results/reproduced")
 SHOWN = 10
 """So many run ids of an ambiguous prefix are listed."""
 
-RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
 ResultsOption = Annotated[Path, typer.Option(help="Where records are; results/reference is searched after it.")]
 
 

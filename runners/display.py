@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
+from runners.duration import duration
 from runners.markup import safe
 from runners.run import Ended, Event
 
@@ -99,11 +100,5 @@ class Display:
         done = sum(self._work[run_id] * share for run_id, share in self._share.items())
         share = done / total if total else 1.0
         left = (time.monotonic() - self._start) * (1 - share) / share if share else None
-        text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {_duration(left)} left")
+        text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {duration(left)} left")
         self._progress.update(self._all, completed=share, text=text)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

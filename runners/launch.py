@@ -10,11 +10,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+
+import torch
 
 from benchmark import datasets
 from benchmark.grid import Cell
@@ -30,6 +32,8 @@ from runners.stop import SIGNALS, Stop, Stopped, on_signals
 
 GRACE_S = 10.0
 """Seconds that a run has to save and end when the launch is stopped."""
+
+OUT_OF_MEMORY = torch.OutOfMemoryError.__name__
 
 PRELOAD = ["runners.run", "sklearn.datasets", "sklearn.model_selection", "torchvision.datasets"]
 
@@ -84,12 +88,20 @@ class Tally:
 End = RunRecord | FailureRecord | Ended
 
 
-def launch(cells: list[Cell], setting: Setting, workers: int, display: Display) -> Tally:
+def launch(cells: list[Cell], setting: Setting, workers: int, display: Display, stop: Stop | None = None) -> Tally:
     """Carry out runs; each leaves a record.
 
     The executor `inline` runs one after the other in this process, on every core. `local` keeps `workers` processes
     busy, a fresh one a run, each with its share of the cores; a process that dies becomes a failure record. Runs of
-    other launchers are left to them, unless they come free.
+    other launchers are left to them, unless they come free. Of several runs on one GPU, those that it had no memory for
+    are tried again one by one.
+
+    Args:
+        cells: the runs.
+        setting: where and how.
+        workers: how many at once.
+        display: told what happens.
+        stop: a request that counts besides the signals.
 
     Raises:
         VitinitError: a dataset cannot be read, or the results folder cannot be written.
@@ -105,16 +117,22 @@ def launch(cells: list[Cell], setting: Setting, workers: int, display: Display) 
         display.begin(cells, work)
         while cells:
             by_id = {cell.run_id: cell for cell in cells}
-            elsewhere = []
-            with contextlib.closing(carry_out_all(cells, setting, workers, display)) as ends:
+            elsewhere, crowded = [], {}
+            with contextlib.closing(carry_out_all(cells, setting, workers, display, stop)) as ends:
                 for end in ends:
                     display.end(end)
+                    if workers > 1 and isinstance(end, FailureRecord) and end.error == OUT_OF_MEMORY:
+                        crowded[end.run_id] = end.written
+                        continue
                     tally.finished += end.status == "done"
                     tally.failed += end.status == "failed"
                     tally.stopped += end.status == "stopped"
                     elsewhere += [by_id[end.run_id]] if end.status == "elsewhere" else []
             cells = came_free(elsewhere, setting)
             tally.elsewhere += len(elsewhere) - len(cells)
+            if crowded:
+                cells, workers = [*cells, *(by_id[run_id] for run_id in crowded)], 1
+                setting = replace(setting, retried=setting.retried | crowded)
     return tally
 
 
@@ -186,18 +204,20 @@ def check_writable(folder: Path) -> None:
         raise VitinitError(f"cannot write to the results folder {folder}: {error.strerror or error}") from None
 
 
-def _inline(cells: list[Cell], setting: Setting, workers: int, display: Display) -> Generator[End, None, None]:
-    stop = Stop()
+def _inline(
+    cells: list[Cell], setting: Setting, workers: int, display: Display, parent: Stop | None
+) -> Generator[End, None, None]:
+    stop = Stop(parent=parent)
     with on_signals(stop):
         for cell in cells:
             display.start(cell)
             end = _carry_out(cell, setting, Stop(parent=stop), display.event)
             if stop.reason and isinstance(end, Ended):
                 display.end(end)
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(stop.reason)
             yield end
             if stop.reason:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(stop.reason)
 
 
 def _carry_out(cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None]) -> End:
@@ -211,13 +231,15 @@ def _carry_out(cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Eve
         raise VitinitError(f"{cell.describe()}: {error}") from None
 
 
-def _local(cells: list[Cell], setting: Setting, workers: int, display: Display) -> Generator[End, None, None]:
+def _local(
+    cells: list[Cell], setting: Setting, workers: int, display: Display, parent: Stop | None
+) -> Generator[End, None, None]:
     context = _fork_server()
     waiting = list(reversed(cells))
     running: dict[Connection, _Running] = {}
     trouble: VitinitError | None = None
     asked_to_stop, ask = context.Pipe(duplex=False)
-    stop = Stop(wake=lambda: ask.send_bytes(b"stop"))
+    stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=parent)
     with on_signals(stop):
         try:
             while (waiting or running) and not stop.reason:
@@ -252,7 +274,7 @@ def _local(cells: list[Cell], setting: Setting, workers: int, display: Display) 
         finally:
             _stop(running, display)
         if stop.reason:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(stop.reason)
     if trouble:
         raise trouble
 

@@ -113,7 +113,8 @@ def carry_out(
 
         def tell(event: Event) -> None:
             if event.epoch:
-                claim.update(event.epoch.epoch, cell.spec.recipe.epochs, event.epoch.test_top1)
+                row = event.epoch
+                claim.update(row.epoch, cell.spec.recipe.epochs, row.test_top1, row.seconds)
             on_event(event)
 
         checkpoints = Checkpoints(

@@ -41,6 +41,8 @@ class Queued:
     nodes: str
     time_left: str
     """DAYS-HOURS:MINUTES:SECONDS, or INVALID, UNLIMITED."""
+    name: str
+    """A cluster that was set up anew counts its jobs from 1 again: the name tells whether it is the same job."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Ended:
     """STATUS:SIGNAL."""
     reason: str
     nodes: str
+    name: str
 
 
 def queued(job_ids: Collection[str]) -> dict[str, Queued]:
@@ -63,7 +66,9 @@ def queued(job_ids: Collection[str]) -> dict[str, Queued]:
     """
     found: dict[str, Queued] = {}
     for some in parts(bases(job_ids)):
-        done = call("squeue", "--noheader", "--array", "--all", "--jobs", ",".join(some), "--format", "%i|%T|%L|%N|%r")
+        done = call(
+            "squeue", "--noheader", "--array", "--all", "--jobs", ",".join(some), "--format", "%i|%T|%L|%N|%r|%j"
+        )
         if done.returncode and _GONE not in done.stderr:
             raise refusal(done)
         found |= read_squeue(done.stdout.splitlines())
@@ -71,13 +76,13 @@ def queued(job_ids: Collection[str]) -> dict[str, Queued]:
 
 
 def read_squeue(lines: Iterable[str]) -> dict[str, Queued]:
-    """The jobs of squeue's rows (id|state|time left|nodes|reason) that have not ended."""
+    """The jobs of squeue's rows (id|state|time left|nodes|reason|name) that have not ended."""
     found = {}
     for line in lines:
-        rows, state, time_left, nodes, reason = line.split("|", 4)
+        rows, state, time_left, nodes, reason, name = line.split("|", 5)
         if state not in ENDED:
             for job_id in expanded(rows):
-                found[job_id] = Queued(state, reason, nodes, time_left)
+                found[job_id] = Queued(state, reason, nodes, time_left, name)
     return found
 
 
@@ -95,7 +100,7 @@ def ended(job_ids: Collection[str]) -> dict[str, Ended] | None:
         found |= read_scontrol((done or "").splitlines())
     missing = [job_id for job_id in job_ids if job_id not in found]
     for some in parts(bases(missing)):
-        fields = "JobID,State,ExitCode,NodeList"
+        fields = "JobID,State,ExitCode,NodeList,JobName"
         done = _asked(
             "sacct", "--noheader", "--parsable2", "--allocations", "--format", fields, "--jobs", ",".join(some)
         )
@@ -123,20 +128,22 @@ def read_scontrol(lines: Iterable[str]) -> dict[str, Ended]:
         array, tasks = job.get("ArrayJobId"), job.get("ArrayTaskId", "")
         rows = job["JobId"] if array is None else f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
         for job_id in expanded(rows):
-            found[job_id] = Ended(job["JobState"], job["ExitCode"], job["Reason"], job.get("NodeList", ""))
+            found[job_id] = Ended(
+                job["JobState"], job["ExitCode"], job["Reason"], job.get("NodeList", ""), job["JobName"]
+            )
     return found
 
 
 def read_sacct(lines: Iterable[str]) -> dict[str, Ended]:
-    """The jobs of sacct's rows (id|state|exit code|nodes) that have ended; the last row of a job counts."""
+    """The jobs of sacct's rows (id|state|exit code|nodes|name) that have ended; the last row of a job counts."""
     found: dict[str, Ended] = {}
     for line in lines:
-        rows, state, exit_code, nodes = line.split("|")
+        rows, state, exit_code, nodes, name = line.split("|", 4)
         state = state.split()[0].rstrip("+")
         for job_id in expanded(rows):
             found.pop(job_id, None)
             if state in ENDED:
-                found[job_id] = Ended(state, exit_code, "", nodes)
+                found[job_id] = Ended(state, exit_code, "", nodes, name)
     return found
 
 
@@ -194,3 +201,8 @@ def requeue_current() -> bool:
     if done.returncode:
         raise refusal(done)
     return True
+
+
+def restarts() -> int:
+    """How often the job this process runs in has been requeued; 0 outside of a job."""
+    return int(os.environ.get("SLURM_RESTART_COUNT") or 0)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from benchmark.datasets import unavailable
 from benchmark.spec import DatasetSpec
 from runners import cli
+from runners.cli_options import console
 
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
@@ -73,7 +73,7 @@ def here(capsys, monkeypatch, tmp_path):
     """Run the command line in this process and in tmp_path; return its exit code and what it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VITINIT_DATA", "nothing")
-    monkeypatch.setattr(cli, "console", Console(highlight=False, width=200))
+    monkeypatch.setattr(console, "width", 200)
 
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])

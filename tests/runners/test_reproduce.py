@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
 from benchmark.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunSpec
 from benchmark.store import Store
 from initializers.errors import VitinitError
 from runners import cli, cli_records
+from runners.cli_options import console
 from runners.environment import ROOT, code
 from runners.reproduce import compare, execution, repeat
 
@@ -74,7 +74,7 @@ def recorded(tmp_path_factory) -> RunRecord:
 @pytest.fixture
 def vitinit(capsys, monkeypatch):
     """Call the command line in this process; return exit code, what it printed and its error line."""
-    monkeypatch.setattr(cli_records, "console", Console(highlight=False, width=300))
+    monkeypatch.setattr(console, "width", 300)
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])

@@ -1,0 +1,219 @@
+"""Commands of `vitinit` on the runs of a grid: `plan` and `status`, and choosing among the runs. Imports no torch."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.cells import cell_len
+from rich.console import Group
+from rich.table import Table
+
+from benchmark.store import Outline, Store
+from initializers.errors import VitinitError, plain, unknown_name
+from runners.cli_options import (
+    LOCAL,
+    DataOption,
+    GridArgument,
+    LimitOption,
+    OnlyOption,
+    ResultsOption,
+    SeedsOption,
+    console,
+)
+from runners.markup import safe
+
+if TYPE_CHECKING:
+    from benchmark.grid import Cell, Grid
+    from runners.plan import Planned
+
+SHOWN = 8
+"""So many reasons why runs wait are listed."""
+
+
+def plan(
+    grid: GridArgument,
+    seeds: SeedsOption = None,
+    only: OnlyOption = None,
+    limit: LimitOption = None,
+    data_dir: DataOption = None,
+    results: ResultsOption = LOCAL,
+) -> None:
+    """Show every run of a grid and what is to become of it. Nothing is written."""
+    planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results)
+    print_plan(loaded, planned, contents)
+
+
+def status(
+    grid: GridArgument,
+    seeds: SeedsOption = None,
+    only: OnlyOption = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it anew until nothing is live or to do, or until Ctrl-C.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks with --watch.")] = 5.0,
+    data_dir: DataOption = None,
+    results: ResultsOption = LOCAL,
+) -> None:
+    """Count what is done, live, failed, skipped and still to do, by row and dataset."""
+    from rich.live import Live
+
+    store, loaded = Store(results), load_grid(grid, seeds)
+    planned, contents = planned_of(loaded, store, only, data_dir)
+    if not watch:
+        console.print(_status(loaded, planned, contents))
+        return
+    with suppress(KeyboardInterrupt), Live(_status(loaded, planned, contents), console=console) as view:
+        while any(item.state in ("live", "to do") for item in planned):
+            time.sleep(interval)
+            planned, contents = planned_of(loaded, store, only, data_dir)
+            view.update(_status(loaded, planned, contents), refresh=True)
+
+
+def planned_runs(
+    grid: str,
+    seeds: str | None,
+    only: list[str] | None,
+    limit: int | None,
+    data_dir: Path | None,
+    results: Path,
+    retry_failed: bool = False,
+) -> tuple[list[Planned], Outline, Grid]:
+    """The runs of a grid that the options choose, what the study's folder holds, and the grid."""
+    loaded = load_grid(grid, seeds)
+    kept, contents = planned_of(loaded, Store(results), only, data_dir)
+    if limit is not None:
+        wanted = ("to do", "failed") if retry_failed else ("to do",)
+        to_do = [item for item in kept if item.state in wanted]
+        kept = [item for item in kept if item.state not in wanted] + to_do[:limit]
+    return kept, contents, loaded
+
+
+def load_grid(grid: str, seeds: str | None) -> Grid:
+    """A grid by name or file, with the seeds of `--seeds` if there are any."""
+    from benchmark import grid as grids
+
+    return grids.load(grid, _seeds(seeds))
+
+
+def planned_of(
+    grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None
+) -> tuple[list[Planned], Outline]:
+    """The runs of a loaded grid that `--only` chooses, and what the study's folder holds."""
+    from benchmark.dataset_files import data_dir as data_folder
+    from runners.plan import plan as plan_grid
+
+    planned, contents = plan_grid(grid, store, data_folder(data_dir))
+    kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
+    if planned and not kept:
+        raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid.name!r} matches")
+    return kept, contents
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    seeds: list[int] = []
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            named = range(int(first), int(last or first) + 1)
+            if not named:
+                raise VitinitError(f"--seeds {text!r}: {part!r} names no seed")
+            seeds += named
+    except ValueError:
+        raise VitinitError(f"--seeds {text!r}: write 0-4 or 0,2,7") from None
+    return seeds
+
+
+def _matches(cell: Cell, condition: str) -> bool:
+    spec = cell.spec
+    values = {
+        "row": cell.row,
+        "dataset": spec.dataset.label,
+        "base": spec.base.name,
+        "method": spec.method.name if spec.method else "none",
+        "arch": spec.model.arch,
+        "seed": str(spec.seed),
+        "id": cell.run_id,
+    }
+    key, separator, pattern = condition.partition("=")
+    if not separator:
+        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)}")
+    if key not in values:
+        raise unknown_name("key of --only", key, values)
+    # the brackets of "cifar10[5000]" are meant literally, and the bare name means the dataset at any size
+    value, pattern = values[key].lower(), pattern.lower().replace("[", "[[]")
+    return fnmatch.fnmatchcase(value, pattern) or (key == "dataset" and value.partition("[")[0] == pattern)
+
+
+def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
+    """One line for each run, then the counts."""
+    lines = [("run", "row", "dataset", "seed", "epochs", "state")]
+    for item in planned:
+        spec, reason = (
+            item.cell.spec,
+            f": {item.reason}" if item.reason and item.state in ("queued", "failed", "to do") else "",
+        )
+        numbers = str(spec.seed), str(spec.recipe.epochs)
+        lines.append((item.cell.run_id, item.cell.row, spec.dataset.label, *numbers, item.state + reason))
+    # Not through rich, which takes seconds for thousands of lines and would break them at the terminal's width.
+    columns = [_aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*lines, strict=True))]
+    heading, *rest = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=True)
+    print("\n".join(rest), file=console.file)
+    console.print(_details(planned, contents))
+
+
+def _aligned(column: Sequence[str], right: bool) -> list[str]:
+    """The texts of a column, safe to print and all of one width."""
+    shown = {text: plain(text) for text in set(column)}
+    width = max(map(cell_len, shown.values()))
+    for text, printed in shown.items():
+        gap = " " * (width - cell_len(printed))
+        shown[text] = gap + printed if right else printed + gap
+    return [shown[text] for text in column]
+
+
+def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
+    from runners.plan import STATES
+
+    table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD)
+    states = [state for state in STATES if any(item.state == state for item in planned)]
+    for heading in ("row", "dataset", *states, "top-1 (last epoch)"):
+        table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right")
+    groups: dict[tuple[str, str], list[Planned]] = {}
+    for item in planned:
+        groups.setdefault((item.cell.row, item.cell.spec.dataset.label), []).append(item)
+    for (row, dataset), items in groups.items():
+        top1 = [contents.done[item.cell.run_id].top1 for item in items if item.state == "done"]
+        counts = Counter(item.state for item in items)
+        mean = f"{sum(top1) / len(top1):.2f}% (n={len(top1)})" if top1 else ""
+        table.add_row(safe(row), safe(dataset), *(str(counts[state] or "") for state in states), mean)
+    failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
+    return Group(table, *(safe(line) for line in failed), _details(planned, contents))
+
+
+def _details(planned: list[Planned], contents: Outline) -> str:
+    """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
+    from runners.plan import STATES
+
+    counts = Counter(item.state for item in planned)
+    lines = [f"{len(planned)} runs: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])]
+    lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
+    for state in ("queued", "to do"):
+        reasons = Counter(p.reason for p in planned if p.state == state and p.reason)
+        lines += [f"{state}, {count} runs: {reason}" for reason, count in reasons.most_common(SHOWN)]
+        if len(reasons) > SHOWN:
+            lines.append(f"{state}: and {len(reasons) - SHOWN} reasons more; see: vitinit plan")
+    missing = {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}
+    lines += [f"skip {dataset}: {reason}" for dataset, reason in missing.items()]
+    lines += [f"not a record, left alone: {problem}" for problem in contents.problems]
+    return "\n".join(safe(line) for line in lines)

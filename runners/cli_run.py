@@ -1,0 +1,351 @@
+"""`vitinit run`: carry out what a grid still lacks, here or as jobs of a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+import slurm.jobs
+from benchmark.store import Outline, Store
+from initializers.errors import VitinitError
+from runners.cli_options import (
+    LOCAL,
+    REFERENCE,
+    DataOption,
+    GridArgument,
+    LimitOption,
+    OnlyOption,
+    ProfileOption,
+    ResultsOption,
+    SeedsOption,
+    console,
+)
+from runners.cli_plan import planned_of, planned_runs, print_plan
+from runners.duration import duration
+from runners.markup import safe
+from slurm import profiles
+
+if TYPE_CHECKING:
+    from benchmark.grid import Cell, Grid
+    from runners.plan import Planned
+    from runners.run import Setting
+
+LOOK_S = 5.0
+"""Seconds between two looks at the jobs with --wait."""
+
+
+def run(
+    grid: GridArgument,
+    executor: Annotated[
+        Literal["auto", "inline", "local", "slurm"],
+        typer.Option(
+            help="inline: one run after the other in this process. local: several processes here. slurm: jobs of a "
+            "cluster. auto: slurm where sbatch answers, else local."
+        ),
+    ] = "auto",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs at once: here (default: cores, or 1 on a GPU), or in each job (default: 1)."),
+    ] = None,
+    profile: ProfileOption = None,
+    runs_per_job: Annotated[
+        int | None, typer.Option(min=1, help="Default: as many as keep a job busy for ten minutes, where measured.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the jobs and say what becomes of the runs.")] = False,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="auto: cuda where there is one, or where the profile asks.")
+    ] = "auto",
+    seeds: SeedsOption = None,
+    only: OnlyOption = None,
+    limit: LimitOption = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run again what failed; otherwise a failure stays.")
+    ] = False,
+    force: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN_ID", help="Begin this run anew; its record is kept under another name. Repeatable."),
+    ] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bits every time on a GPU too; slower.")
+    ] = False,
+    checkpoint_minutes: Annotated[float, typer.Option(min=0, help="Save a run after so many minutes.")] = 5.0,
+    checkpoint_steps: Annotated[int | None, typer.Option(min=1, help="And after so many optimiser steps.")] = None,
+    keep_weights: Annotated[
+        bool, typer.Option("--keep-weights", help="Keep final weights: weights/RUN_ID.pt beside the records.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, for a cluster the script and an estimate too, and stop.")
+    ] = False,
+    download: Annotated[bool, typer.Option(help="Download datasets that are not there.")] = True,
+    data_dir: DataOption = None,
+    results: ResultsOption = LOCAL,
+) -> None:
+    """Carry out what a grid still lacks. Run the same command again to go on after a stop."""
+    from benchmark import datasets
+    from runners.checkpoint import Interval
+    from runners.environment import code
+    from runners.launch import begin_anew, tidy
+    from runners.run import Execution, Setting, skip
+
+    if executor == "auto":
+        executor = "slurm" if slurm.jobs.current() is None and slurm.jobs.available() else "local"
+    if executor != "slurm" and profile is not None:
+        raise VitinitError(f"--profile is for the executor slurm, not {executor}: there is no sbatch that answers here")
+    asked = profiles.load(profile) if executor == "slurm" else None
+    chosen_device = _device(device, asked)
+    planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, retry_failed)
+    store, folder = Store(results), datasets.data_dir(data_dir)
+    if not dry_run:
+        missing = {item.cell.spec.dataset.name: item.reason for item in planned if item.state == "skip"}
+        for name in missing if download else ():
+            if name in datasets.FILE_NAMES:
+                console.print(f"downloading {name} to {safe(str(folder))}")
+                try:
+                    datasets.download(name, folder)
+                except VitinitError as error:
+                    console.print(f"[yellow]{safe(str(error))}[/yellow]")
+        if force:
+            begin_anew(force, [item.cell for item in planned], store, loaded.name, folder)
+        if force or (missing and download):
+            planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, retry_failed)
+        for item in planned:
+            if item.state == "skip":
+                store.write(skip(item.cell, loaded.name, item.reason))
+        tidy(results, loaded.name, {item.cell.run_id for item in planned if item.state == "done"})
+    threads = _threads(executor, workers, chosen_device, asked)
+    setting = Setting(
+        root=results.absolute(),
+        study=loaded.name,
+        data_dir=folder.absolute(),
+        execution=Execution(device=chosen_device, threads=threads, executor=executor, deterministic=deterministic),
+        code=code(),
+        checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
+        keep_weights=keep_weights,
+        retried={run_id: failed.written for run_id, failed in contents.failed.items()} if retry_failed else {},
+    )
+    if asked:
+        _on_cluster(asked, loaded, setting, planned, contents, workers or 1, runs_per_job, dry_run, wait, retry_failed)
+    elif dry_run:
+        print_plan(loaded, planned, contents)
+    else:
+        _here(loaded, setting, planned, contents, workers, grid, retry_failed)
+
+
+def _device(device: str, profile: profiles.Profile | None) -> str:
+    if profile:
+        if device == "cuda" and not profile.gpus:
+            raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
+        return ("cuda" if profile.gpus else "cpu") if device == "auto" else device
+    from benchmark.models import default_device
+
+    if device == "cuda" and default_device() != "cuda":
+        raise VitinitError("--device cuda: torch finds no CUDA GPU here")
+    return default_device() if device == "auto" else device
+
+
+def _threads(executor: str, workers: int | None, device: str, profile: profiles.Profile | None) -> int:
+    """Threads of each run."""
+    from runners.launch import cores
+
+    if profile:
+        return max(1, profile.cpus // (workers or 1))
+    return cores() if executor == "inline" else max(1, cores() // (workers or _default_workers(device)))
+
+
+def _default_workers(device: str) -> int:
+    from runners.launch import cores
+
+    return 1 if device == "cuda" else cores()
+
+
+def _announce(loaded: Grid, setting: Setting, planned: list[Planned], contents: Outline) -> None:
+    for problem in contents.problems:
+        console.print(f"[yellow]not a record, left alone: {safe(problem)}[/yellow]")
+    for name, reason in {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}.items():
+        console.print(f"[yellow]skipping {safe(name)}: {safe(reason)}[/yellow]")
+    done = sum(item.state == "done" for item in planned)
+    where = safe(str(setting.root / loaded.name))
+    console.print(f"{safe(loaded.title)}\n{len(planned)} runs, {done} recorded already in {where}")
+
+
+def _here(
+    loaded: Grid,
+    setting: Setting,
+    planned: list[Planned],
+    contents: Outline,
+    workers: int | None,
+    grid: str,
+    retry_failed: bool,
+) -> None:
+    from benchmark import datasets
+    from runners.display import Display
+    from runners.launch import launch
+
+    _announce(loaded, setting, planned, contents)
+    failures = 0 if retry_failed else sum(item.state == "failed" for item in planned)
+    where = safe(str(setting.root / loaded.name))
+    cells = _to_do(planned, retry_failed)
+    # runs of other launchers too: one whose owner has gone comes free
+    live = [item.cell for item in planned if item.state == "live"]
+    cells += [cell for cell in live if datasets.unavailable(cell.spec.dataset, setting.data_dir) is None]
+    try:
+        tally = launch(cells, setting, workers or _default_workers(setting.execution.device), Display(console))
+    except KeyboardInterrupt:
+        console.print(
+            f"stopped; finished runs are recorded in {where}. The same command goes on with the others from where they "
+            "have saved."
+        )
+        raise typer.Exit(130) from None
+    elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
+    stopped = f", {tally.stopped} stopped (the same command goes on with them)" if tally.stopped else ""
+    console.print(f"{tally.finished} runs finished, {tally.failed} failed{stopped}{elsewhere}; records in {where}")
+    queued = sum(item.state == "queued" for item in planned)
+    if queued:
+        console.print(f"{queued} runs are in jobs of the cluster and were left to it")
+    if failures:
+        console.print(f"{failures} runs failed before and were left alone: --retry-failed runs them again")
+    if tally.failed or failures:
+        console.print(f"see: vitinit status {safe(grid)}")
+    if tally.failed or failures or tally.stopped:
+        raise typer.Exit(1)
+
+
+def _to_do(planned: list[Planned], retry_failed: bool) -> list[Cell]:
+    return [item.cell for item in planned if item.state == "to do" or (item.state == "failed" and retry_failed)]
+
+
+def _on_cluster(
+    profile: profiles.Profile,
+    loaded: Grid,
+    setting: Setting,
+    planned: list[Planned],
+    contents: Outline,
+    workers: int,
+    runs_per_job: int | None,
+    dry_run: bool,
+    wait: bool,
+    retry_failed: bool,
+) -> None:
+    from runners import claims, cluster, jobs, snapshot
+    from runners.estimate import estimate
+    from runners.launch import check_writable, estimated_work, preflight
+    from runners.stop import Stop
+    from slurm.submit import script
+
+    handed = jobs.handed(setting.root, setting.study)
+    if not dry_run:
+        _announce(loaded, setting, planned, contents)
+        check_writable(setting.root / setting.study)
+        cluster.settle([item.cell for item in planned if item.state == "to do"], setting, handed)
+        planned, contents = replanned(loaded, planned, setting)
+    cells = _to_do(planned, retry_failed)
+    images = preflight(cells, setting.data_dir)
+    measured = estimate(cells, [setting.root, REFERENCE], setting.execution.device)
+    work = measured.seconds
+    if len(work) < len(cells):
+        work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
+    size = runs_per_job or cluster.runs_per_job(measured.seconds, len(cells), profile, workers)
+    packs = cluster.packed(cells, work, -(-len(cells) // size)) if cells else []
+    console.print(_estimated(profile, packs, measured.seconds, measured.measured_on, workers))
+    if dry_run:
+        print_plan(loaded, planned, contents)
+        folder = jobs.folder(setting.root, setting.study)
+        if packs:
+            print(script(profile, len(packs), folder / "TIME", setting.study, folder / "code" / "HASH"))
+        return
+    if setting.code["dirty"]:
+        console.print("[yellow]the checkout has uncommitted changes: they are recorded, and part of the copy that runs")
+    if packs:
+        try:
+            with claims.held(jobs.folder(setting.root, setting.study) / "submitting", Stop()) as lock:
+                code = snapshot.take(jobs.folder(setting.root, setting.study) / "code")
+                folder, dispatched = cluster.dispatch(packs, setting, workers, profile, code)
+                lock.finish()
+        except claims.Taken as taken:
+            raise VitinitError(f"another launcher is handing out this study: {taken}") from None
+        ids = list(dispatched.jobs)
+        console.print(f"handed to SLURM: job{'s' if len(ids) > 1 else ''} {ids[0]}" + f" to {ids[-1]}" * (len(ids) > 1))
+        console.print(f"logs: {safe(str(folder))}; see: vitinit status, vitinit slurm logs, vitinit slurm cancel")
+    states = Counter(item.state for item in planned)
+    if states["queued"] or states["live"]:
+        console.print(f"{states['queued']} runs wait in jobs already, {states['live']} are being run")
+    if states["failed"] and not retry_failed:
+        console.print(f"{states['failed']} runs failed before and were left alone: --retry-failed runs them again")
+    if wait:
+        _wait(loaded, planned, setting)
+    elif states["failed"] and not retry_failed:
+        raise typer.Exit(1)
+
+
+def replanned(loaded: Grid, planned: list[Planned], setting: Setting) -> tuple[list[Planned], Outline]:
+    """The same runs, as they are now."""
+    chosen = {item.cell.run_id for item in planned}
+    now, contents = planned_of(loaded, Store(setting.root), None, setting.data_dir)
+    return [item for item in now if item.cell.run_id in chosen], contents
+
+
+def _estimated(
+    profile: profiles.Profile,
+    packs: list[list[Cell]],
+    seconds: dict[str, float],
+    measured_on: tuple[str, ...],
+    workers: int,
+) -> str:
+    """One line: runs, jobs, hours."""
+    from runners import jobs
+
+    runs = sum(map(len, packs))
+    text = f"{runs} runs in {len(packs)} jobs"
+    if packs:
+        longest = max(map(len, packs))
+        text += f" of {'up to ' if longest > 1 else ''}{longest}{f', {workers} at once' if workers > 1 else ''}"
+    text += f"; profile {profile.name}: {jobs.summary(profile)}"
+    if not runs:
+        return safe(text)
+    if not seconds:
+        return safe(f"{text}; how long they take is not known: no run of this kind has been recorded on such a device")
+    kind, count = ("GPU", profile.gpus * profile.nodes) if profile.gpus else ("CPU", profile.cpus * profile.tasks)
+    total = sum(seconds.values()) / workers
+    longest_job = max(sum(seconds.get(cell.run_id, 0.0) for cell in pack) for pack in packs) / workers
+    text += f"; about {total / 3600 * count:.2f} {kind}-hours, the longest job {duration(longest_job)}"
+    text += f" (measured on {', '.join(measured_on)})"
+    if len(seconds) < runs:
+        text += f"; without {runs - len(seconds)} runs of kinds that have not been recorded yet"
+    return safe(text)
+
+
+def _wait(loaded: Grid, planned: list[Planned], setting: Setting) -> None:
+    """Until none of the runs is queued or live; one line for each that ends.
+
+    Raises:
+        Exit: with 1 when runs failed or were left undone, with 130 on Ctrl-C.
+    """
+    told = {item.cell.run_id for item in planned if item.state in ("done", "failed", "skip")}
+    known = {item.cell.run_id: item.state for item in planned}
+    quiet = 0
+    try:
+        while quiet < 2:  # between two states of a job squeue may not show it for a moment
+            time.sleep(LOOK_S)
+            now, contents = replanned(loaded, planned, setting)
+            for item in now:
+                run_id, label = item.cell.run_id, safe(item.cell.describe())
+                if item.state in ("done", "failed") and (run_id not in told or known[run_id] != item.state):
+                    top1 = f"top-1 {contents.done[run_id].top1:.2f}%" if item.state == "done" else ""
+                    end = top1 or f"[red]failed[/red], {safe(item.reason)}"
+                    console.print(f"{run_id}  {label}: {end}", highlight=False)
+                    told.add(run_id)
+                known[run_id] = item.state
+            quiet = 0 if {"queued", "live"} & set(known.values()) else quiet + 1
+    except KeyboardInterrupt:
+        console.print(f"the jobs go on without this command; vitinit slurm cancel {safe(loaded.name)} ends them")
+        raise typer.Exit(130) from None
+    counts = Counter(known.values())
+    console.print(f"{counts['done']} runs recorded, {counts['failed']} failed, {counts['to do']} left to do")
+    for item in now:
+        if item.state == "to do":
+            console.print(f"{item.cell.run_id}  {safe(item.cell.describe())}: {safe(item.reason)}", highlight=False)
+    if counts["failed"] or counts["to do"]:
+        raise typer.Exit(1)

@@ -1,0 +1,195 @@
+"""Carrying the runs of a study out as jobs of a cluster: handing them over, and what a job does."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+
+import slurm.jobs
+from benchmark.grid import Cell
+from benchmark.record import FailureRecord, RunRecord
+from benchmark.store import Store
+from initializers.errors import VitinitError
+from runners import claims, jobs
+from runners.display import Display
+from runners.environment import source_hash
+from runners.launch import launch
+from runners.run import Setting, failure, now
+from runners.stop import Stop, on_signals
+from slurm.errors import Refused
+from slurm.profiles import Profile
+from slurm.submit import submit
+
+BUSY_S = 600.0
+"""Short runs are packed so that a job is busy for about so long: to start one takes seconds."""
+
+KILL_WAIT_S = 300.0
+"""So long a job that has saved waits to be ended by the cluster, which then requeues it if it was preempted."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """The runs of one job, in order, and how they are carried out; picklable."""
+
+    cells: tuple[Cell, ...]
+    setting: Setting
+    workers: int
+    """How many of them at once."""
+    source: str
+    """`source_hash` of the code that the job has to run."""
+
+
+def packed(cells: list[Cell], work: dict[str, float], jobs: int) -> list[list[Cell]]:
+    """Share runs out to so many jobs, each about equally long: the longest first, always to the job with least.
+
+    Args:
+        cells: the runs.
+        work: how long each takes by run_id, in any unit.
+        jobs: at most as many as there are runs.
+    """
+    packs: list[list[Cell]] = [[] for _ in range(jobs)]
+    load = [0.0] * jobs
+    for cell in sorted(cells, key=lambda cell: -work[cell.run_id]):
+        least = min(range(jobs), key=lambda number: (load[number], len(packs[number])))
+        packs[least].append(cell)
+        load[least] += work[cell.run_id]
+    return packs
+
+
+def runs_per_job(seconds: dict[str, float], runs: int, profile: Profile, workers: int) -> int:
+    """How many runs go into a job: enough to keep it busy for BUSY_S, fewer than fill half its time.
+
+    Args:
+        seconds: what runs take, as measured; where nothing is measured a run is a job, unless several run at once.
+        runs: how many there are.
+        profile: with the time limit.
+        workers: how many of them a job carries out at once.
+    """
+    if not seconds:
+        return min(workers, runs)
+    one = sum(seconds.values()) / len(seconds) / workers
+    return max(workers, min(runs, round(BUSY_S / one), int(30 * profile.minutes / one)))
+
+
+def dispatch(
+    packs: list[list[Cell]], setting: Setting, workers: int, profile: Profile, code: Path
+) -> tuple[Path, jobs.Dispatch]:
+    """Hand runs to the cluster, a pack a job.
+
+    Args:
+        packs: the runs of each job.
+        setting: where and how; its paths are absolute.
+        workers: how many runs a job carries out at once.
+        profile: what a job asks for.
+        code: the code that the jobs run, as `snapshot.take` gives it.
+
+    Raises:
+        SlurmError: the cluster refuses.
+        VitinitError: the results folder cannot be written.
+    """
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
+    name = f"{setting.study}-{folder.name[-6:]}"
+    try:
+        folder.mkdir(parents=True)
+        source = source_hash(code)
+        arguments = [pickle.dumps(Pack(tuple(cells), setting, workers, source)) for cells in packs]
+        refused = None
+        try:
+            job_ids = submit(carry_out_pack, arguments, profile, folder, name=name, code=code)
+        except Refused as error:
+            refused, job_ids = error, error.submitted
+        taken = zip(job_ids, packs, strict=False)  # fewer when the cluster refused the others
+        by_job = {job_id: tuple(cell.run_id for cell in cells) for job_id, cells in taken}
+        dispatched = jobs.Dispatch(written=now(), name=name, profile=profile.name, code=str(code), jobs=by_job)
+        jobs.write(folder, dispatched)
+        if refused:
+            raise refused
+    except OSError as error:
+        raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+    return folder, dispatched
+
+
+def carry_out_pack(pickled: bytes) -> None:
+    """What a job does: carry the runs of a pickled `Pack` out, or go on with them.
+
+    Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop. The job then
+    asks to be started again, if it has got on: one that has not come a step further would do so for ever.
+    """
+    pack: Pack = pickle.loads(pickled)
+    stop, before = Stop(), _reached(pack)
+    with on_signals(stop, impatient=False):
+        try:
+            _carry_out(pack, stop)
+        except KeyboardInterrupt as interrupt:
+            stop.request(str(interrupt) or "SIGINT")
+        except VitinitError as error:
+            _record_failures(pack, str(error))
+            raise
+    if not stop.reason:
+        return
+    print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
+    if _reached(pack) != before:
+        slurm.jobs.requeue_current()
+    else:
+        print("no run has come a step further: the job needs more time, or was preempted at once", flush=True)
+    # A job that ends by itself has ended; one that the cluster ends because it preempts it is requeued.
+    time.sleep(KILL_WAIT_S)
+    sys.exit(1)
+
+
+def _carry_out(pack: Pack, stop: Stop) -> None:
+    if source_hash() != pack.source:
+        raise VitinitError(f"the code in {os.environ.get('PYTHONPATH', '')} is not what this job was submitted with")
+    display = Display(Console(highlight=False, width=160))
+    launch(list(pack.cells), pack.setting, pack.workers, display, stop)
+
+
+def _reached(pack: Pack) -> set[str]:
+    """How far the runs of a pack have come: their records, and the names of their checkpoints, which hold the step."""
+    store, study = Store(pack.setting.root), pack.setting.study
+    found = set()
+    for cell in pack.cells:
+        recorded = store.outcome(study, cell.run_id)
+        found |= {f"{cell.run_id} {recorded.status} {recorded.written}"} if recorded else set()
+        found |= {str(path) for path in claims.folder(store.root, study, cell.run_id).glob("step-*.ckpt")}
+    return found
+
+
+def _record_failures(pack: Pack, message: str) -> None:
+    """None of a pack's runs could start here, for one and the same reason."""
+    store, setting = Store(pack.setting.root), pack.setting
+    for cell in pack.cells:
+        recorded = store.outcome(setting.study, cell.run_id)
+        tried = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.run_id)
+        if not tried and not isinstance(recorded, RunRecord):
+            store.write(failure(cell, setting, "VitinitError", message))
+
+
+def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Handed]) -> None:
+    """Record as failed the runs whose job the cluster ended for its use of memory: they would do so again.
+
+    Args:
+        cells: runs without a record, of which no job is left.
+        setting: where and how they were to be carried out.
+        handed: the last job of each.
+    """
+    states = slurm.jobs.ended({handed[cell.run_id].job_id for cell in cells if cell.run_id in handed}) or {}
+    for cell in cells:
+        job = handed.get(cell.run_id)
+        state = states.get(job.job_id) if job else None
+        if not job or not state or (state.state, state.name) != ("OUT_OF_MEMORY", job.name):
+            continue
+        # its other runs had not begun, or have been saved and let go of
+        owner = claims.last(claims.folder(setting.root, setting.study, cell.run_id))
+        if owner and owner.job == job.job_id and not owner.released:
+            message = f"its job {job.job_id} on {state.nodes} used more memory than it had asked for (OUT_OF_MEMORY)"
+            Store(setting.root).write(failure(cell, setting, "OutOfMemory", message))

@@ -1,0 +1,63 @@
+"""How long runs will take, from how long runs like them took. Imports no torch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmark.grid import Cell
+from benchmark.record import RunRecord
+from benchmark.spec import RunSpec
+from benchmark.store import Store
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What runs will take, where runs of the same kind have been measured."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By run_id."""
+    measured_on: tuple[str, ...] = ()
+    """The processors or GPUs."""
+
+
+def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> Estimate:
+    """Seconds of each run, from the records of the first folder that has any of its kind.
+
+    Runs of one kind have the same model, dataset and recipe, but for the number of epochs and the seed; the time for an
+    epoch is taken as the mean over their records.
+
+    Args:
+        cells: the runs.
+        roots: results folders, in order of preference.
+        device: `cpu` or `cuda`; records of the other say nothing.
+    """
+    wanted = {_kind(cell.spec): cell.spec for cell in cells}
+    measured: dict[str, list[tuple[float, str]]] = {}
+    for root in roots:
+        found = defaultdict(list)
+        store = Store(root)
+        for study in store.folders() if root.is_dir() else ():
+            for record in store.read(study).done.values():
+                kind = _kind(record.spec)
+                if kind in wanted and kind not in measured and record.execution.get("device") == device:
+                    found[kind].append((record.seconds / record.spec.recipe.epochs, _machine(record)))
+        measured |= found
+    seconds = {
+        cell.run_id: cell.spec.recipe.epochs * sum(each for each, _ in known) / len(known)
+        for cell in cells
+        if (known := measured.get(_kind(cell.spec)))
+    }
+    machines = {machine for kind in measured.values() for _, machine in kind}
+    return Estimate(seconds, tuple(sorted(machines)))
+
+
+def _kind(spec: RunSpec) -> str:
+    recipe = spec.recipe.model_copy(update={"epochs": 1, "warmup_epochs": 0})
+    return f"{spec.dataset.model_dump_json()}{spec.model.model_dump_json()}{recipe.model_dump_json()}"
+
+
+def _machine(record: RunRecord) -> str:
+    return str(record.environment.get("gpu") or record.environment.get("processor"))
