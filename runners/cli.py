@@ -70,6 +70,7 @@ def plan(
 
 @app.command()
 def run(
+    context: typer.Context,
     grid: GridArgument,
     executor: Annotated[
         Literal["inline", "local"],
@@ -94,6 +95,9 @@ def run(
     ] = False,
     checkpoint_minutes: Annotated[float, typer.Option(min=0, help="Save a run after so many minutes.")] = 5.0,
     checkpoint_steps: Annotated[int | None, typer.Option(min=1, help="And after so many optimiser steps.")] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, help="At most this many images at once in a process; the batch stays.")
+    ] = None,
     keep_weights: Annotated[
         bool, typer.Option("--keep-weights", help="Keep final weights: weights/RUN_ID.pt beside the records.")
     ] = False,
@@ -107,13 +111,21 @@ def run(
     from benchmark.models import default_device
     from runners.checkpoint import Interval
     from runners.display import Display
+    from runners.distributed import several
     from runners.environment import code
     from runners.launch import begin_anew, cores, launch, tidy
     from runners.run import Execution, Setting, skip
+    from runners.together import follow, led, shared
 
     device = default_device() if device == "auto" else device  # type: ignore[assignment]
     if device == "cuda" and default_device() != "cuda":
         raise VitinitError("--device cuda: torch finds no CUDA GPU here")
+    if several() and executor != "inline":
+        raise VitinitError(f"--executor {executor}: under torchrun (WORLD_SIZE is set) it must be inline")
+    world = context.with_resource(led(device))
+    if world.rank:
+        follow(world)
+        return
     planned, contents, loaded = _planned(grid, seeds, only, limit, data_dir, results, retry_failed)
     if dry_run:
         _print_plan(loaded, planned, contents)
@@ -151,19 +163,19 @@ def run(
     cells += [cell for cell in live if datasets.unavailable(cell.spec.dataset, folder) is None]
     if workers is None:
         workers = 1 if device == "cuda" else cores()
-    threads = cores() if executor == "inline" else max(1, cores() // workers)
+    execution = Execution(device, max(1, cores() // workers), executor, deterministic, micro_batch=micro_batch)
     setting = Setting(
         root=results,
         study=loaded.name,
         data_dir=folder,
-        execution=Execution(device=device, threads=threads, executor=executor, deterministic=deterministic),
+        execution=shared(execution, world) if executor == "inline" else execution,
         code=code(),
         checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
         keep_weights=keep_weights,
         retried=retried,
     )
     try:
-        tally = launch(cells, setting, workers, Display(console))
+        tally = launch(cells, setting, workers, Display(console), world)
     except KeyboardInterrupt:
         console.print(
             f"stopped; finished runs are recorded in {where}. The same command goes on with the others from where they "
