@@ -145,10 +145,19 @@ def read(path: Path) -> dict[str, Any]:
         OSError: it cannot be read.
         ValueError: it is damaged, or no checkpoint of this version.
     """
-    with path.open("rb") as file:
-        if file.read(len(HEADER)) != HEADER:
-            raise ValueError("not a checkpoint of this version of vitinit")
-        digest, payload = file.read(65)[:64], file.read()
+    return unpack(path.read_bytes())
+
+
+def unpack(content: bytes) -> dict[str, Any]:
+    """What `pack` was given, tensors on the CPU.
+
+    Raises:
+        ValueError: it is damaged, or no checkpoint of this version.
+    """
+    if not content.startswith(HEADER):
+        raise ValueError("not a checkpoint of this version of vitinit")
+    start = len(HEADER) + 65
+    digest, payload = content[len(HEADER) : start - 1], memoryview(content)[start:]
     if hashlib.sha256(payload).hexdigest().encode() != digest:
         raise ValueError(f"damaged (its {len(payload)} bytes do not have the digest written with them)")
     try:

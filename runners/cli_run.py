@@ -30,6 +30,7 @@ from slurm import profiles
 
 if TYPE_CHECKING:
     from benchmark.grid import Cell, Grid
+    from runners.distributed import World
     from runners.plan import Planned
     from runners.run import Setting
 
@@ -38,6 +39,7 @@ LOOK_S = 5.0
 
 
 def run(
+    context: typer.Context,
     grid: GridArgument,
     executor: Annotated[
         Literal["auto", "inline", "local", "slurm"],
@@ -73,6 +75,9 @@ def run(
     ] = False,
     checkpoint_minutes: Annotated[float, typer.Option(min=0, help="Save a run after so many minutes.")] = 5.0,
     checkpoint_steps: Annotated[int | None, typer.Option(min=1, help="And after so many optimiser steps.")] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, help="At most this many images at once in a process; the batch stays.")
+    ] = None,
     keep_weights: Annotated[
         bool, typer.Option("--keep-weights", help="Keep final weights: weights/RUN_ID.pt beside the records.")
     ] = False,
@@ -86,16 +91,24 @@ def run(
     """Carry out what a grid still lacks. Run the same command again to go on after a stop."""
     from benchmark import datasets
     from runners.checkpoint import Interval
+    from runners.distributed import several
     from runners.environment import code
     from runners.launch import begin_anew, tidy
     from runners.run import Execution, Setting, skip
+    from runners.together import follow, led, shared
 
     if executor == "auto":
         executor = "slurm" if slurm.jobs.current() is None and slurm.jobs.available() else "local"
+    if several() and executor != "inline":
+        raise VitinitError(f"--executor {executor}: under torchrun (WORLD_SIZE is set) it must be inline")
     if executor != "slurm" and profile is not None:
         raise VitinitError(f"--profile is for the executor slurm, not {executor}: there is no sbatch that answers here")
     asked = profiles.load(profile) if executor == "slurm" else None
     chosen_device = _device(device, asked)
+    world = context.with_resource(led(chosen_device))
+    if world.rank:
+        follow(world)
+        return
     planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, retry_failed)
     store, folder = Store(results), datasets.data_dir(data_dir)
     if not dry_run:
@@ -116,11 +129,12 @@ def run(
                 store.write(skip(item.cell, loaded.name, item.reason))
         tidy(results, loaded.name, {item.cell.run_id for item in planned if item.state == "done"})
     threads = _threads(executor, workers, chosen_device, asked)
+    execution = Execution(chosen_device, threads, executor, deterministic, micro_batch=micro_batch)
     setting = Setting(
         root=results.absolute(),
         study=loaded.name,
         data_dir=folder.absolute(),
-        execution=Execution(device=chosen_device, threads=threads, executor=executor, deterministic=deterministic),
+        execution=shared(execution, world) if executor == "inline" else execution,
         code=code(),
         checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
         keep_weights=keep_weights,
@@ -131,7 +145,7 @@ def run(
     elif dry_run:
         print_plan(loaded, planned, contents)
     else:
-        _here(loaded, setting, planned, contents, workers, grid, retry_failed)
+        _here(loaded, setting, planned, contents, workers, grid, retry_failed, world)
 
 
 def _device(device: str, profile: profiles.Profile | None) -> str:
@@ -179,6 +193,7 @@ def _here(
     workers: int | None,
     grid: str,
     retry_failed: bool,
+    world: World,
 ) -> None:
     from benchmark import datasets
     from runners.display import Display
@@ -191,8 +206,9 @@ def _here(
     # runs of other launchers too: one whose owner has gone comes free
     live = [item.cell for item in planned if item.state == "live"]
     cells += [cell for cell in live if datasets.unavailable(cell.spec.dataset, setting.data_dir) is None]
+    workers = workers or _default_workers(setting.execution.device)
     try:
-        tally = launch(cells, setting, workers or _default_workers(setting.execution.device), Display(console))
+        tally = launch(cells, setting, workers, Display(console), world)
     except KeyboardInterrupt:
         console.print(
             f"stopped; finished runs are recorded in {where}. The same command goes on with the others from where they "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 import time
@@ -20,10 +19,12 @@ from benchmark.store import Store
 from initializers.errors import VitinitError
 from runners import claims, jobs
 from runners.display import Display
-from runners.environment import source_hash
+from runners.environment import ROOT, source_hash
 from runners.launch import launch
-from runners.run import Setting, failure, now
+from runners.run import Event, Setting, failure, now
 from runners.stop import Stop, on_signals
+from runners.together import carry_out_together
+from slurm import torchrun
 from slurm.errors import Refused
 from slurm.profiles import Profile
 from slurm.submit import submit
@@ -148,9 +149,23 @@ def carry_out_pack(pickled: bytes) -> None:
 
 def _carry_out(pack: Pack, stop: Stop) -> None:
     if source_hash() != pack.source:
-        raise VitinitError(f"the code in {os.environ.get('PYTHONPATH', '')} is not what this job was submitted with")
-    display = Display(Console(highlight=False, width=160))
-    launch(list(pack.cells), pack.setting, pack.workers, display, stop)
+        raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
+    rank, processes = torchrun.export()
+    if processes == 1:
+        display = Display(Console(highlight=False, width=160))
+        launch(list(pack.cells), pack.setting, pack.workers, display, stop=stop)
+        return
+    for end in carry_out_together(list(pack.cells), pack.setting, stop, _print):
+        if rank == 0:
+            print(f"{end.run_id}  {end.status}", flush=True)
+
+
+def _print(event: Event) -> None:
+    """What a run of several processes says, for the log."""
+    if event.epoch:
+        print(f"{event.run_id}  epoch {event.epoch.epoch}, top-1 {event.epoch.test_top1:.1f}%", flush=True)
+    elif event.resumed or event.trouble:
+        print(f"{event.run_id}  {event.trouble or f'goes on from {event.resumed}'}", flush=True)
 
 
 def _reached(pack: Pack) -> set[str]:

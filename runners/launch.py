@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -27,8 +26,10 @@ from initializers.errors import VitinitError
 from runners import claims
 from runners.augment import rand_augment
 from runners.display import Display
-from runners.run import Ended, Event, Setting, carry_out, failure
-from runners.stop import SIGNALS, Stop, Stopped, on_signals
+from runners.distributed import ALONE, World, usable_cores
+from runners.run import Ended, Event, Setting, failure
+from runners.stop import SIGNALS, Stop, on_signals
+from runners.together import End, in_turn, lead, to_its_end
 
 GRACE_S = 10.0
 """Seconds that a run has to save and end when the launch is stopped."""
@@ -65,7 +66,7 @@ def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
 
 def cores() -> int:
     """Cores that this process may use: fewer than the machine has inside a container or a cluster job."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(usable_cores())
 
 
 def estimated_work(spec: RunSpec, images: int) -> float:
@@ -85,22 +86,27 @@ class Tally:
     """Another launcher was carrying them out."""
 
 
-End = RunRecord | FailureRecord | Ended
-
-
-def launch(cells: list[Cell], setting: Setting, workers: int, display: Display, stop: Stop | None = None) -> Tally:
+def launch(
+    cells: list[Cell],
+    setting: Setting,
+    workers: int,
+    display: Display,
+    world: World = ALONE,
+    stop: Stop | None = None,
+) -> Tally:
     """Carry out runs; each leaves a record.
 
-    The executor `inline` runs one after the other in this process, on every core. `local` keeps `workers` processes
-    busy, a fresh one a run, each with its share of the cores; a process that dies becomes a failure record. Runs of
-    other launchers are left to them, unless they come free. Of several runs on one GPU, those that it had no memory for
-    are tried again one by one.
+    The executor `inline` runs one after the other in this process, or in all processes of a world, whose others follow
+    this one. Any other keeps `workers` processes busy, a fresh one a run, each with its share of the cores; a process
+    that dies becomes a failure record. Runs of other launchers are left to them, unless they come free. Of several runs
+    on one GPU, those that it had no memory for are tried again one by one.
 
     Args:
         cells: the runs.
         setting: where and how.
         workers: how many at once.
         display: told what happens.
+        world: the processes that carry out a run together.
         stop: a request that counts besides the signals.
 
     Raises:
@@ -112,13 +118,18 @@ def launch(cells: list[Cell], setting: Setting, workers: int, display: Display, 
     work = {cell.spec.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     cells = sorted(cells, key=lambda cell: -work[cell.spec.run_id])  # so that no long one is left over alone
     tally = Tally()
-    carry_out_all = _inline if setting.execution.executor == "inline" else _local
+
+    def carry_out_all(cells: list[Cell]) -> Generator[End, None, None]:
+        if setting.execution.executor == "inline":
+            return _inline(cells, setting, display, world, stop)
+        return _local(cells, setting, workers, display, stop)
+
     with display:
         display.begin(cells, work)
         while cells:
             by_id = {cell.run_id: cell for cell in cells}
             elsewhere, crowded = [], {}
-            with contextlib.closing(carry_out_all(cells, setting, workers, display, stop)) as ends:
+            with contextlib.closing(carry_out_all(cells)) as ends:
                 for end in ends:
                     display.end(end)
                     if workers > 1 and isinstance(end, FailureRecord) and end.error == OUT_OF_MEMORY:
@@ -205,30 +216,14 @@ def check_writable(folder: Path) -> None:
 
 
 def _inline(
-    cells: list[Cell], setting: Setting, workers: int, display: Display, parent: Stop | None
+    cells: list[Cell], setting: Setting, display: Display, world: World, parent: Stop | None
 ) -> Generator[End, None, None]:
     stop = Stop(parent=parent)
-    with on_signals(stop):
-        for cell in cells:
-            display.start(cell)
-            end = _carry_out(cell, setting, Stop(parent=stop), display.event)
-            if stop.reason and isinstance(end, Ended):
-                display.end(end)
-                raise KeyboardInterrupt(stop.reason)
-            yield end
-            if stop.reason:
-                raise KeyboardInterrupt(stop.reason)
-
-
-def _carry_out(cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None]) -> End:
-    try:
-        return carry_out(cell, setting, stop, on_event)
-    except claims.Taken as taken:
-        return Ended(cell.spec.run_id, "elsewhere", str(taken))
-    except Stopped as stopped:
-        return Ended(cell.spec.run_id, "stopped", str(stopped))
-    except OSError as error:
-        raise VitinitError(f"{cell.describe()}: {error}") from None
+    with on_signals(stop, impatient=world.size == 1):
+        lead(cells, setting, world)
+        yield from in_turn(cells, setting, stop, display.event, world, display.start)
+        if stop.reason:
+            raise KeyboardInterrupt(stop.reason)
 
 
 def _local(
@@ -396,7 +391,7 @@ def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
     with on_signals(stop, impatient=False):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
-            end: object = _carry_out(cell, setting, stop, send)
+            end: object = to_its_end(cell, setting, stop, send, ALONE)
         except VitinitError as error:
             end = error
         send(end)

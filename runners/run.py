@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import tempfile
 import time
 import traceback
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 
@@ -22,16 +23,20 @@ from benchmark.models import build_model, parameter_count
 from benchmark.record import DatasetInfo, EpochRow, FailureRecord, RunRecord, Session, SkipRecord
 from benchmark.store import Store
 from initializers import registry
-from initializers.errors import VitinitError, plain
+from initializers.errors import VitinitError
 from initializers.initialize import initialize
-from initializers.report import InitReport
 from runners import claims
 from runners.checkpoint import Checkpoints, Interval
-from runners.environment import differences, encodable, environment
+from runners.distributed import ALONE, Failed, World
+from runners.environment import encodable, environment
 from runners.loaders.resident import ResidentLoader
+from runners.resume import Begun, resume, share_state
 from runners.stop import Stop, Stopped
 from runners.streams import stream
 from runners.train import Diverged, Training, fingerprint, train
+
+BEGIN = "begin"
+"""What rank 0 says to the others when it has claimed a run."""
 
 PROBE_IMAGES = 64
 """How many training images attention at initialisation is measured on."""
@@ -46,6 +51,12 @@ class Execution:
     executor: str
     deterministic: bool = False
     """Only operations that give the same bits every time; on a CPU they all do."""
+    processes: int = 1
+    """How many carry out a run together; `threads` are those of each."""
+    nodes: int = 1
+    """On so many machines."""
+    micro_batch: int | None = None
+    """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +101,60 @@ class Ended:
 
 
 def carry_out(
-    cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None] = lambda event: None
+    cell: Cell,
+    setting: Setting,
+    stop: Stop,
+    on_event: Callable[[Event], None] = lambda event: None,
+    world: World = ALONE,
 ) -> RunRecord | FailureRecord:
     """Claim a run, carry it out from its newest checkpoint on, and record it.
 
     Whatever goes wrong in the run itself ends in a failure record. Its checkpoints stay for the next attempt, unless it
     diverged: it would do so again.
 
+    Several processes call this for the same run and come to the same end. Rank 0 alone claims, saves, records and tells
+    events. A stop that any of them is asked for stops all at the same step. Where one of them fails in the middle of
+    the training the others cannot go on, and wait for it: it records the failure, which names its rank, and ends its
+    process with exit code 1, so that the launcher (torchrun, or srun --kill-on-bad-exit) ends the others.
+
     Raises:
         Taken: another process is carrying it out, or has done so since this study was launched.
         Stopped: it was asked to stop; it has saved where it was.
         VitinitError: the results folder cannot be written.
     """
+    if world.rank:
+        return _help(cell, setting, stop, world)
+    end: RunRecord | FailureRecord | Exception
+    try:
+        end = _claimed(cell, setting, stop, on_event, world)
+    except Exception as error:
+        known = isinstance(error, claims.Taken | Stopped | VitinitError | OSError)
+        world.broadcast(error if known else VitinitError(f"{type(error).__name__} in rank 0: {error}"))
+        raise
+    world.broadcast(end)
+    return end
+
+
+def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> RunRecord | FailureRecord:
+    """What the other ranks do in `carry_out`; rank 0 has two messages: that the run begins, if it does, and its end."""
+    end = world.broadcast()
+    if end == BEGIN:
+        try:
+            _run(cell, setting, None, stop, lambda event: None, world)
+        except (Stopped, Diverged, Failed):
+            pass  # rank 0 has raised the same
+        except Exception as error:
+            _give_up(cell, setting, error, world)
+        end = world.broadcast()
+    if isinstance(end, Exception):
+        raise end
+    assert isinstance(end, RunRecord | FailureRecord)
+    return end
+
+
+def _claimed(
+    cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None], world: World
+) -> RunRecord | FailureRecord:
     store, run_id = Store(setting.root), cell.spec.run_id
     with claims.held(claims.folder(setting.root, setting.study, run_id), stop) as claim:
         recorded = store.outcome(setting.study, run_id)
@@ -110,6 +163,7 @@ def carry_out(
             raise claims.Taken("another launcher has recorded it")
         if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(run_id):
             raise claims.Taken("another launcher has tried it, and it failed")
+        world.broadcast(BEGIN)
 
         def tell(event: Event) -> None:
             if event.epoch:
@@ -120,12 +174,18 @@ def carry_out(
         checkpoints = Checkpoints(
             claim.path.parent, setting.checkpoint, lambda text: on_event(Event(run_id, trouble=text))
         )
-        outcome: RunRecord | FailureRecord
+        outcome: RunRecord | FailureRecord | None
         try:
-            outcome = _run(cell, setting, checkpoints, stop, tell)
+            outcome = _run(cell, setting, checkpoints, stop, tell, world)
+            assert outcome is not None
         except Stopped:
             raise
+        except Failed as error:
+            outcome = failure(cell, setting, error.kind, error.message, error.trace)
         except Exception as error:
+            if world.size > 1 and not isinstance(error, Diverged):
+                claim.release()
+                _give_up(cell, setting, error, world)
             outcome = failure(cell, setting, type(error).__name__, str(error), traceback.format_exc())
             if isinstance(error, Diverged):
                 checkpoints.remove()
@@ -137,29 +197,47 @@ def carry_out(
     return outcome
 
 
+def _give_up(cell: Cell, setting: Setting, error: Exception, world: World) -> NoReturn:
+    """End this process: it has failed where the others wait for it.
+
+    They fail in turn when it is gone. Only the first one records its error.
+    """
+    text = f"{world.name()}: {error}"
+    try:
+        if world.first_to_fail():
+            print(f"{cell.describe()}: {type(error).__name__}: {text}", file=sys.stderr, flush=True)
+            Store(setting.root).write(failure(cell, setting, type(error).__name__, text, traceback.format_exc()))
+    finally:
+        os._exit(1)
+
+
 def _run(
-    cell: Cell, setting: Setting, checkpoints: Checkpoints, stop: Stop, on_event: Callable[[Event], None]
-) -> RunRecord:
+    cell: Cell,
+    setting: Setting,
+    checkpoints: Checkpoints | None,
+    stop: Stop,
+    on_event: Callable[[Event], None],
+    world: World,
+) -> RunRecord | None:
+    """The run itself, in all processes; rank 0, which has the checkpoints, returns its record."""
     started, began = now(), time.perf_counter()
     spec, execution = cell.spec, setting.execution
-    device = torch.device(execution.device)
-    set_flags(execution)
-    provenance = environment(device, setting.code)
-    data = datasets.load(spec.dataset, spec.model.image_size, setting.data_dir)
-    stop.check()
-    loader = ResidentLoader(data, spec.recipe, spec.seed, device)
+    with world.same_fate():
+        device = world.device(execution.device)
+        set_flags(execution)
+        provenance = environment(device, setting.code)
+        data = datasets.load(spec.dataset, spec.model.image_size, setting.data_dir)
+        stop.check()
+        loader = ResidentLoader(data, spec.recipe, spec.seed, device, world.shard)
+        if world.size > spec.recipe.batch_size:
+            raise VitinitError(f"{world.size} processes cannot share batches of {spec.recipe.batch_size} images")
 
     def new_training() -> Training:
         model = build_model(spec.model, len(data.classes)).to(device)
         return Training(model, spec.recipe, loader.steps, device)
 
-    past = _resume(checkpoints, spec.run_id, data.checksum, new_training)
-    if past:
-        training, report, sessions = past.training, past.init, past.sessions
-        changes = _changes(past, provenance)
-        on_event(Event(spec.run_id, resumed=_describe(training, changes[len(past.changes) :])))
-    else:
-        training, sessions, changes = new_training(), [], []
+    def new() -> Begun:
+        training = new_training()
         # the same images at every seed, from all over a split that may be sorted by class
         probe = torch.randperm(len(data.train.labels), generator=stream(0, "probe"))[:PROBE_IMAGES]
 
@@ -175,31 +253,56 @@ def _run(
             loader.normalise(data.train.images[probe]),
             progress,
         )
+        return Begun(training, report)
+
+    begun = None
+    with world.same_fate():
+        if checkpoints:
+            past = resume(checkpoints, spec.run_id, data.checksum, provenance, asdict(execution), new_training)
+            if past:
+                on_event(Event(spec.run_id, resumed=past.resumed))
+            begun = past or new()
+    training = begun.training if begun else new_training()
+    share_state(training, world)
     from_step = training.total_steps
 
     def all_sessions() -> list[Session]:
-        return [*sessions, Session(started=started, from_step=from_step, seconds=time.perf_counter() - began)]
+        earlier = begun.sessions if begun else []
+        return [*earlier, Session(started=started, from_step=from_step, seconds=time.perf_counter() - began)]
 
     def between_steps() -> None:
         step = training.total_steps
-        if stop.reason or checkpoints.due(step):
+        reason = world.agreed(stop)
+        if checkpoints and begun and (reason or checkpoints.due(step)):
             state = {
                 "run_id": spec.run_id,
                 "checksum": data.checksum,
                 "training": training.state_dict(),
-                "init": report.model_dump(mode="json"),
+                "init": begun.init.model_dump(mode="json"),
                 "sessions": [session.model_dump() for session in all_sessions()],
                 "environment": provenance,
-                "changes": changes,
+                "execution": asdict(execution),
+                "changes": begun.changes,
             }
             checkpoints.save(state, step)
-        stop.check()
+        if reason:
+            raise Stopped(reason)
 
     between_steps()
-    train(training, loader, spec.seed, lambda row: on_event(Event(spec.run_id, epoch=row)), between_steps)
+    train(
+        training,
+        loader,
+        spec.seed,
+        lambda row: on_event(Event(spec.run_id, epoch=row)),
+        between_steps,
+        world,
+        execution.micro_batch,
+    )
+    if not checkpoints or not begun:
+        return None
     if setting.keep_weights:
         _keep_weights(training, setting, spec.run_id, checkpoints.report)
-    finished = all_sessions()
+    finished, changes = all_sessions(), begun.changes
     return RunRecord(
         run_id=spec.run_id,
         study=setting.study,
@@ -215,74 +318,12 @@ def _run(
             classes=len(data.classes),
             checksum=data.checksum,
         ),
-        init=report,
+        init=begun.init,
         history=training.history,
         weights=fingerprint(training.model),
         execution=asdict(execution),
         environment={**provenance, "changed_while_running": changes} if changes else provenance,
     )
-
-
-@dataclass(frozen=True)
-class _Past:
-    """What a checkpoint says about the sessions before."""
-
-    training: Training
-    init: InitReport
-    sessions: list[Session]
-    environment: dict[str, Any]
-    changes: list[dict[str, Any]]
-
-
-def _resume(checkpoints: Checkpoints, run_id: str, checksum: str, new_training: Callable[[], Training]) -> _Past | None:
-    """The newest checkpoint that can be used.
-
-    Raises:
-        VitinitError: the images are not those that the run began with.
-    """
-    for state in checkpoints.newest_first():
-        training = new_training()
-        try:
-            if state["run_id"] != run_id:
-                raise ValueError(f"it belongs to run {state['run_id']}")
-            training.load_state_dict(state["training"])
-            past = _Past(
-                training=training,
-                init=InitReport.model_validate(state["init"]),
-                sessions=[Session.model_validate(session) for session in state["sessions"]],
-                environment=dict(state["environment"]),
-                changes=list(state["changes"]),
-            )
-            began_with = str(state["checksum"])
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # what torch raises for a state of another model is of many types
-            checkpoints.report(f"a checkpoint in {checkpoints.folder} is passed over: {plain(str(error), 300)}")
-            continue
-        if began_with != checksum:
-            raise VitinitError(
-                f"the images have changed since the run was stopped (checksum {began_with[:12]}, now {checksum[:12]}); "
-                f"put them back, or begin anew with --force {run_id}"
-            )
-        checkpoints.goes_on(training.total_steps)
-        return past
-    return None
-
-
-def _changes(past: _Past, provenance: dict[str, Any]) -> list[dict[str, Any]]:
-    """What has changed between the sessions of a run: where something has, its bits cannot be promised."""
-    found = differences(past.environment, provenance)
-    if not found:
-        return past.changes
-    what = {key: list(values) for key, values in found.items()}
-    return [*past.changes, {"from_step": past.training.total_steps, "changed": what}]
-
-
-def _describe(training: Training, changes: list[dict[str, Any]]) -> str:
-    text = f"epoch {training.epoch + 1}, step {training.step}"
-    if changes:
-        text += f" (changed since then: {', '.join(changes[-1]['changed'])})"
-    return text
 
 
 def set_flags(execution: Execution) -> None:

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any, Protocol
 
 import torch
 from timm.optim import param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from benchmark.models import VisionModel
 from benchmark.record import EpochRow
 from benchmark.spec import Recipe
-from runners.loaders.resident import ResidentLoader
+from runners.distributed import ALONE, World
 from runners.streams import derive
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Loader(Protocol):
+    """Where batches come from: normalised images on the device, of every batch the part of this process."""
+
+    steps: int
+    """Optimiser steps in an epoch."""
+    device: torch.device
+
+    def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images and targets (labels, or a probability for each class) of one epoch, from one of its steps on."""
+
+    def test(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images and labels of the test split."""
 
 
 class Diverged(Exception):
@@ -103,43 +120,49 @@ class Training:
 
 def train(
     training: Training,
-    loader: ResidentLoader,
+    loader: Loader,
     seed: int,
     on_epoch: Callable[[EpochRow], None] = lambda row: None,
     between_steps: Callable[[], None] = lambda: None,
+    world: World = ALONE,
+    micro_batch: int | None = None,
 ) -> None:
     """Train to the last epoch and evaluate on the whole test split after every epoch.
 
     Dropout draws from its own named stream, re-seeded at every step; the global generator is left as it was.
 
     Args:
-        training: where to begin; changed in place.
-        loader: the images.
+        training: where to begin, the same in all processes; changed in place, and the same in all after every step.
+        loader: the images, this process's part of each batch.
         seed: of the run.
         on_epoch: told about every finished epoch.
-        between_steps: called wherever `training.state_dict()` may be saved; what it raises ends the training.
+        between_steps: called wherever `training.state_dict()` may be saved, equally often in all processes; what it
+            raises ends the training.
+        world: the processes that train together.
+        micro_batch: at most this many images at once in this process; None: all of its part of a batch.
 
     Raises:
         Diverged: a loss is NaN or infinite at the end of an epoch.
     """
     model, recipe, device = training.model, training.recipe, loader.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        parallel = warmed_up(world.parallel(model), training, device)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
             training.scheduler.step(epoch)
             model.train()
-            for step, (images, labels) in enumerate(loader.train(epoch, training.step), training.step):
+            for step, (images, targets) in enumerate(loader.train(epoch, training.step), training.step):
                 training.scheduler.step_update(epoch * loader.steps + step)
-                torch.manual_seed(derive(seed, "dropout", epoch, step))
-                with autocast(recipe, device):
-                    loss = F.cross_entropy(model(images), labels, label_smoothing=recipe.label_smoothing)
-                optimize(training, loss)
-                training.loss_sum += loss.detach()
+                parts = micro_batches(images, targets, micro_batch)
+                alone = world.size == len(parts) == 1
+                positions = [() if alone else (world.rank, number) for number in range(len(parts))]
+                seeds = [derive(seed, "dropout", epoch, step, *position) for position in positions]
+                training.loss_sum += world.sum(optimize(training, parallel, parts, seeds, world.size))
                 training.step = step + 1
                 training.epoch_seconds = time.perf_counter() - start
                 between_steps()
             train_loss = float(training.loss_sum) / loader.steps
-            test_loss, test_top1 = evaluate(model, loader, recipe, between_steps)
+            test_loss, test_top1 = evaluate(model, loader, recipe, between_steps, world, micro_batch)
             if not torch.isfinite(torch.tensor([train_loss, test_loss])).all():
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, test loss {test_loss}")
             row = EpochRow(
@@ -157,35 +180,92 @@ def train(
             between_steps()
 
 
-def optimize(training: Training, loss: Tensor) -> None:
-    """One optimiser step."""
-    optimizer, scaler, clip_grad = training.optimizer, training.scaler, training.recipe.clip_grad
+def optimize(
+    training: Training, parallel: nn.Module, parts: list[tuple[Tensor, Tensor]], seeds: list[int], processes: int
+) -> Tensor:
+    """One optimiser step.
+
+    Every micro batch counts by its images, whatever their number here and elsewhere, so that the gradients of all
+    processes add up to the one of the mean loss over the whole batch.
+
+    Args:
+        training: what is trained.
+        parallel: its model, as `World.parallel` gives it.
+        parts: the micro batches of this process.
+        seeds: of dropout, for each of them.
+        processes: how many there are; `parallel` takes the mean of their gradients.
+
+    Returns:
+        This process's part of the mean loss over the whole batch.
+    """
+    optimizer, scaler, recipe = training.optimizer, training.scaler, training.recipe
     optimizer.zero_grad()
-    scaler.scale(loss).backward()
-    if clip_grad:
+    losses = []
+    for number, ((images, targets), seed) in enumerate(zip(parts, seeds, strict=True), 1):
+        torch.manual_seed(seed)
+        to_come = number < len(parts) and isinstance(parallel, DistributedDataParallel)
+        with parallel.no_sync() if to_come else nullcontext():  # type: ignore[operator]
+            with autocast(recipe, images.device):
+                loss = F.cross_entropy(parallel(images), targets, label_smoothing=recipe.label_smoothing)
+            loss = loss * (len(images) / recipe.batch_size)
+            scaler.scale(loss * processes).backward()
+        losses.append(loss.detach())
+    # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
+    if recipe.clip_grad:
         scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(training.model.parameters(), clip_grad)
+        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
     scaler.step(optimizer)
     scaler.update()
+    return sum(losses[1:], losses[0])
+
+
+def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tuple[Tensor, Tensor]]:
+    """A batch cut into parts of at most `size` images."""
+    size = size or len(images)
+    return list(zip(images.split(size), targets.split(size), strict=True))
+
+
+def warmed_up(parallel: nn.Module, training: Training, device: torch.device) -> nn.Module:
+    """The same, after one backward pass that changes nothing.
+
+    After the first one DistributedDataParallel groups gradients anew, in the order in which they came, and groups
+    decide in which order processes are summed. Without this pass, the first step after a resume would be rounded in
+    another way than the same step of a run that was not stopped.
+    """
+    if isinstance(parallel, DistributedDataParallel):
+        images = torch.zeros(1, 3, *training.model.patch_embed.img_size, device=device)
+        with warnings.catch_warnings(), autocast(training.recipe, device):
+            warnings.filterwarnings("ignore", "Grad strides do not match")  # those of the class token; said once
+            (parallel.train()(images).sum() * 0).backward()
+        training.optimizer.zero_grad()
+    return parallel
 
 
 @torch.inference_mode()
 def evaluate(
-    model: nn.Module, loader: ResidentLoader, recipe: Recipe, between_batches: Callable[[], None] = lambda: None
+    model: nn.Module,
+    loader: Loader,
+    recipe: Recipe,
+    between_batches: Callable[[], None] = lambda: None,
+    world: World = ALONE,
+    micro_batch: int | None = None,
 ) -> tuple[float, float]:
-    """Mean cross-entropy (no label smoothing) and top-1 in percent over the whole test split."""
+    """Mean cross-entropy (no label smoothing) and top-1 in percent over the whole test split, of all processes."""
     model.eval()
     loss = torch.zeros((), dtype=torch.float64, device=loader.device)
-    correct = torch.zeros((), dtype=torch.int64, device=loader.device)
+    correct = torch.zeros((), dtype=torch.float64, device=loader.device)
     count = 0
-    for images, labels in loader.test():
-        with autocast(recipe, loader.device):
-            logits: Tensor = model(images)
-        loss += F.cross_entropy(logits.float(), labels, reduction="sum")
-        correct += (logits.argmax(-1) == labels).sum()
-        count += len(labels)
+    for batch in world.in_step(loader.test()):
+        for images, labels in micro_batches(*batch, micro_batch) if batch else ():
+            with autocast(recipe, loader.device):
+                logits: Tensor = model(images)
+            loss += F.cross_entropy(logits.float(), labels, reduction="sum")
+            correct += (logits.argmax(-1) == labels).sum()
+            count += len(labels)
         between_batches()
-    return float(loss) / count, 100 * int(correct) / count
+    totals = torch.stack([loss, correct, torch.tensor(count, dtype=torch.float64, device=loader.device)])
+    all_loss, all_correct, all_count = world.sum(totals).tolist()
+    return all_loss / all_count, 100 * all_correct / all_count
 
 
 def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
