@@ -143,9 +143,9 @@ class Recipe(Frozen):
     cutmix: Annotated[float, Field(ge=0)] = 0.0
     """Alpha of cutmix's Beta(alpha, alpha); 0 is off."""
     mix_images: PositiveInt | None = None
-    """Mixup and cutmix happen among so many neighbours of a batch: what timm has on one GPU. None is the whole batch."""
+    """Mixup and cutmix happen among so many neighbours of a batch (timm's: those of one GPU). None: the whole batch."""
     random_erasing: Fraction = 0.0
-    """Probability that a rectangle of an image becomes noise: timm's mode `pixel`, its sizes and shapes, one a time."""
+    """Probability that a rectangle of an image becomes noise: timm's mode `pixel`, with its sizes and shapes."""
     crop_scale: tuple[Share, Share] | None = None
     """Random resized crop: least and largest share of the image's area. None is the crop of the test images."""
     crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)

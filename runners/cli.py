@@ -21,6 +21,7 @@ from rich.table import Table
 from benchmark.store import Outline, Store
 from initializers.errors import VitinitError, plain, unknown_name
 from runners import cli_records
+from runners.cli_data import data_app
 from runners.cli_options import LOCAL, DataOption
 from runners.cli_store import store_app
 from runners.markup import safe
@@ -37,7 +38,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Datasets on this machine.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(store_app, name="store")
 console = Console(highlight=False)
@@ -247,18 +247,6 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
         for name in grid.names():
             loaded = grid.load(name)
             console.print(f"{name}  {len(loaded.cells)} runs  {safe(loaded.title)}")
-
-
-@data_app.command("get")
-def data_get(
-    name: Annotated[str, typer.Argument(help="cifar10, cifar100 or svhn")], data_dir: DataOption = None
-) -> None:
-    """Download a dataset and check its md5 sums."""
-    from benchmark import datasets
-
-    folder = datasets.data_dir(data_dir)
-    datasets.download(name, folder)
-    console.print(f"{safe(name)} is in {safe(str(folder))}")
 
 
 def _planned(

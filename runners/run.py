@@ -28,7 +28,7 @@ from initializers.report import InitReport
 from runners import claims
 from runners.checkpoint import Checkpoints, Interval
 from runners.environment import differences, encodable, environment
-from runners.loaders.resident import ResidentLoader
+from runners.loaders import make_loader
 from runners.stop import Stop, Stopped
 from runners.streams import stream
 from runners.train import Diverged, Training, fingerprint, train
@@ -146,7 +146,7 @@ def _run(
     provenance = environment(device, setting.code)
     data = datasets.load(spec.dataset, spec.model.image_size, setting.data_dir)
     stop.check()
-    loader = ResidentLoader(data, spec.recipe, spec.seed, device)
+    loader = make_loader(data, spec.recipe, spec.seed, device)
 
     def new_training() -> Training:
         model = build_model(spec.model, len(data.classes)).to(device)
@@ -171,7 +171,7 @@ def _run(
             registry.build(spec.base.name, spec.base.params, "base"),
             registry.build(spec.method.name, spec.method.params, "method") if spec.method else None,
             lambda name: stream(spec.seed, name),
-            loader.normalise(data.train.images[probe]),
+            loader.plain(probe),
             progress,
         )
     from_step = training.total_steps

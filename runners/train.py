@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from benchmark.models import VisionModel
 from benchmark.record import EpochRow
 from benchmark.spec import Recipe
-from runners.loaders.resident import ResidentLoader
+from runners.loaders.base import Loader
 from runners.streams import derive
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -103,7 +103,7 @@ class Training:
 
 def train(
     training: Training,
-    loader: ResidentLoader,
+    loader: Loader,
     seed: int,
     on_epoch: Callable[[EpochRow], None] = lambda row: None,
     between_steps: Callable[[], None] = lambda: None,
@@ -171,7 +171,7 @@ def optimize(training: Training, loss: Tensor) -> None:
 
 @torch.inference_mode()
 def evaluate(
-    model: nn.Module, loader: ResidentLoader, recipe: Recipe, between_batches: Callable[[], None] = lambda: None
+    model: nn.Module, loader: Loader, recipe: Recipe, between_batches: Callable[[], None] = lambda: None
 ) -> tuple[float, float]:
     """Mean cross-entropy (no label smoothing) and top-1 in percent over the whole test split."""
     model.eval()
