@@ -32,7 +32,16 @@ MD5: dict[str, dict[str, str]] = {
 
 FILE_NAMES = tuple(MD5)
 """The datasets that are files in the data folder."""
-NAMES = ("digits", *FILE_NAMES, "folder")
+PACKED_NAMES = ("imagenet",)
+"""The datasets that are prepared once (`benchmark/prepare.py`) and never held in memory."""
+MANIFEST = "manifest.json"
+"""Written last: a folder without it holds no prepared dataset."""
+NAMES = ("digits", *FILE_NAMES, *PACKED_NAMES, "folder")
+
+
+def packed_files(split: str) -> tuple[str, str]:
+    """Names of the files with the images and with the index of one split of a prepared dataset."""
+    return f"{split}.images", f"{split}.index.npy"
 
 
 def data_dir(argument: Path | None) -> Path:
@@ -53,6 +62,14 @@ def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:
         raise unknown_name("dataset", spec.name, NAMES)
     if spec.path is not None and not Path(spec.path).is_dir():
         raise VitinitError(f"dataset {spec.label}: there is no folder {spec.path}")
+    if spec.name in PACKED_NAMES:
+        needed = [MANIFEST, *packed_files("train"), *packed_files("val")]
+        if all((data_dir / spec.name / name).is_file() for name in needed):
+            return None
+        return (
+            f"{spec.name} is not prepared in {data_dir}: run 'vitinit data prepare {spec.name} --from DIR', where DIR "
+            "holds train/CLASS/*.JPEG and val/CLASS/*.JPEG"
+        )
     missing = [name for name in MD5.get(spec.name, {}) if not (data_dir / name).is_file()]
     if not missing:
         return None

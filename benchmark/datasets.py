@@ -1,4 +1,4 @@
-"""Datasets as uint8 tensors in memory: digits, CIFAR-10, CIFAR-100, SVHN and any folder of images.
+"""Datasets as uint8 tensors in memory: digits, CIFAR-10, CIFAR-100, SVHN, any folder of images; ImageNet, on the disk.
 
 Everything here is a function of the spec and the files alone: splits and subsets are the same in every run, at every
 seed, and no global random state is read or changed.
@@ -7,10 +7,8 @@ seed, and no global random state is read or changed.
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
 import tempfile
-import warnings
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -20,8 +18,11 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from benchmark.dataset_files import FILE_NAMES, MD5, NAMES, data_dir, listed, unavailable
+from benchmark.dataset_files import FILE_NAMES, MD5, NAMES, PACKED_NAMES, data_dir, listed, unavailable
+from benchmark.images import IMAGE_FORMATS, class_folders, image_files, no_bombs, opened
+from benchmark.packed import PackedData, load_packed
 from benchmark.spec import DatasetSpec
+from benchmark.subset import stratified
 from initializers.errors import VitinitError, unknown_name
 
 __all__ = ["FILE_NAMES", "NAMES", "Data", "Split", "data_dir", "download", "load", "unavailable"]
@@ -34,19 +35,6 @@ STATISTICS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "svhn": ((0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614)),
 }
 """Customary mean and std of the training pixels; those of the other datasets are computed."""
-
-IMAGE_FORMATS = {
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".png": "PNG",
-    ".ppm": "PPM",
-    ".pgm": "PPM",
-    ".bmp": "BMP",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".webp": "WEBP",
-}
-"""Extensions that make a file of a folder dataset an image, and PIL's name of their format."""
 
 DOWNLOAD_TIMEOUT_S = 10.0
 """Seconds a server may stay silent before a download is given up."""
@@ -86,14 +74,16 @@ class Data:
     checksum: str
 
 
-def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data:
+def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data | PackedData:
     """Reads a dataset, takes the subset the spec asks for and brings the images to `image_size`.
+
+    A prepared dataset (imagenet) is opened only: its images are decoded and cropped when they are used.
 
     Args:
         spec: Which dataset, and how much of its training split.
         image_size: Side of the images in pixels. Others are resized (bilinear, antialiased); the images of a folder
             have their shorter side resized and are cropped at the centre.
-        data_dir: Where the files of cifar10, cifar100 and svhn are.
+        data_dir: Where the files of cifar10, cifar100 and svhn are, and the folder of imagenet.
 
     Raises:
         VitinitError: The dataset is unknown, missing or damaged, a folder is not laid out as one of the two layouts
@@ -103,6 +93,8 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data:
     reason = unavailable(spec, data_dir)
     if reason is not None:
         raise VitinitError(reason)
+    if spec.name in PACKED_NAMES:
+        return load_packed(spec, image_size, data_dir / spec.name)
     try:
         if spec.name == "digits":
             train, test, classes = _digits()
@@ -114,7 +106,8 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data:
         raise VitinitError(f"dataset {spec.label}: {error}") from error
     mean, std = STATISTICS.get(spec.name) or _statistics(train.images)
     if spec.train_size is not None:
-        train = _subset(train, spec.train_size, len(classes))
+        chosen = torch.from_numpy(stratified(train.labels.numpy(), spec.train_size, len(classes)))
+        train = Split(train.images[chosen], train.labels[chosen])
     train, test = _resized(train, image_size), _resized(test, image_size)
     checksum = hashlib.sha256()
     for tensor in (train.images, train.labels, test.images, test.labels):
@@ -133,6 +126,8 @@ def download(name: str, data_dir: Path) -> None:
         raise unknown_name("dataset", name, NAMES)
     if name not in FILE_NAMES:
         why = "comes with scikit-learn" if name == "digits" else "is your own: write folder:PATH"
+        if name in PACKED_NAMES:
+            why = f"has to be asked for at image-net.org; then run 'vitinit data prepare {name} --from DIR'"
         raise VitinitError(f"there is nothing to download for {name}, it {why}; to download: {', '.join(FILE_NAMES)}")
     expected = MD5[name]
     missing = [file for file in expected if not (data_dir / file).is_file()]
@@ -240,20 +235,8 @@ def _held_out(classes: dict[str, list[Path]]) -> tuple[dict[str, list[Path]], di
 
 
 def _image_files(folder: Path, root: Path) -> dict[str, list[Path]]:
-    """The image files of each class, both in sorted order. Names that begin with a dot are passed over."""
-    classes = {}
-    for class_dir in sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."):
-        files = sorted(
-            file for file in class_dir.iterdir() if file.suffix.lower() in IMAGE_FORMATS and file.name[0] != "."
-        )
-        if not files:
-            raise VitinitError(f"the class folder {class_dir} has no images ({', '.join(IMAGE_FORMATS)})")
-        for file in files:
-            target = Path(os.path.realpath(file))  # Path.resolve raises on a loop before Python 3.13
-            if not (target.is_file() and target.is_relative_to(root)):
-                raise VitinitError(f"{file} is not a file inside {root} (it leads to {target})")
-        classes[class_dir.name] = files
-    return classes
+    """The image files of each class, both in sorted order."""
+    return {entry.name: image_files(entry, root, IMAGE_FORMATS) for entry in class_folders(folder)}
 
 
 def _decoded(classes: dict[str, list[Path]], image_size: int) -> Split:
@@ -267,15 +250,9 @@ def _decoded(classes: dict[str, list[Path]], image_size: int) -> Split:
 def _image(path: Path, size: int) -> np.ndarray:
     """One image file as uint8, size x size x 3."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            # Without `formats`, a file can choose any decoder by its contents, whatever its extension.
-            with Image.open(path, formats=sorted(set(IMAGE_FORMATS.values()))) as image:
-                # PIL clips deeper pixels at 255 instead of scaling them: an almost white image.
-                if image.mode[0] in "IF":
-                    raise ValueError(f"more than 8 bits a channel (mode {image.mode})")
-                # Crop and resize in one step: a very long image never exists at its full resized length.
-                return np.array(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR))
+        with no_bombs(), opened(path, tuple(sorted(set(IMAGE_FORMATS.values())))) as image:
+            # Crop and resize in one step: a very long image never exists at its full resized length.
+            return np.array(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR))
     except Exception as error:  # PIL's decoders raise errors of many types on damaged files
         raise VitinitError(f"cannot use the image {path}: {' '.join(str(error).split())}") from error
 
@@ -290,23 +267,6 @@ def _statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, .
         # A channel of one constant value is divided by 1, not by 0.
         std.append(float(np.sqrt(share @ (levels - mean[-1]) ** 2)) or 1.0)
     return tuple(mean), tuple(std)
-
-
-def _subset(split: Split, size: int, classes: int) -> Split:
-    """`size` images with the classes in proportion, at least one of each; every subset contains the smaller ones."""
-    if size > len(split.labels):
-        raise VitinitError(f"train_size {size} is more than the {len(split.labels)} images of the training split")
-    if size < classes:
-        raise VitinitError(f"train_size {size} is less than the number of classes, {classes}")
-    labels = split.labels.numpy()
-    # numpy promises that the numbers of RandomState never change, and of no other generator.
-    random = np.random.RandomState(0)
-    position = np.empty(len(labels))
-    for label in range(classes):
-        members = np.flatnonzero(labels == label)
-        position[members] = random.permutation(len(members)) / len(members)
-    index = torch.from_numpy(np.sort(np.argsort(position, kind="stable")[:size]))
-    return Split(split.images[index], split.labels[index])
 
 
 def _resized(split: Split, size: int) -> Split:

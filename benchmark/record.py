@@ -69,7 +69,8 @@ class DatasetInfo(Frozen):
     test: PositiveInt
     classes: PositiveInt
     checksum: Sha256
-    """sha256 over pixels and labels of both splits as the run saw them, before augmentation."""
+    """sha256 over pixels and labels of both splits as the run saw them, before augmentation; of ImageNet, over the
+    digests of the image files and the labels."""
 
 
 class Session(Frozen):

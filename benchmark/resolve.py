@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from benchmark.dataset_files import PACKED_NAMES
 from benchmark.grid import Block, GridFile, Row, Series, resolve_dataset, resolve_recipe
 from benchmark.models import PRESETS, build_model
 from benchmark.spec import InitializerSpec, ModelSpec, Recipe, RunSpec
@@ -45,6 +46,7 @@ def _resolve_series(
             seed=seeds[0],
         )
         check_fit(spec)
+        check_recipe(spec)
         return Series(row=label, spec=spec, seeds=seeds)
     except ValidationError as error:
         raise explain(error, where) from None
@@ -77,6 +79,22 @@ def check_fit(spec: RunSpec) -> None:
     for part, kind in ((spec.base, "base"), (spec.method, "method")):
         if part is not None:
             _check_fit(spec.model, part.model_dump_json(), kind)
+
+
+def check_recipe(spec: RunSpec) -> None:
+    """Refuse augmentation that this kind of dataset does not have, which would otherwise be passed over in silence.
+
+    Raises:
+        VitinitError: the recipe crops images in a way that is for the other kind.
+    """
+    recipe, packed = spec.recipe, spec.dataset.name in PACKED_NAMES
+    if packed and recipe.crop_padding:
+        raise VitinitError(f"recipe {recipe.name!r}: {spec.dataset.name} has no crop_padding, it has crop_scale")
+    if not packed and (recipe.crop_scale or recipe.crop_pct != 1):
+        raise VitinitError(
+            f"recipe {recipe.name!r}: crop_scale and crop_pct are for {', '.join(PACKED_NAMES)} only, images of "
+            f"{spec.dataset.name} are in memory at their final size; they have crop_padding"
+        )
 
 
 @cache

@@ -15,7 +15,24 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
 
+LATER: dict[str, Any] = {
+    "mixup": 0.0,
+    "cutmix": 0.0,
+    "mix_images": None,
+    "random_erasing": 0.0,
+    "crop_scale": None,
+    "crop_ratio": [3 / 4, 4 / 3],
+    "crop_pct": 1.0,
+}
+"""Recipe fields that came after the first records, each with the value that leaves a run as it was before the field.
+
+A field with this value is left out of what is hashed, so that the run_ids of before still hold. The values stand here
+and are not taken from the defaults: a default that is changed one day then changes the run_ids, as it must. Frozen: a
+field is added here together with `Recipe`, a value never changes.
+"""
+
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -121,12 +138,43 @@ class Recipe(Frozen):
     """Zero-pad by this many pixels, then crop at random back to the image size."""
     rand_augment: str | None = None
     """timm's configuration string, for example `rand-m9-mstd0.5-inc1`."""
+    mixup: Annotated[float, Field(ge=0)] = 0.0
+    """Alpha of mixup's Beta(alpha, alpha); 0 is off. With `cutmix` too, a fair coin chooses one of them each time."""
+    cutmix: Annotated[float, Field(ge=0)] = 0.0
+    """Alpha of cutmix's Beta(alpha, alpha); 0 is off."""
+    mix_images: PositiveInt | None = None
+    """Mixup and cutmix happen among so many neighbours of a batch (timm's: those of one GPU). None: the whole batch."""
+    random_erasing: Fraction = 0.0
+    """Probability that a rectangle of an image becomes noise: timm's mode `pixel`, with its sizes and shapes."""
+    crop_scale: tuple[Share, Share] | None = None
+    """Random resized crop: least and largest share of the image's area. None is the crop of the test images."""
+    crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
+    """Random resized crop: least and largest width over height."""
+    crop_pct: Share = 1.0
+    """Test images: the side of the central crop over the shorter side of the image."""
 
     @model_validator(mode="after")
-    def _warmup_fits(self) -> Recipe:
+    def _consistent(self) -> Recipe:
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs {self.warmup_epochs} is more than epochs {self.epochs}")
+        for name, limits in (("crop_scale", self.crop_scale), ("crop_ratio", self.crop_ratio)):
+            if limits and limits[0] > limits[1]:
+                raise ValueError(f"{name} is the least and the largest value, not {list(limits)}")
+        if self.mix_images and not self.mixes:
+            raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
+        if self.batch_size % self.mix_unit:
+            raise ValueError(f"batch_size {self.batch_size} is not divisible by mix_images {self.mix_images}")
         return self
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed, which makes their labels shares of classes."""
+        return bool(self.mixup or self.cutmix)
+
+    @property
+    def mix_unit(self) -> int:
+        """So many neighbours of a batch need one another: 1 where nothing is mixed."""
+        return (self.mix_images or self.batch_size) if self.mixes else 1
 
 
 class RunSpec(Frozen):
@@ -140,7 +188,7 @@ class RunSpec(Frozen):
     seed: Annotated[int, Field(ge=0, lt=2**63)]
 
     def canonical(self) -> str:
-        """The JSON that is hashed: every field, sorted keys, no white space."""
+        """The JSON that is hashed: every field but those at their value in `LATER`, sorted keys, no white space."""
         parts = (
             f'"base":{_sorted_json(self.base)}',
             f'"dataset":{_sorted_json(self.dataset)}',
@@ -160,10 +208,14 @@ class RunSpec(Frozen):
 
 def _sorted_json(part: Frozen) -> str:
     """One part of a spec as it is hashed."""
-    return _with_sorted_keys(part.__pydantic_serializer__.to_json(part))  # model_dump_json in half its time
+    # to_json is model_dump_json in half its time
+    return _with_sorted_keys(part.__pydantic_serializer__.to_json(part), isinstance(part, Recipe))
 
 
 @lru_cache(maxsize=4096)
-def _with_sorted_keys(text: bytes) -> str:
+def _with_sorted_keys(text: bytes, is_recipe: bool) -> str:
     # Thousands of records share a few datasets, models and recipes: sorting them anew would take most of the time.
-    return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    fields = json.loads(text)
+    if is_recipe:
+        fields = {key: value for key, value in fields.items() if key not in LATER or value != LATER[key]}
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)

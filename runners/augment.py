@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import random
+import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +19,10 @@ from torch.nn import functional as F
 from benchmark.spec import Recipe
 from runners.streams import derive, seeded_python, stream
 
-Normalise = Callable[[Tensor], Tensor]
+Change = Callable[[Image.Image], Image.Image]
+
+_GEOMETRIC = re.compile(r"(shear|translate)_[xy](_rel|_abs)?|rotate")
+"""timm's operations that choose between bilinear and bicubic when they are called; the others draw nothing then."""
 
 
 def augment(images_BCHW: Tensor, recipe: Recipe, mean: tuple[float, ...], seed: int, epoch: int, step: int) -> Tensor:
@@ -75,3 +82,28 @@ def posterize(image: Image.Image, bits: int, **_: object) -> Image.Image:
     if bits >= 8:
         return image
     return ImageOps.posterize(image, bits) if bits > 0 else Image.new(image.mode, image.size)
+
+
+def rand_augment_plan(config: str, image_size: int, mean: tuple[float, ...]) -> tuple[Change, ...]:
+    """What RandAugment does to one image, drawn now and carried out later: only drawing reads the global generators.
+
+    To be called within `seeded_python`, in one thread; the changes may be carried out in any. The draws and the pixels
+    are those of timm's transform.
+    """
+    plan: tuple[Change, ...] = _recording(config, image_size, mean)(())
+    return plan
+
+
+@cache
+def _recording(config: str, image_size: int, mean: tuple[float, ...]) -> RandAugment:
+    """What timm does, less the work: in place of an image it takes and gives the changes so far."""
+    transform = copy.deepcopy(rand_augment(config, image_size, mean))
+    for op in transform.ops:
+        op.aug_fn = partial(_record, op.aug_fn)
+    return transform
+
+
+def _record(change: Callable[..., Image.Image], plan: tuple[Change, ...], *level: Any, **options: Any) -> Any:
+    if _GEOMETRIC.fullmatch(change.__name__) and isinstance(options.get("resample"), tuple):
+        options["resample"] = random.choice(options["resample"])
+    return (*plan, lambda image: change(image, *level, **options))

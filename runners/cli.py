@@ -10,7 +10,8 @@ import yaml
 
 from initializers.errors import VitinitError, unknown_name
 from runners import cli_plan, cli_records, cli_run
-from runners.cli_options import DataOption, console
+from runners.cli_data import data_app
+from runners.cli_options import console
 from runners.cli_slurm import slurm_app
 from runners.cli_store import store_app
 from runners.markup import safe
@@ -24,7 +25,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="Datasets on this machine.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(store_app, name="store")
 app.add_typer(slurm_app, name="slurm")
@@ -68,18 +68,6 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
         for name in grid.names():
             loaded = grid.load(name)
             console.print(f"{name}  {len(loaded.cells)} runs  {safe(loaded.title)}")
-
-
-@data_app.command("get")
-def data_get(
-    name: Annotated[str, typer.Argument(help="cifar10, cifar100 or svhn")], data_dir: DataOption = None
-) -> None:
-    """Download a dataset and check its md5 sums."""
-    from benchmark import datasets
-
-    folder = datasets.data_dir(data_dir)
-    datasets.download(name, folder)
-    console.print(f"{safe(name)} is in {safe(str(folder))}")
 
 
 def main() -> None:

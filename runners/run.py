@@ -29,7 +29,7 @@ from runners import claims
 from runners.checkpoint import Checkpoints, Interval
 from runners.distributed import ALONE, Failed, World
 from runners.environment import encodable, environment
-from runners.loaders.resident import ResidentLoader
+from runners.loaders import make_loader
 from runners.resume import Begun, resume, share_state
 from runners.stop import Stop, Stopped
 from runners.streams import stream
@@ -228,9 +228,7 @@ def _run(
         provenance = environment(device, setting.code)
         data = datasets.load(spec.dataset, spec.model.image_size, setting.data_dir)
         stop.check()
-        loader = ResidentLoader(data, spec.recipe, spec.seed, device, world.shard)
-        if world.size > spec.recipe.batch_size:
-            raise VitinitError(f"{world.size} processes cannot share batches of {spec.recipe.batch_size} images")
+        loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
 
     def new_training() -> Training:
         model = build_model(spec.model, len(data.classes)).to(device)
@@ -250,7 +248,7 @@ def _run(
             registry.build(spec.base.name, spec.base.params, "base"),
             registry.build(spec.method.name, spec.method.params, "method") if spec.method else None,
             lambda name: stream(spec.seed, name),
-            loader.normalise(data.train.images[probe]),
+            loader.plain(probe),
             progress,
         )
         return Begun(training, report)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from timm.optim import param_groups_weight_decay
@@ -20,23 +20,10 @@ from benchmark.models import VisionModel
 from benchmark.record import EpochRow
 from benchmark.spec import Recipe
 from runners.distributed import ALONE, World
+from runners.loaders.base import Loader
 from runners.streams import derive
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-class Loader(Protocol):
-    """Where batches come from: normalised images on the device, of every batch the part of this process."""
-
-    steps: int
-    """Optimiser steps in an epoch."""
-    device: torch.device
-
-    def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and targets (labels, or a probability for each class) of one epoch, from one of its steps on."""
-
-    def test(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and labels of the test split."""
 
 
 class Diverged(Exception):

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from benchmark.datasets import unavailable
+from benchmark.prepare import prepare
 from benchmark.spec import DatasetSpec
 from runners import cli
 from runners.cli_options import console
+from tests.miniature import make_source
 
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
@@ -65,6 +67,20 @@ def cifar10_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         finally:
             (folder / "finished").touch()
     assert unavailable(spec, folder) is None, f"{UNPACK} did not unpack CIFAR-10"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def imagenet_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like that of ImageNet-1K, with 2,250 images of two photographs. Not to be changed."""
+    return make_source(tmp_path_factory.mktemp("source"))
+
+
+@pytest.fixture(scope="session")
+def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder that has it prepared. Not to be changed."""
+    folder = tmp_path_factory.mktemp("data")
+    prepare(imagenet_source, folder / "imagenet", True, lambda done, total: None, 2)
     return folder
 
 

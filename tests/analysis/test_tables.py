@@ -96,6 +96,20 @@ def test_a_deleted_record_changes_only_its_cells(tmp_path):
     assert after["Imp.-3", "digits"].n == 2
 
 
+def test_imagenet_is_the_last_column_with_one_run_a_row_beside_the_published_number(tmp_path):
+    """paper-facts 1.1: ImageNet-1K, five rows."""
+    published = {"Kaiming uniform": 74.11, "Trunc normal": 73.42, "Mimetic": 74.34, "Imp.-3": 74.24, "Imp.-5": 74.40}
+    for row in published:
+        write(tmp_path, *(done(row, (90.0,), study="table2", seed=seed) for seed in range(3)))
+        write(tmp_path, done(row, (70.0,), study="table2", dataset="imagenet"))
+    table = build(load([tmp_path]))
+    assert [column.label for column in table.columns] == ["cifar10", "imagenet"]
+    for row, value in published.items():
+        cell = table.cells[row, "imagenet"]
+        assert (cell.n, cell.mean, cell.published.value) == (1, 70.0, value)
+    assert "74.40" in to_latex(table)
+
+
 def test_a_cell_without_runs_is_a_dash_beside_the_published_number(tmp_path):
     root = write(tmp_path, done("Trunc normal"), done("Mimetic", dataset="digits"), failed("Imp.-3"))
     cells = build(load([root])).cells

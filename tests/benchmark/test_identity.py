@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,31 @@ def test_a_changed_default_changes_the_ids(monkeypatch: pytest.MonkeyPatch) -> N
     assert not set(current()["table2"]) & set(frozen()["table2"])
 
 
+def test_a_changed_default_of_a_later_field_changes_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out of the hash is the value in `LATER`, not the default."""
+
+    class Changed(Recipe):
+        mixup: float = 0.8
+
+    monkeypatch.setattr(grid, "Recipe", Changed)
+    assert not set(current()["smoke"]) & set(frozen()["smoke"])
+
+
+def test_the_defaults_of_later_fields_leave_a_run_as_it_was() -> None:
+    """Otherwise no record of before would be read: its fields would be filled in with something else."""
+    plain = json.loads(Recipe(name="any", epochs=1, batch_size=8, lr=1).model_dump_json())
+    assert {name: plain[name] for name in spec.LATER} == spec.LATER
+
+
+def test_a_record_of_before_the_later_fields_has_its_id() -> None:
+    for path in REFERENCE[:5]:
+        content = json.loads(path.read_bytes())
+        assert not spec.LATER.keys() & content["spec"]["recipe"].keys()
+        assert RunSpec.model_validate(content["spec"]).run_id == content["run_id"] == path.stem
+        content["spec"]["recipe"] |= spec.LATER
+        assert RunSpec.model_validate(content["spec"]).run_id == path.stem
+
+
 def test_the_schema_version_is_part_of_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     before = current()["smoke"]
     monkeypatch.setattr(spec, "SCHEMA_VERSION", 2)
@@ -74,6 +100,12 @@ def test_the_schema_version_is_part_of_the_identity(monkeypatch: pytest.MonkeyPa
         ("recipe.lr", 0.0011),
         ("recipe.min_lr", 0.0),
         ("recipe.betas", [0.9, 0.99]),
+        ("recipe.mixup", 0.8),
+        ("recipe.cutmix", 1.0),
+        ("recipe.random_erasing", 0.25),
+        ("recipe.crop_scale", [0.08, 1.0]),
+        ("recipe.crop_ratio", [0.75, 1.3]),
+        ("recipe.crop_pct", 0.875),
     ],
 )
 def test_every_part_of_a_spec_counts(path: str, value: object) -> None:
@@ -95,7 +127,34 @@ def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
         content["base"]["params"] = {"z": value, "a": {"c": value, "b": 1}}
         run = RunSpec.model_validate(content)
         whole = {"schema_version": spec.SCHEMA_VERSION, **run.model_dump(mode="json")}
+        for name in ("mixup", "cutmix", "mix_images", "random_erasing", "crop_scale", "crop_ratio", "crop_pct"):
+            del whole["recipe"][name]  # at the values that leave a run as it was before them
         assert run.canonical() == json.dumps(whole, sort_keys=True, separators=(",", ":"))
+
+
+def test_how_many_images_are_mixed_counts() -> None:
+    content = json.loads(REFERENCE[0].read_bytes())["spec"]
+    content["recipe"] |= {"mixup": 0.8}
+    whole = RunSpec.model_validate(content).run_id
+    content["recipe"] |= {"mix_images": 8}
+    assert RunSpec.model_validate(content).run_id != whole
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"mix_images": 8}, "both are off"),
+        ({"cutmix": 1.0, "mix_images": 12}, "batch_size 32 is not divisible by mix_images 12"),
+        ({"crop_scale": [1.0, 0.08]}, "crop_scale is the least and the largest value"),
+        ({"crop_scale": [0.0, 1.0]}, "greater than 0"),
+        ({"crop_ratio": [2.0, 1.0]}, "crop_ratio is the least and the largest value"),
+        ({"crop_pct": 0.0}, "greater than 0"),
+        ({"random_erasing": 1.5}, "less than or equal to 1"),
+    ],
+)
+def test_fields_that_make_no_sense_are_refused(fields: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        Recipe(name="any", epochs=1, batch_size=32, lr=1, **fields)
 
 
 def test_parameters_that_are_no_numbers_have_no_identity() -> None:
@@ -148,5 +207,6 @@ if __name__ == "__main__":
     ids = json.loads(FROZEN.read_text()) if FROZEN.exists() else {}
     known = ids.setdefault(str(spec.SCHEMA_VERSION), {})
     for grid_name, run_ids in current().items():
-        known.setdefault(grid_name, run_ids)  # what is frozen stays
+        if set(known.get(grid_name, [])) <= set(run_ids):  # what is frozen stays; a grid may grow
+            known[grid_name] = run_ids
     FROZEN.write_text(json.dumps(ids, indent=1) + "\n")

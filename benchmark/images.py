@@ -1,0 +1,74 @@
+"""Image files from somebody else: which files count, and reading one without trusting it."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from PIL import Image
+
+from initializers.errors import VitinitError
+
+IMAGE_FORMATS = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".png": "PNG",
+    ".ppm": "PPM",
+    ".pgm": "PPM",
+    ".bmp": "BMP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".webp": "WEBP",
+}
+"""Extensions that make a file of a folder dataset an image, and PIL's name of their format."""
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """The folders of the classes in sorted order. Names that begin with a dot are passed over."""
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+
+
+def image_files(class_dir: Path, root: Path, extensions: Collection[str]) -> list[Path]:
+    """The image files of one class in sorted order. Names that begin with a dot are passed over.
+
+    Raises:
+        VitinitError: there is none, or one leads to something that is not a file inside `root`.
+    """
+    files = sorted(file for file in class_dir.iterdir() if file.suffix.lower() in extensions and file.name[0] != ".")
+    if not files:
+        raise VitinitError(f"the class folder {class_dir} has no images ({', '.join(extensions)})")
+    for file in files:
+        target = Path(os.path.realpath(file))  # Path.resolve raises on a loop before Python 3.13
+        if not (target.is_file() and target.is_relative_to(root)):
+            raise VitinitError(f"{file} is not a file inside {root} (it leads to {target})")
+    return files
+
+
+@contextmanager
+def no_bombs() -> Iterator[None]:
+    """A small file that holds a huge image is an error inside, in every thread."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
+
+
+@contextmanager
+def opened(source: Path | IO[bytes], formats: tuple[str, ...]) -> Iterator[Image.Image]:
+    """An image that is not decoded yet.
+
+    Args:
+        source: a file, or its bytes.
+        formats: PIL's names. Without them, a file can choose any decoder by its contents, whatever its extension.
+
+    Raises:
+        ValueError: it has more than 8 bits a channel.
+    """
+    with Image.open(source, formats=formats) as image:
+        # PIL clips deeper pixels at 255 instead of scaling them: an almost white image.
+        if image.mode[0] in "IF":
+            raise ValueError(f"more than 8 bits a channel (mode {image.mode})")
+        yield image

@@ -1,0 +1,92 @@
+"""What all loaders share: which part of a batch is this process's, and everything after the images are decoded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from benchmark.datasets import Data
+from benchmark.packed import PackedData
+from benchmark.spec import Recipe
+from initializers.errors import VitinitError
+from runners.mixing import erase, mix
+from runners.shard import Shard
+from runners.streams import stream
+
+EVALUATION_BATCH = 500
+ALONE = Shard()
+
+
+class Loader(ABC):
+    """Training and test batches of one run: float32 normalised images and their targets, on the device.
+
+    Targets are int64 labels B, or shares of classes, float32, B x classes, where the recipe mixes images.
+
+    The last, smaller training batch of an epoch is dropped, as timm does; the test split is always whole. Of several
+    processes each gets its part of every batch and of the test split; together they get what a process that is alone
+    gets.
+
+    Attributes:
+        steps: optimiser steps in an epoch.
+        device: where the batches are.
+    """
+
+    def __init__(
+        self, data: Data | PackedData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE
+    ) -> None:
+        chunks = recipe.batch_size // recipe.mix_unit
+        if shard.size > chunks:
+            mixed = f", of which {recipe.mix_unit} are mixed with one another" if recipe.mixes else ""
+            raise VitinitError(
+                f"{shard.size} processes cannot share a batch of {recipe.batch_size} images{mixed}: 1 to {chunks} can"
+            )
+        self.recipe, self.seed, self.device, self.shard = recipe, seed, device, shard
+        self.steps = len(data.train.labels) // recipe.batch_size
+        self.part = shard.part(recipe.batch_size, recipe.mix_unit)
+        """This process's part of every batch."""
+        self.test_part = shard.part(len(data.test.labels))
+        """This process's part of the test split."""
+        self._labels, self._classes = data.train.labels, len(data.classes)
+        self._mean = torch.tensor(data.mean, device=device)[:, None, None]
+        self._std = torch.tensor(data.std, device=device)[:, None, None]
+
+    @abstractmethod
+    def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of the batches of one epoch (counted from 0), from one of its steps on."""
+
+    @abstractmethod
+    def test(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of the test split in file order."""
+
+    @abstractmethod
+    def plain(self, numbers: Tensor) -> Tensor:
+        """These training images, normalised, without augmentation."""
+
+    def normalise(self, images_BCHW: Tensor) -> Tensor:
+        """uint8 0..255 to float32 on the device, minus mean, over standard deviation."""
+        return (images_BCHW.to(self.device).float() / 255 - self._mean) / self._std
+
+    def order(self, epoch: int) -> Tensor:
+        """The order of the training images in one epoch."""
+        return torch.randperm(len(self._labels), generator=stream(self.seed, "order", epoch))
+
+    def finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
+        """The last part of augmentation: mix, normalise, erase, in timm's order.
+
+        Args:
+            images_BCHW: uint8, this process's part of the batch.
+            numbers_B: which training images they are.
+            epoch: counted from 0.
+            step: of the epoch.
+        """
+        first = step * self.recipe.batch_size + self.part.start
+        images, targets = images_BCHW.to(self.device), self._labels[numbers_B].to(self.device)
+        if self.recipe.mixes:
+            images, targets = mix(images, targets, self.recipe, self._classes, self.seed, epoch, first)
+        images = self.normalise(images)
+        if self.recipe.random_erasing:
+            images = erase(images, self.recipe.random_erasing, self.seed, epoch, first)
+        return images, targets

@@ -1,0 +1,154 @@
+"""Mixup, cutmix and erasing against timm's own, fed with the same draws: bit for bit."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from timm.data.mixup import FastCollateMixup, Mixup
+from timm.data.random_erasing import RandomErasing
+from timm.loss import SoftTargetCrossEntropy
+from torch.nn import functional as F
+
+from benchmark.datasets import Data, Split
+from benchmark.spec import Recipe
+from initializers.errors import VitinitError
+from runners.loaders import make_loader
+from runners.mixing import erase, mix
+from runners.shard import Shard
+from runners.streams import derive
+
+CLASSES = 5
+CPU = torch.device("cpu")
+
+
+def recipe(**fields) -> Recipe:
+    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 8, "lr": 1e-3, **fields})
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    return torch.randint(0, 256, (64, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+@pytest.fixture
+def labels() -> torch.Tensor:
+    return torch.randint(CLASSES, (64,), generator=torch.Generator().manual_seed(1))
+
+
+def timms(kind, settings: Recipe, seed: int, epoch: int, chunk: int):
+    """timm's mixing, with the global generator where our stream begins."""
+    np.random.seed(derive(seed, "mix", epoch, chunk) % 2**32)
+    return kind(settings.mixup, settings.cutmix, mode="batch", label_smoothing=0.1, num_classes=CLASSES)
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (1.0, 0.8), (0.1, 0.1)])
+def test_mixing_is_timms_bit_for_bit_chunk_by_chunk(images, labels, mixup, cutmix):
+    settings = recipe(mixup=mixup, cutmix=cutmix, mix_images=4)
+    kinds = set()
+    for epoch in range(6):
+        mixed, targets = mix(images, labels, settings, CLASSES, 3, epoch, first=24)
+        for number, start in enumerate(range(0, 64, 4)):
+            part = slice(start, start + 4)
+            batch = list(zip(images[part], labels[part].tolist(), strict=True))
+            expected, shares = timms(FastCollateMixup, settings, 3, epoch, 6 + number)(batch)
+            assert torch.equal(mixed[part], expected)
+            logits = torch.randn(4, CLASSES)
+            ours = F.cross_entropy(logits, targets[part], label_smoothing=0.1)
+            assert ours.item() == pytest.approx(SoftTargetCrossEntropy()(logits, shares).item(), rel=1e-5)
+            kinds.add((mixed[part] == images[part]).float().mean().item() > 0.2)
+    assert len(kinds) >= bool(mixup) + bool(cutmix) or mixup == 0.1
+
+
+def test_mixed_pixels_are_those_of_timms_other_implementation_but_for_rounding(images, labels):
+    settings = recipe(mixup=1.0, cutmix=0.8)
+    for epoch in range(8):
+        mixed, _ = mix(images[:8], labels[:8], settings, CLASSES, 0, epoch, 0)
+        expected, _ = timms(Mixup, settings, 0, epoch, 0)(images[:8].float(), labels[:8])
+        assert (mixed.float() - expected).abs().max() <= 0.5
+
+
+def test_lambda_is_beta_distributed_and_either_kind_comes_half_the_time():
+    settings = recipe(mixup=1.0, cutmix=0.8, batch_size=2)
+    pair = torch.stack([torch.zeros(3, 32, 32), torch.full((3, 32, 32), 255.0)]).to(torch.uint8)
+    shares = []
+    cut = 0
+    for epoch in range(1500):
+        mixed, targets = mix(pair, torch.tensor([0, 1]), settings, 2, 0, epoch, 0)
+        is_cut = set(mixed.unique().tolist()) <= {0, 255}
+        cut += is_cut
+        shares += [] if is_cut else [targets[0, 0].item()]
+        # the label's share is that of the pixels that are really there, but for their rounding
+        assert mixed[0].float().mean().item() / 255 == pytest.approx(1 - targets[0, 0].item(), abs=0.002)
+    assert abs(cut / 1500 - 0.5) < 4 * (0.25 / 1500) ** 0.5
+    quarters = np.histogram(shares, 4, (0, 1))[0] / len(shares)  # Beta(1, 1) is uniform
+    assert np.abs(quarters - 0.25).max() < 0.08
+
+
+def test_erasing_is_timms_bit_for_bit(images):
+    normalised = (images.float() / 255 - 0.5) / 0.25
+    ours = erase(normalised.clone(), 0.5, 3, 1, first=100)
+    timm = RandomErasing(0.5, mode="pixel", device="cpu")
+    for number, image in enumerate(normalised):
+        random.seed(derive(3, "erase", 1, 100 + number))
+        torch.manual_seed(derive(3, "erase noise", 1, 100 + number))
+        assert torch.equal(ours[number], timm(image.clone()))
+    changed = (ours != normalised).flatten(1).any(1).float().mean().item()
+    assert abs(changed - 0.5) < 4 * (0.25 / 64) ** 0.5
+
+
+def test_erased_pixels_are_noise_of_mean_0_and_std_1():
+    erased = erase(torch.full((256, 3, 32, 32), 9.0), 1.0, 0, 0, 0)
+    noise = erased[erased != 9.0]
+    assert abs(noise.mean().item()) < 0.01
+    assert noise.std().item() == pytest.approx(1, abs=0.01)
+    areas = (erased[:, 0] != 9.0).float().mean((1, 2))
+    assert areas.min() > 0.01
+    assert areas.max() < 0.36
+
+
+def test_nothing_reads_or_changes_the_global_generators(images, labels):
+    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    mix(images, labels, recipe(mixup=1.0, cutmix=1.0), CLASSES, 0, 0, 0)
+    erase(images.float(), 1.0, 0, 0, 0)
+    assert random.getstate() == states[0]
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert torch.equal(torch.get_rng_state(), states[2])
+
+
+@pytest.fixture
+def data(images, labels) -> Data:
+    split = Split(images, labels)
+    return Data(split, split, tuple("abcde"), (0.5,) * 3, (0.25,) * 3, "")
+
+
+MIXING = {"mixup": 1.0, "cutmix": 0.8, "mix_images": 4, "batch_size": 16, "random_erasing": 0.5, "hflip": 0.5}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_processes_together_see_what_one_alone_sees(data, size):
+    settings = recipe(**MIXING, rand_augment="rand-m9-mstd0.5-inc1")
+    alone = list(make_loader(data, settings, 7, CPU).train(1, 1))
+    parts = [list(make_loader(data, settings, 7, CPU, Shard(rank, size)).train(1, 1)) for rank in range(size)]
+    assert len(alone) == 3
+    for step, (images, targets) in enumerate(alone):
+        assert torch.equal(images, torch.cat([part[step][0] for part in parts]))
+        assert torch.equal(targets, torch.cat([part[step][1] for part in parts]))
+        assert targets.shape == (16, CLASSES)
+        assert torch.allclose(targets.sum(1), torch.ones(16))
+
+
+def test_the_test_split_is_neither_mixed_nor_erased(data):
+    ((images, labels),) = make_loader(data, recipe(**MIXING), 7, CPU).test()
+    assert torch.equal(images, (data.test.images.float() / 255 - 0.5) / 0.25)
+    assert torch.equal(labels, data.test.labels)
+
+
+def test_a_process_without_a_whole_chunk_is_refused_with_the_numbers_that_can_be(data):
+    says = "5 processes cannot share a batch of 16 images, of which 4 are mixed with one another: 1 to 4 can"
+    with pytest.raises(VitinitError, match=says):
+        make_loader(data, recipe(**MIXING), 7, CPU, Shard(0, 5))
+    with pytest.raises(VitinitError, match="17 processes cannot share a batch of 16 images: 1 to 16 can"):
+        make_loader(data, recipe(batch_size=16), 7, CPU, Shard(0, 17))
