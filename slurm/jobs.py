@@ -85,7 +85,8 @@ def ended(job_ids: Collection[str]) -> dict[str, Ended] | None:
     """How those of these jobs that are over ended; a job nobody remembers is left out.
 
     The controller remembers a job for some minutes; the accounting, where the cluster has one, for good, from some
-    seconds after its end. None when neither can be asked.
+    seconds after its end. None when neither can be asked. Jobs of an array that were cancelled one by one before they
+    started are remembered by neither.
     """
     found: dict[str, Ended] = {}
     answered = False
@@ -182,7 +183,7 @@ def requeue_current() -> bool:
     Raises:
         SlurmError: this process runs in no job, or the cluster does not answer or allow it.
     """
-    job_id = os.environ.get("SLURM_JOB_ID")
+    job_id = current()  # not SLURM_JOB_ID: that of an array's last job is the array's own, and means all of them
     if job_id is None:
         raise SlurmError("this process runs in no job of SLURM: nothing to requeue")
     if os.environ.get("SLURM_PROCID", "0") != "0":
