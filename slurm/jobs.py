@@ -183,15 +183,37 @@ def requeue_current() -> bool:
     Raises:
         SlurmError: this process runs in no job, or the cluster does not answer or allow it.
     """
-    job_id = current()  # not SLURM_JOB_ID: that of an array's last job is the array's own, and means all of them
-    if job_id is None:
-        raise SlurmError("this process runs in no job of SLURM: nothing to requeue")
-    if os.environ.get("SLURM_PROCID", "0") != "0":
+    if os.environ.get("SLURM_PROCID", "0") != "0" or " JobState=RUNNING " not in _shown():
         return False
-    done = call("scontrol", "--oneliner", "show", "job", job_id)
-    if not done.returncode and " JobState=RUNNING " not in done.stdout:
-        return False
-    done = done if done.returncode else call("scontrol", "requeue", job_id)
+    done = call("scontrol", "requeue", _required())
     if done.returncode:
         raise refusal(done)
     return True
+
+
+def preempted_current() -> bool:
+    """Whether SLURM is about to take the resources away from the job this process runs in, for a more urgent one.
+
+    What SIGTERM means is not clear otherwise: a preemption, or that another process of the job has failed.
+
+    Raises:
+        SlurmError: this process runs in no job, or the cluster does not answer.
+    """
+    shown = _shown()
+    return " JobState=RUNNING " in shown and re.search(r" PreemptTime=[0-9]", shown) is not None
+
+
+def _shown() -> str:
+    """What the controller knows of the job this process runs in."""
+    done = call("scontrol", "--oneliner", "show", "job", _required())
+    if done.returncode:
+        raise refusal(done)
+    return done.stdout
+
+
+def _required() -> str:
+    """Not SLURM_JOB_ID: that of an array's last job is the array's own, and means all of its jobs."""
+    job_id = current()
+    if job_id is None:
+        raise SlurmError("this process runs in no job of SLURM")
+    return job_id
