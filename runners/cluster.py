@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import time
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -31,9 +30,6 @@ from slurm.submit import submit
 
 BUSY_S = 600.0
 """Short runs are packed so that a job is busy for about so long: to start one takes seconds."""
-
-KILL_WAIT_S = 300.0
-"""So long a job that has saved waits to be ended by the cluster, which then requeues it if it was preempted."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +118,9 @@ def dispatch(
 def carry_out_pack(pickled: bytes) -> None:
     """What a job does: carry the runs of a pickled `Pack` out, or go on with them.
 
-    Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop. The job then
-    asks to be started again, if it has got on: one that has not come a step further would do so for ever.
+    Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop, and the job
+    asks to be started again. A job that has reached its limit without coming a step further does not: it would do so
+    for ever.
     """
     pack: Pack = pickle.loads(pickled)
     stop, before = Stop(), _reached(pack)
@@ -138,12 +135,12 @@ def carry_out_pack(pickled: bytes) -> None:
     if not stop.reason:
         return
     print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
-    if _reached(pack) != before:
-        slurm.jobs.requeue_current()
-    else:
-        print("no run has come a step further: the job needs more time, or was preempted at once", flush=True)
-    # A job that ends by itself has ended; one that the cluster ends because it preempts it is requeued.
-    time.sleep(KILL_WAIT_S)
+    preempted = slurm.jobs.preempted_current()
+    if preempted or (stop.reason.startswith("SIGUSR2") and _reached(pack) != before):
+        if slurm.jobs.requeue_current():
+            sys.exit(0)
+    elif stop.reason.startswith("SIGUSR2"):
+        print("no run has come a step further in this job: it needs more time", flush=True)
     sys.exit(1)
 
 

@@ -90,7 +90,8 @@ def ended(job_ids: Collection[str]) -> dict[str, Ended] | None:
     """How those of these jobs that are over ended; a job nobody remembers is left out.
 
     The controller remembers a job for some minutes; the accounting, where the cluster has one, for good, from some
-    seconds after its end. None when neither can be asked.
+    seconds after its end. None when neither can be asked. Jobs of an array that were cancelled one by one before they
+    started are remembered by neither.
     """
     found: dict[str, Ended] = {}
     answered = False
@@ -189,18 +190,40 @@ def requeue_current() -> bool:
     Raises:
         SlurmError: this process runs in no job, or the cluster does not answer or allow it.
     """
-    job_id = os.environ.get("SLURM_JOB_ID")
-    if job_id is None:
-        raise SlurmError("this process runs in no job of SLURM: nothing to requeue")
-    if os.environ.get("SLURM_PROCID", "0") != "0":
+    if os.environ.get("SLURM_PROCID", "0") != "0" or " JobState=RUNNING " not in _shown():
         return False
-    done = call("scontrol", "--oneliner", "show", "job", job_id)
-    if not done.returncode and " JobState=RUNNING " not in done.stdout:
-        return False
-    done = done if done.returncode else call("scontrol", "requeue", job_id)
+    done = call("scontrol", "requeue", _required())
     if done.returncode:
         raise refusal(done)
     return True
+
+
+def preempted_current() -> bool:
+    """Whether SLURM is about to take the resources away from the job this process runs in, for a more urgent one.
+
+    What SIGTERM means is not clear otherwise: a preemption, or that another process of the job has failed.
+
+    Raises:
+        SlurmError: this process runs in no job, or the cluster does not answer.
+    """
+    shown = _shown()
+    return " JobState=RUNNING " in shown and re.search(r" PreemptTime=[0-9]", shown) is not None
+
+
+def _shown() -> str:
+    """What the controller knows of the job this process runs in."""
+    done = call("scontrol", "--oneliner", "show", "job", _required())
+    if done.returncode:
+        raise refusal(done)
+    return done.stdout
+
+
+def _required() -> str:
+    """Not SLURM_JOB_ID: that of an array's last job is the array's own, and means all of its jobs."""
+    job_id = current()
+    if job_id is None:
+        raise SlurmError("this process runs in no job of SLURM")
+    return job_id
 
 
 def restarts() -> int:

@@ -46,8 +46,9 @@ def submit(
 ) -> list[str]:
     """Have the cluster call `function` once per argument, each call a job of its own.
 
-    The function decides what SIGUSR2 (the time limit is near, or a preemption) and SIGTERM mean, by handlers of its
-    own. Until it has set them, and after it has put back what was there, either signal requeues the job and ends it.
+    The function sets handlers of its own for SIGUSR2 (its time is nearly up, or a preemption) and SIGTERM (cancelled,
+    preempted, or another process of the job has failed). While it has not, either signal ends the job, and requeues it
+    where it would have come back or gone on: a job of which nothing is at work loses nothing.
 
     Args:
         function: importable; called in every process of a job, what it returns is dropped.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import sys
@@ -10,7 +11,7 @@ from types import FrameType
 from typing import Generic, TypeVar
 
 from slurm.errors import SlurmError
-from slurm.jobs import requeue_current
+from slurm.jobs import preempted_current, requeue_current
 
 T = TypeVar("T")
 
@@ -46,6 +47,9 @@ class Task(Generic[T]):
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    requeued = requeue_current()
-    print(f"{signal.Signals(number).name} before anything began; requeued: {requeued}", file=sys.stderr)
-    sys.exit(0)
+    """Have the job start again, unless it is ending anyway: SIGTERM also comes when another process has failed."""
+    if os.environ.get("SLURM_PROCID", "0") != "0":
+        return  # what rank 0 does ends this process too; to end before it would end the job as failed
+    requeued = (number == signal.SIGUSR2 or preempted_current()) and requeue_current()
+    print(f"{signal.Signals(number).name} while nothing was at work; requeued: {requeued}", file=sys.stderr)
+    sys.exit(0 if requeued else 1)

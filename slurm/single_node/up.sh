@@ -190,7 +190,7 @@ StorageLoc=slurm_acct_db
 CONF
   start slurmdbd slurmdbd -D
   wait_for slurmdbd "sacctmgr -n -i show cluster"
-  sacctmgr -n show cluster single-node | grep -q single-node || sacctmgr -i add cluster single-node >/dev/null
+  sacctmgr -n -P show cluster format=cluster | grep -qx single-node || sacctmgr -i add cluster single-node >/dev/null
 }
 
 mkdir -p "$STATE"/{etc,log,pids,spool,state}

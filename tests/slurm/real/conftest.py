@@ -28,10 +28,10 @@ def slurm(_asked_for) -> Iterator[SingleNode]:
         yield node
 
 
-@pytest.fixture(scope="module")
-def slurm_without_accounting(_asked_for) -> Iterator[SingleNode]:
-    """For modules of its own: SLURM_CONF can point at one SLURM only."""
-    with single_node(ACCT="none") as node:
+@pytest.fixture
+def node(_asked_for, node_settings: dict[str, str]) -> Iterator[SingleNode]:
+    """A SLURM with settings of its own, for one test: parametrize `node_settings` with those of up.sh."""
+    with single_node(**node_settings) as node:
         yield node
 
 
@@ -67,7 +67,7 @@ class Work:
 
 @pytest.fixture
 def work(tmp_path) -> Iterator[Work]:
-    """Asks for a SLURM beside it: `slurm` or `slurm_without_accounting`."""
+    """For tests that also ask for `slurm` or `node`, before this one: jobs are cancelled while it still runs."""
     work = Work(tmp_path)
     yield work
     jobs.cancel(work.job_ids)

@@ -1,7 +1,6 @@
 """Submitting to a real SLURM: everything runs, with the code as it was, within the limits asked for."""
 
 import importlib
-import itertools
 import shutil
 
 import calls
@@ -145,6 +144,4 @@ def test_signals_while_a_job_still_imports_requeue_it(slurm, work):
     work.wait(90)
     assert work.written() == {"restarts": "1"}
     assert jobs.ended([job_id])[job_id].state == "COMPLETED"
-    assert list(itertools.chain.from_iterable(line.split("; ")[1:] for line in work.log(job_id).splitlines()))[:1] == [
-        "requeued: True"
-    ]
+    assert "SIGUSR2 while nothing was at work; requeued: True" in work.log(job_id)

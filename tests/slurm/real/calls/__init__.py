@@ -60,6 +60,7 @@ def requeue_when_told(given: tuple[Path, str]) -> None:
         time.sleep(0.1)
     if told:
         write(out, f"{name}-told", f"{signal.Signals(told[0]).name} {time.time()}")
+        write(out, f"{name}-preempted", str(jobs.preempted_current()))
         write(out, f"{name}-requeued", str(jobs.requeue_current()))
         time.sleep(60)
 

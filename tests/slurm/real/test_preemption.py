@@ -1,0 +1,31 @@
+"""Preempted jobs of clusters that send the signal a job asked for, and of those that send SIGTERM."""
+
+import calls
+import pytest
+from single_node import until
+
+from slurm import jobs
+
+
+def make_way(work) -> str:
+    [job_id] = work.submit(calls.requeue_when_told, ["low"])
+    until(lambda: "low-started-0" in work.written(), 30)
+    [urgent] = work.submit(calls.stamp, [0], partition="high", cpus=4)
+    until(lambda: "low-requeued" in work.written(), 30)
+    assert work.written()["low-requeued"] == "True"
+    until(lambda: jobs.queued([job_id])[job_id].state == "PENDING", 30)
+    work.wait()
+    written = work.written()
+    assert jobs.ended([job_id, urgent]).keys() == {job_id, urgent}
+    assert {how.state for how in jobs.ended([job_id, urgent]).values()} == {"COMPLETED"}
+    assert float(written["0"].split()[2]) < float(written["low-started-1"])
+    return f"{written['low-told'].split()[0]} preempted: {written['low-preempted']}"
+
+
+def test_the_signal_asked_for(slurm, work):
+    assert make_way(work) == "SIGUSR2 preempted: True"
+
+
+@pytest.mark.parametrize("node_settings", [{"ACCT": "none", "PREEMPT_SIGNAL": "term"}])
+def test_sigterm(node, work):
+    assert make_way(work) == "SIGTERM preempted: True"
