@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 import uuid
@@ -132,8 +133,8 @@ def carry_out_pack(pickled: bytes) -> None:
         except VitinitError as error:
             _record_failures(pack, str(error))
             raise
-    if not stop.reason:
-        return
+    if not stop.reason or os.environ.get("SLURM_PROCID", "0") != "0":
+        return  # rank 0 speaks for the job; to end as failed before it has would end it
     print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
     preempted = slurm.jobs.preempted_current()
     if preempted or (stop.reason.startswith("SIGUSR2") and _reached(pack) != before):
