@@ -63,7 +63,10 @@ def test_processes_default_to_one_per_gpu():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("partion: x", "unknown field 'partion'; did you mean 'partition'? available: partition (default: None), acc"),
+        (
+            "partitio: x",
+            "unknown field 'partitio'; did you mean 'partition'? available: partition (default: None), acc",
+        ),
         ("name: x", "unknown field 'name'"),
         ("- 1", "expected a mapping of fields to values"),
         ("a: [", "while parsing"),
