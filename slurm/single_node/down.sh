@@ -12,15 +12,21 @@ if running slurmctld >/dev/null && running slurmd >/dev/null; then
     sleep 0.1
   done
 fi
-for name in slurmd slurmctld slurmdbd mariadbd munged; do
-  if pid=$(running "$name"); then
-    kill "$pid"
+stop() {
+  local name pid
+  for name in "$@"; do
+    pid=$(running "$name") && kill "$pid" && echo "stopping $name ($pid)"
+  done
+  for name in "$@"; do
     for _ in $(seq 100); do
       running "$name" >/dev/null || break
       sleep 0.1
     done
-    running "$name" >/dev/null && kill -9 "$pid"
-    echo "stopped $name ($pid)"
-  fi
-  rm -f "$STATE/pids/$name"
-done
+    pid=$(running "$name") && kill -9 "$pid"
+    rm -f "$STATE/pids/$name"
+  done
+}
+
+stop slurmd slurmctld
+stop slurmdbd
+stop mariadbd munged

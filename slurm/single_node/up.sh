@@ -62,7 +62,7 @@ start() {
 wait_for() {
   local end=$((SECONDS + 30))
   until timeout 5 bash -c "$2" >/dev/null 2>&1; do
-    [ $SECONDS -lt $end ] || die "$1 does not answer; see $STATE/log/$1.out and $STATE/log/$1.log"
+    [ $SECONDS -lt $end ] || die "$1 does not answer; see $STATE/log/$1.*"
     sleep 0.2
   done
 }
@@ -149,7 +149,7 @@ start_munge() {
   fi
   # --force: munged dislikes folders that others may write to, and /tmp is one
   start munged munged --force --foreground --key-file="$STATE/etc/munge.key" --socket="$STATE/munge.socket" \
-    --pid-file="$STATE/munged.pid" --log-file="$STATE/log/munged.log" --seed-file="$STATE/munge.seed"
+    --pid-file="$STATE/munged.pid" --seed-file="$STATE/munge.seed"
   wait_for munged "munge -n --socket='$STATE/munge.socket' | unmunge --socket='$STATE/munge.socket'"
 }
 

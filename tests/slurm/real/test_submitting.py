@@ -118,6 +118,20 @@ def test_what_the_cluster_refuses(slurm, work, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_what_was_taken_before_a_refusal_is_said(slurm, work, tmp_path, monkeypatch):
+    wrapper = tmp_path / "bin" / "sbatch"  # the real one, which the second time is asked for what is not there
+    wrapper.parent.mkdir()
+    again = f"if mkdir {tmp_path}/first; then exec {shutil.which('sbatch')} $*; fi"
+    wrapper.write_text(f"#!/bin/sh\n{again}\nexec {shutil.which('sbatch')} --exclude=nowhere $*\n")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=":")
+    with pytest.raises(Refused, match="Invalid node name specified.*4 of 8 jobs") as caught:
+        work.submit(calls.stamp, range(8), sbatch={"hold": True})
+    work.job_ids = caught.value.submitted
+    assert len(work.job_ids) == 4
+    assert jobs.queued(work.job_ids).keys() == set(work.job_ids)
+
+
 def test_a_job_submits_from_within_a_job(slurm, work, monkeypatch):
     """The variables of the outer job must not ask for its cores, nor be taken for the inner job's."""
     for name, value in {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "64", "SLURM_NTASKS": "99"}.items():
