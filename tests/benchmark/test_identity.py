@@ -19,7 +19,7 @@ WHAT_TO_DO = (
     "The run_ids of grid {name!r} are not the frozen ones: a default, a recipe, a grid or the hash has changed, and "
     "what is recorded already would no longer be found, or be taken for something else. If it was not meant, undo it. "
     "If a default or a meaning has to change, raise SCHEMA_VERSION in benchmark/spec.py and freeze the new ids beside "
-    "the old ones: PYTHONPATH=. python tests/benchmark/test_identity.py. The same freezes a new grid, and new runs of a grid."
+    "the old ones: PYTHONPATH=. python tests/benchmark/test_identity.py. The same freezes new runs."
 )
 
 
