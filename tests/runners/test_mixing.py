@@ -147,8 +147,8 @@ def test_the_test_split_is_neither_mixed_nor_erased(data):
 
 
 def test_a_process_without_a_whole_chunk_is_refused_with_the_numbers_that_can_be(data):
-    says = "5 processes cannot share a batch of 16 images, of which 4 are mixed with one another: 1 to 4 can"
+    says = "5 processes cannot share batches of 16 images, of which 4 are mixed with one another: 1 to 4 can"
     with pytest.raises(VitinitError, match=says):
         make_loader(data, recipe(**MIXING), 7, CPU, Shard(0, 5))
-    with pytest.raises(VitinitError, match="17 processes cannot share a batch of 16 images: 1 to 16 can"):
+    with pytest.raises(VitinitError, match="17 processes cannot share batches of 16 images: 1 to 16 can"):
         make_loader(data, recipe(batch_size=16), 7, CPU, Shard(0, 17))
