@@ -142,7 +142,7 @@ class Recipe(Frozen):
     """Alpha of mixup's Beta(alpha, alpha); 0 is off. With `cutmix` too, a fair coin chooses one of them each time."""
     cutmix: Annotated[float, Field(ge=0)] = 0.0
     """Alpha of cutmix's Beta(alpha, alpha); 0 is off."""
-    mix_images: PositiveInt | None = None
+    mix_images: Annotated[int, Field(ge=2)] | None = None
     """Mixup and cutmix happen among so many neighbours of a batch (timm's: those of one GPU). None: the whole batch."""
     random_erasing: Fraction = 0.0
     """Probability that a rectangle of an image becomes noise: timm's mode `pixel`, with its sizes and shapes."""

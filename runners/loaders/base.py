@@ -41,7 +41,7 @@ class Loader(ABC):
         if shard.size > chunks:
             mixed = f", of which {recipe.mix_unit} are mixed with one another" if recipe.mixes else ""
             raise VitinitError(
-                f"{shard.size} processes cannot share a batch of {recipe.batch_size} images{mixed}: 1 to {chunks} can"
+                f"{shard.size} processes cannot share batches of {recipe.batch_size} images{mixed}: 1 to {chunks} can"
             )
         self.recipe, self.seed, self.device, self.shard = recipe, seed, device, shard
         self.steps = len(data.train.labels) // recipe.batch_size

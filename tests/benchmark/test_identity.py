@@ -19,7 +19,7 @@ WHAT_TO_DO = (
     "The run_ids of grid {name!r} are not the frozen ones: a default, a recipe, a grid or the hash has changed, and "
     "what is recorded already would no longer be found, or be taken for something else. If it was not meant, undo it. "
     "If a default or a meaning has to change, raise SCHEMA_VERSION in benchmark/spec.py and freeze the new ids beside "
-    "the old ones: PYTHONPATH=. python tests/benchmark/test_identity.py. The same freezes a new grid."
+    "the old ones: PYTHONPATH=. python tests/benchmark/test_identity.py. The same freezes new runs."
 )
 
 
@@ -144,6 +144,7 @@ def test_how_many_images_are_mixed_counts() -> None:
     ("fields", "says"),
     [
         ({"mix_images": 8}, "both are off"),
+        ({"mixup": 0.8, "mix_images": 1}, "greater than or equal to 2"),
         ({"cutmix": 1.0, "mix_images": 12}, "batch_size 32 is not divisible by mix_images 12"),
         ({"crop_scale": [1.0, 0.08]}, "crop_scale is the least and the largest value"),
         ({"crop_scale": [0.0, 1.0]}, "greater than 0"),

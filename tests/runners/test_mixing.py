@@ -48,7 +48,7 @@ def timms(kind, settings: Recipe, seed: int, epoch: int, chunk: int):
 def test_mixing_is_timms_bit_for_bit_chunk_by_chunk(images, labels, mixup, cutmix):
     settings = recipe(mixup=mixup, cutmix=cutmix, mix_images=4)
     kinds = set()
-    for epoch in range(6):
+    for epoch in range(3):
         mixed, targets = mix(images, labels, settings, CLASSES, 3, epoch, first=24)
         for number, start in enumerate(range(0, 64, 4)):
             part = slice(start, start + 4)
@@ -75,16 +75,16 @@ def test_lambda_is_beta_distributed_and_either_kind_comes_half_the_time():
     pair = torch.stack([torch.zeros(3, 32, 32), torch.full((3, 32, 32), 255.0)]).to(torch.uint8)
     shares = []
     cut = 0
-    for epoch in range(1500):
+    for epoch in range(800):
         mixed, targets = mix(pair, torch.tensor([0, 1]), settings, 2, 0, epoch, 0)
         is_cut = set(mixed.unique().tolist()) <= {0, 255}
         cut += is_cut
         shares += [] if is_cut else [targets[0, 0].item()]
         # the label's share is that of the pixels that are really there, but for their rounding
         assert mixed[0].float().mean().item() / 255 == pytest.approx(1 - targets[0, 0].item(), abs=0.002)
-    assert abs(cut / 1500 - 0.5) < 4 * (0.25 / 1500) ** 0.5
+    assert abs(cut / 800 - 0.5) < 4 * (0.25 / 800) ** 0.5
     quarters = np.histogram(shares, 4, (0, 1))[0] / len(shares)  # Beta(1, 1) is uniform
-    assert np.abs(quarters - 0.25).max() < 0.08
+    assert np.abs(quarters - 0.25).max() < 0.1
 
 
 def test_erasing_is_timms_bit_for_bit(images):
@@ -147,8 +147,8 @@ def test_the_test_split_is_neither_mixed_nor_erased(data):
 
 
 def test_a_process_without_a_whole_chunk_is_refused_with_the_numbers_that_can_be(data):
-    says = "5 processes cannot share a batch of 16 images, of which 4 are mixed with one another: 1 to 4 can"
+    says = "5 processes cannot share batches of 16 images, of which 4 are mixed with one another: 1 to 4 can"
     with pytest.raises(VitinitError, match=says):
         make_loader(data, recipe(**MIXING), 7, CPU, Shard(0, 5))
-    with pytest.raises(VitinitError, match="17 processes cannot share a batch of 16 images: 1 to 16 can"):
+    with pytest.raises(VitinitError, match="17 processes cannot share batches of 16 images: 1 to 16 can"):
         make_loader(data, recipe(batch_size=16), 7, CPU, Shard(0, 17))
