@@ -121,9 +121,9 @@ def test_failures(tmp_path):
     assert failed[cells[3].run_id].execution["processes"] == 2
 
 
-def killed(each: Cell, where: Setting) -> None:
-    """SIGKILL to rank 1 at the fifth step."""
-    if os.environ["RANK"] == "1":
+def killed(rank: int, each: Cell, where: Setting) -> None:
+    """SIGKILL to one process at the fifth step."""
+    if os.environ["RANK"] == str(rank):
         train.optimize = at_call(5, train.optimize, lambda: os.kill(os.getpid(), signal.SIGKILL))
     list(carry_out_together([each], where, Stop()))
 
@@ -134,15 +134,17 @@ def whole_and_taken_up(each: Cell, whole: Setting, resumed: Setting) -> None:
         session([each], resumed, world)
 
 
-def test_a_process_that_is_killed_ends_the_other(tmp_path):
-    """The one that is left records it; taken up from the last checkpoint it is the run that it would have been."""
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_is_killed_ends_the_other(tmp_path, rank):
+    """Rank 0, where it is left, records it; taken up from the last checkpoint it is the run that it would have been."""
     each = cell(tmp_path, "convit")
     whole, resumed = (harness.setting(tmp_path / name) for name in ("whole", "resumed"))
-    ranks = together(2, killed, each, resumed)
-    assert [isinstance(rank, Died) and rank.exitcode for rank in ranks] == [1, -signal.SIGKILL]
-    failed = Store(resumed.root).read("faults").failed[each.run_id]
-    assert failed.message.startswith("rank 0 of 2: ")
-    together(2, whole_and_taken_up, each, whole, replace(resumed, retried={each.run_id: failed.written}))
+    deaths = [death.exitcode for death in together(2, killed, rank, each, resumed) if isinstance(death, Died)]
+    assert deaths == ([1, -signal.SIGKILL] if rank else [-signal.SIGKILL, 1])
+    failed = Store(resumed.root).read("faults").failed
+    assert [failure.message[:13] for failure in failed.values()] == (["rank 0 of 2: "] if rank else [])
+    retried = {run_id: failure.written for run_id, failure in failed.items()}
+    together(2, whole_and_taken_up, each, whole, replace(resumed, retried=retried))
     harness.assert_same(whole, resumed, each)
     sessions = Store(resumed.root).read("faults").done[each.run_id].sessions
     assert [session.from_step for session in sessions] == [0, 4]
