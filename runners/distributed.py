@@ -124,10 +124,13 @@ class World:
 
         Only what this returns says whether to stop now: `stop.reason` may differ between processes at any time.
         """
-        if self.size == 1 or not self.any(bool(stop.reason)):
-            return stop.reason if self.size == 1 else ""
+        if self.size == 1:
+            return stop.reason
+        if not self.any(bool(stop.reason)):
+            return ""
         rank, reason = next((rank, reason) for rank, reason in enumerate(self.gather(stop.reason)) if reason)
-        stop.request(f"{reason} in the process of rank {rank}")
+        if not stop.reason:
+            stop.request(f"{reason} in the process of rank {rank}")
         return stop.reason
 
     def in_step(self, items: Iterable[Item]) -> Iterator[Item | None]:

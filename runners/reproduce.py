@@ -94,8 +94,13 @@ def execution(
     count: Any = threads or (record.execution.get("threads") if chosen == recorded else cores())
     if type(count) is not int or not 1 <= count <= MAX_THREADS:
         raise VitinitError("the record does not say on how many threads it ran; say --threads N")
+    micro_batch = record.execution.get("micro_batch")
     return Execution(
-        device=chosen, threads=count, executor="inline", deterministic=record.execution.get("deterministic") is True
+        device=chosen,
+        threads=count,
+        executor="inline",
+        deterministic=record.execution.get("deterministic") is True,
+        micro_batch=micro_batch if type(micro_batch) is int and micro_batch > 0 else None,
     )
 
 
@@ -235,8 +240,9 @@ def _number(value: Any) -> bool:
 def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution, by dotted key."""
     execution = {key: record.execution.get(key) for key in ("device", "threads")}
-    # Records of before there was the flag are of runs without it.
-    execution["deterministic"] = record.execution.get("deterministic", False)
+    # Records of before these were recorded are of runs without them.
+    since = {"deterministic": False, "processes": 1, "micro_batch": None}
+    execution |= {key: record.execution.get(key, default) for key, default in since.items()}
     return flat({**record.environment, "execution": execution})
 
 

@@ -133,7 +133,7 @@ def train(
     """
     model, recipe, device = training.model, training.recipe, loader.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        parallel = warmed_up(world.parallel(model), training, device)
+        parallel = warmed_up(world.parallel(model), training)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
             training.scheduler.step(epoch)
@@ -212,7 +212,7 @@ def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tup
     return list(zip(images.split(size), targets.split(size), strict=True))
 
 
-def warmed_up(parallel: nn.Module, training: Training, device: torch.device) -> nn.Module:
+def warmed_up(parallel: nn.Module, training: Training) -> nn.Module:
     """The same, after one backward pass that changes nothing.
 
     After the first one DistributedDataParallel groups gradients anew, in the order in which they came, and groups
@@ -220,8 +220,8 @@ def warmed_up(parallel: nn.Module, training: Training, device: torch.device) -> 
     another way than the same step of a run that was not stopped.
     """
     if isinstance(parallel, DistributedDataParallel):
-        images = torch.zeros(1, 3, *training.model.patch_embed.img_size, device=device)
-        with warnings.catch_warnings(), autocast(training.recipe, device):
+        images = torch.zeros(1, 3, *training.model.patch_embed.img_size).to(next(parallel.parameters()))
+        with warnings.catch_warnings(), autocast(training.recipe, images.device):
             warnings.filterwarnings("ignore", "Grad strides do not match")  # those of the class token; said once
             (parallel.train()(images).sum() * 0).backward()
         training.optimizer.zero_grad()

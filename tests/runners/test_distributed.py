@@ -1,0 +1,243 @@
+"""Two and three processes on the CPU (gloo) against one: the same numbers, stopped, resumed, failing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from benchmark.datasets import Data, Split
+from benchmark.spec import ModelSpec, Recipe
+from initializers.errors import VitinitError
+from runners import distributed, train
+from runners.distributed import ALONE, Failed, World, joined
+from runners.loaders.resident import ResidentLoader
+from runners.resume import share_state
+from runners.shard import Shard
+from runners.stop import Stop
+from runners.train import Training, micro_batches, optimize
+from tests.runners.test_train import Interrupted, initialised
+from tests.runners.worlds import together
+
+CPU = torch.device("cpu")
+VIT = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
+CONVIT = ModelSpec(
+    arch="convit", image_size=8, patch_size=2, width=16, depth=2, heads=4, gpsa_layers=1, position="learned",
+    pool="token", qkv_bias=False,
+)  # fmt: skip
+RECIPE = Recipe(
+    name="test", epochs=2, batch_size=9, lr=1e-2, weight_decay=0.05, hflip=0.5, crop_padding=1, label_smoothing=0.1,
+    clip_grad=0.3, rand_augment="rand-m9-mstd0.5-inc1",
+    eps=1e-4,  # else Adam blows gradients that are nothing but rounding (of the keys' biases) up to whole steps
+)  # fmt: skip
+CASES = {"vit": (VIT, RECIPE), "convit": (CONVIT, RECIPE.model_copy(update={"batch_size": 8}))}
+
+
+def split(n: int, seed: int) -> Split:
+    """Bright and dark images, all of them different."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (n,), generator=generator)
+    images = torch.randint(0, 240, (n, 3, 8, 8), generator=generator) + 15 * labels[:, None, None, None]
+    return Split(images.to(torch.uint8), labels)
+
+
+def data() -> Data:
+    """1001 test images: with two processes one has two batches of them, the other one."""
+    return Data(split(50, 0), split(1001, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "")
+
+
+class Precise(ResidentLoader):
+    def normalise(self, images):
+        return super().normalise(images).double()
+
+
+def begun(model: ModelSpec, recipe: Recipe, world: World, dtype=torch.float32, seed: int = 0):
+    """A training in its process, and its images. All processes but the first begin with other weights."""
+    loader = (Precise if dtype is torch.float64 else ResidentLoader)(data(), recipe, 0, CPU, world.shard)
+    training = Training(initialised(seed + world.rank, model=model).to(dtype), recipe, loader.steps, CPU)
+    training.loss_sum = training.loss_sum.to(dtype)
+    share_state(training, world)
+    return training, loader
+
+
+def fitted(name: str, micro_batch: int | None, dtype: torch.dtype, world: World = ALONE):
+    """Weights and curves of a whole training."""
+    training, loader = begun(*CASES[name], world, dtype)
+    train.train(training, loader, 0, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
+    numbers = [(row.train_loss, row.test_loss, row.test_top1) for row in training.history]
+    return training.model.state_dict(), numbers
+
+
+FLOATS = (torch.float32, torch.float64)
+SHARED = [(name, None, dtype) for name in CASES for dtype in FLOATS]
+
+
+def in_a_world(cases: list) -> list:
+    with joined("cpu") as world:
+        return [fitted(*case, world) for case in cases]
+
+
+def largest_difference(first, second) -> tuple[float, float]:
+    """In the weights, and in the curves of losses and top-1."""
+    weights = max(float((first[0][name] - tensor).abs().max()) for name, tensor in second[0].items())
+    curves = [torch.tensor(numbers, dtype=torch.float64) for _, numbers in (first, second)]
+    return weights, float((curves[0] - curves[1]).abs().max())
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict:
+    torch.set_num_threads(1)
+    return {(name, dtype): fitted(name, None, dtype) for name in CASES for dtype in FLOATS}
+
+
+def check(case, result, expected) -> None:
+    """In float64 the weights differ by float64's rounding, so what is left in float32 is rounding too.
+
+    Measured after 10 or 12 steps: at most 7e-16 and 3e-7 in weights of size 1, 2e-7 in curves (losses of the test split
+    are always computed in float32).
+    """
+    weights, curves = largest_difference(result, expected)
+    print(case, f"weights {weights:.1e}, curves {curves:.1e}")
+    assert weights < (1e-13 if case[2] is torch.float64 else 5e-6), case
+    assert curves < 5e-6, case
+    assert result[0].keys() == expected[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("size", "cases"), [(2, [*SHARED, ("vit", 2, torch.float64), ("convit", 2, torch.float32)]), (3, SHARED[1:3])]
+)
+def test_several_processes_compute_what_one_does(size, cases, alone):
+    """Batches of 9 and 8 and a test split of 1001: shares are uneven. Augmented, clipped, labels smoothed."""
+    ranks = together(size, in_a_world, cases)
+    for number, case in enumerate(cases):
+        for rank in ranks:
+            check(case, rank[number], alone[case[0], case[2]])
+            assert largest_difference(rank[number], ranks[0][number]) == (0, 0), "the ranks differ"
+
+
+def test_micro_batches_compute_what_the_batch_does(alone):
+    for name, dtype in alone:
+        check((name, 4, dtype), fitted(name, 4, dtype), alone[name, dtype])  # 9 = 4 + 4 + 1
+    parts = micro_batches(torch.arange(9), torch.arange(9), 4)
+    assert [len(images) for images, _ in parts] == [4, 4, 1]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_shares_make_up_the_batches_of_one_process(size):
+    """Each image once: in training with the augmentation that it has whatever the number of processes."""
+    whole = ResidentLoader(data(), RECIPE, 0, CPU)
+    shares = [ResidentLoader(data(), RECIPE, 0, CPU, Shard(rank, size)) for rank in range(size)]
+    for batch, parts in zip(whole.train(1, 2), zip(*(share.train(1, 2) for share in shares), strict=True), strict=True):
+        for expected, found in zip(batch, zip(*parts, strict=True), strict=True):
+            assert torch.equal(expected, torch.cat(found))
+    for which in (0, 1):
+        expected = torch.cat([batch[which] for batch in whole.test()])
+        assert torch.equal(expected, torch.cat([batch[which] for share in shares for batch in share.test()]))
+        assert len(expected) == 1001
+
+
+def one_step_with_an_overflow(world: World) -> tuple[bool, float]:
+    """fp16, and images in the last process that are too bright for it: whether the weights stay, and the scale."""
+    training, loader = begun(VIT, RECIPE.model_copy(update={"precision": "fp16"}), world)
+    before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
+    parallel = train.warmed_up(world.parallel(training.model), training)
+    images, labels = next(loader.train(0))
+    images = images * (1e30 if world.rank == world.size - 1 else 1)
+    optimize(training, parallel, [(images, labels)], [0], world.size)
+    after = training.model.state_dict()
+    return all(torch.equal(after[name], tensor) for name, tensor in before.items()), training.scaler.get_scale()
+
+
+def stopped_and_taken_up_again(world: World) -> bool:
+    """Whether a training that was stopped after three steps and resumed ends with the bits of one that was not."""
+    big = VIT.model_copy(update={"width": 96})  # more than one bucket of gradients
+    whole, loader = begun(big, RECIPE, world)
+    train.train(whole, loader, 0, world=world)
+    first, loader = begun(big, RECIPE, world)
+
+    def stop() -> None:
+        if first.step == 3:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train.train(first, loader, 0, between_steps=stop, world=world)
+    second, _ = begun(big, RECIPE, world, seed=7)
+    second.load_state_dict(first.state_dict())
+    train.train(second, loader, 0, world=world)
+    expected, found = whole.model.state_dict(), second.model.state_dict()
+    return all(torch.equal(expected[name], tensor) for name, tensor in found.items())
+
+
+def agreed(world: World) -> tuple[str, str]:
+    """Why to stop before one of them is asked to, and after."""
+    stop = Stop()
+    before = world.agreed(stop)
+    if world.rank == 1:
+        stop.request("SIGTERM")
+    return before, world.agreed(stop)
+
+
+def turns(world: World) -> int:
+    """How many turns a process takes that has twice as many things to do as its rank says."""
+    return len(list(world.in_step(range(2 * world.rank))))
+
+
+def fate(world: World) -> str:
+    """What a process says of an error that one of them has."""
+    try:
+        with world.same_fate():
+            if world.rank == 2:
+                raise OSError("no such file")
+    except Failed as error:
+        return f"{error.kind}: {error.message}"
+    return ""
+
+
+def dropout_seeds(world: World) -> list[int]:
+    """Those of a whole training, two images at once."""
+    used, training_step = [], train.optimize
+
+    def noting(training, parallel, parts, seeds, processes):
+        used.extend(seeds)
+        return training_step(training, parallel, parts, seeds, processes)
+
+    train.optimize = noting
+    fitted("vit", 2, torch.float32, world)
+    train.optimize = training_step
+    return used
+
+
+def all_that_three_try() -> list:
+    with joined("cpu") as world:
+        tries = [one_step_with_an_overflow, stopped_and_taken_up_again, agreed, turns, fate, dropout_seeds]
+        return [world.threads, *(function(world) for function in tries)]
+
+
+def test_three_processes_agree():
+    seeds = []
+    for rank, (threads, overflow, same_bits, stop, taken, failed, drawn) in enumerate(together(3, all_that_three_try)):
+        assert threads == max(1, len(distributed.usable_cores()) // 3)
+        assert overflow == (True, 2.0**15), "an overflow in one process: none takes the step, all halve the scale"
+        assert same_bits, f"rank {rank}: other bits after a resume"
+        assert stop == ("", "SIGTERM" if rank == 1 else "SIGTERM in the process of rank 1")
+        assert taken == 4
+        assert failed == "OSError: rank 2 of 3: no such file"
+        seeds += drawn
+    assert len(set(seeds)) == len(seeds) == 2 * 5 * 3 * 2, "dropout is another in each step, process and micro batch"
+
+
+def test_the_environment_must_be_whole(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(VitinitError, match="RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not"), joined("cpu"):
+        pass
+    for name in distributed.VARIABLES:
+        monkeypatch.setenv(name, "2")
+    with pytest.raises(VitinitError, match="RANK 2 does not fit WORLD_SIZE 2"), joined("cpu"):
+        pass

@@ -1,0 +1,83 @@
+"""Several processes on this machine that do one thing together, as torchrun would start them."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from runners.stop import SIGNALS
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.faults.harness", "runners.together", "sklearn.datasets"])
+
+
+class Died:
+    """What a process leaves that ended without a result."""
+
+    def __init__(self, exitcode: int | None) -> None:
+        self.exitcode = exitcode
+
+
+def together(size: int, function: Callable[..., Any], *arguments: Any, seconds: float = 60) -> list[Any]:
+    """What the function returns in each of `size` processes, or `Died`; it fails where one raises or hangs."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = []
+    for rank in range(size):
+        receiver, sender = FORKS.Pipe(duplex=False)
+        process = FORKS.Process(target=_member, args=(rank, size, port, sender, function, arguments), daemon=True)
+        process.start()
+        sender.close()
+        started.append((receiver, process))
+    deadline, results = time.monotonic() + seconds, []
+    try:
+        for receiver, process in started:
+            try:
+                assert receiver.poll(max(0.0, deadline - time.monotonic())), "it hangs"
+                result = pickle.loads(receiver.recv_bytes())
+            except EOFError:
+                process.join(10)
+                result = Died(process.exitcode)
+            assert not isinstance(result, str), result
+            results.append(result)
+    finally:
+        for _, process in started:
+            process.join(0 if len(results) < size else 10)
+            process.kill()
+    return results
+
+
+def _member(rank: int, size: int, port: int, sender: Connection, function: Callable, arguments: tuple) -> None:
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the fork server may be that of a launch, which blocks them
+    torch.set_num_threads(1)
+    try:
+        result = function(*arguments)
+    except BaseException:
+        result = traceback.format_exc()
+    sender.send_bytes(pickle.dumps(result))  # not torch's way, whose tensors live as long as their process
+
+
+def at_call(number: int, function: Callable, strike: Callable[[], None]) -> Callable:
+    """The function, and before its n-th call from now on something else."""
+    calls = itertools.count(1)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == number:
+            strike()
+        return function(*arguments, **named)
+
+    return counted
