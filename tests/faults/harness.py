@@ -133,7 +133,7 @@ def _arm(kill: Kill) -> None:
 
     if kill.moment == "training":
         optimize = train.optimize
-        train.optimize = lambda *arguments: (optimize(*arguments), strike())
+        train.optimize = lambda *arguments: (optimize(*arguments), strike())[0]
     elif kill.moment == "evaluation":
         autocast = train.autocast
         train.autocast = lambda *arguments: (
