@@ -112,10 +112,11 @@ def carry_out(
     Whatever goes wrong in the run itself ends in a failure record. Its checkpoints stay for the next attempt, unless it
     diverged: it would do so again.
 
-    Several processes call this for the same run and come to the same end. Rank 0 alone claims, saves, records and tells
-    events. A stop that any of them is asked for stops all at the same step. Where one of them fails in the middle of
-    the training the others cannot go on, and wait for it: it records the failure, which names its rank, and ends its
-    process with exit code 1, so that the launcher (torchrun, or srun --kill-on-bad-exit) ends the others.
+    Several processes call this for the same run and come to the same end. Rank 0 alone claims, initialises, saves,
+    records and tells events. A stop that any of them is asked for stops all at the same step. Where one of them fails
+    in the middle of the training the others cannot go on, and wait for it: it records the failure, which names its
+    rank, and ends its process with exit code 1, so that the launcher (torchrun, or srun --kill-on-bad-exit) ends the
+    others. Whatever happens, none waits for longer than `distributed.TIMEOUT`.
 
     Raises:
         Taken: another process is carrying it out, or has done so since this study was launched.
@@ -184,8 +185,7 @@ def _claimed(
             outcome = failure(cell, setting, error.kind, error.message, error.trace)
         except Exception as error:
             if world.size > 1 and not isinstance(error, Diverged):
-                claim.release()
-                _give_up(cell, setting, error, world)
+                _give_up(cell, setting, error, world, claim)
             outcome = failure(cell, setting, type(error).__name__, str(error), traceback.format_exc())
             if isinstance(error, Diverged):
                 checkpoints.remove()
@@ -197,7 +197,9 @@ def _claimed(
     return outcome
 
 
-def _give_up(cell: Cell, setting: Setting, error: Exception, world: World) -> NoReturn:
+def _give_up(
+    cell: Cell, setting: Setting, error: Exception, world: World, claim: claims.Claim | None = None
+) -> NoReturn:
     """End this process: it has failed where the others wait for it.
 
     They fail in turn when it is gone. Only the first one records its error.
@@ -207,8 +209,10 @@ def _give_up(cell: Cell, setting: Setting, error: Exception, world: World) -> No
         if world.first_to_fail():
             print(f"{cell.describe()}: {type(error).__name__}: {text}", file=sys.stderr, flush=True)
             Store(setting.root).write(failure(cell, setting, type(error).__name__, text, traceback.format_exc()))
+        if claim:
+            claim.release()
     finally:
-        os._exit(1)
+        os._exit(1)  # an orderly end of the process would wait for the others
 
 
 def _run(
