@@ -25,11 +25,11 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 bench-small: setup ## The main job: train the six rows on real images, then print and write Table 2
-	$(BIN)/vitinit run small --no-download --retry-failed; status=$$?; \
+	$(BIN)/vitinit run small --no-download --retry-failed --wait; status=$$?; \
 	$(BIN)/python -m analysis.tables --study small && $(BIN)/python -m analysis.figures --study small && exit $$status
 
 bench-smoke: setup ## The same path in seconds
-	$(BIN)/vitinit run smoke
+	$(BIN)/vitinit run smoke --wait
 	$(BIN)/python -m analysis.tables --study smoke --out results/local/smoke/tables
 	$(BIN)/python -m analysis.figures --study smoke --out results/local/smoke/figures
 

@@ -33,6 +33,10 @@ BUSY_S = 600.0
 """Short runs are packed so that a job is busy for about so long: to start one takes seconds."""
 
 
+OUT_OF_MEMORY = r"oom.kill event|exceeded (job )?memory limit"
+"""What slurmstepd writes into the log of a job that it ends."""
+
+
 @dataclass(frozen=True)
 class Pack:
     """The runs of one job, in order, and how they are carried out; picklable."""
@@ -198,11 +202,12 @@ def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Handed]) 
     states = slurm.jobs.ended({handed[cell.run_id].job_id for cell in cells if cell.run_id in handed}) or {}
     for cell in cells:
         job = handed.get(cell.run_id)
-        state = states.get(job.job_id) if job else None
-        if not job or not state or (state.state, state.name) != ("OUT_OF_MEMORY", job.name):
-            continue
-        # its other runs had not begun, or have been saved and let go of
+        # the job's other runs had not begun, or have been saved and let go of
         owner = claims.last(claims.folder(setting.root, setting.study, cell.run_id))
-        if owner and owner.job == job.job_id and not owner.released:
-            message = f"its job {job.job_id} on {state.nodes} used more memory than it had asked for (OUT_OF_MEMORY)"
+        if not job or not owner or owner.released or owner.job != job.job_id:
+            continue
+        state = states.get(job.job_id)
+        # without an accounting, or without cgroups, only the job's log tells
+        if (state and state.name == job.name and state.state == "OUT_OF_MEMORY") or jobs.log_tells(job, OUT_OF_MEMORY):
+            message = f"its job {job.job_id} used more memory than it had asked for"
             Store(setting.root).write(failure(cell, setting, "OutOfMemory", message))

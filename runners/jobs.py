@@ -17,6 +17,7 @@ from benchmark.atomic import write_atomically
 from benchmark.spec import Frozen
 from slurm import jobs as cluster
 from slurm.profiles import Profile
+from slurm.submit import log_files
 
 
 class Dispatch(Frozen):
@@ -107,6 +108,15 @@ def ended(handed: dict[str, Handed], run_ids: Collection[str]) -> dict[str, str]
         else:
             found[run_id] = f"job {job.job_id} has gone, and the cluster does not say how"
     return found
+
+
+def log_tells(job: Handed, pattern: str) -> bool:
+    """Whether the cluster's own lines in the log of a job match a regular expression."""
+    for path in log_files(job.folder, job.job_id):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if any(line.startswith("slurmstepd") and re.search(pattern, line, re.IGNORECASE) for line in lines):
+            return True
+    return False
 
 
 def describe(job: Handed, state: cluster.Queued) -> str:

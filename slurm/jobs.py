@@ -67,7 +67,7 @@ def queued(job_ids: Collection[str]) -> dict[str, Queued]:
     found: dict[str, Queued] = {}
     for some in parts(bases(job_ids)):
         done = call(
-            "squeue", "--noheader", "--array", "--all", "--jobs", ",".join(some), "--format", "%i|%T|%L|%N|%r|%j"
+            "squeue", "--noheader", "--array", "--all", "--jobs", ",".join(some), "--format", "%i|%T|%L|%N|%j|%r"
         )
         if done.returncode and _GONE not in done.stderr:
             raise refusal(done)
@@ -76,10 +76,10 @@ def queued(job_ids: Collection[str]) -> dict[str, Queued]:
 
 
 def read_squeue(lines: Iterable[str]) -> dict[str, Queued]:
-    """The jobs of squeue's rows (id|state|time left|nodes|reason|name) that have not ended."""
+    """The jobs of squeue's rows (id|state|time left|nodes|name|reason) that have not ended."""
     found = {}
     for line in lines:
-        rows, state, time_left, nodes, reason, name = line.split("|", 5)
+        rows, state, time_left, nodes, name, reason = line.split("|", 5)
         if state not in ENDED:
             for job_id in expanded(rows):
                 found[job_id] = Queued(state, reason, nodes, time_left, name)

@@ -17,11 +17,12 @@
 #   CRED_EXPIRE     seconds that a requeued job waits before it starts again, and some more   120
 #   GRACE           grace time of a preemption in seconds                                      10
 #   PREEMPT_SIGNAL  user: preempted jobs get the signal they asked for; term: SIGTERM          user
+#   MEMORY          free, or enforced: a job that takes more than it asked for is killed       free
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 PORT_BASE=${PORT_BASE:-6817} ACCT=${ACCT:-dbd} CPUS=${CPUS:-4} GPUS=${GPUS:-2} MAX_ARRAY=${MAX_ARRAY:-1001}
-CRED_EXPIRE=${CRED_EXPIRE:-120} GRACE=${GRACE:-10} PREEMPT_SIGNAL=${PREEMPT_SIGNAL:-user}
+CRED_EXPIRE=${CRED_EXPIRE:-120} GRACE=${GRACE:-10} PREEMPT_SIGNAL=${PREEMPT_SIGNAL:-user} MEMORY=${MEMORY:-free}
 CTLD_PORT=$PORT_BASE SLURMD_PORT=$((PORT_BASE + 1)) DBD_PORT=$((PORT_BASE + 2)) SQL_PORT=$((PORT_BASE + 3))
 HOST=$(hostname -s)
 export SLURM_CONF=$STATE/etc/slurm.conf
@@ -30,6 +31,7 @@ export SLURM_CONF=$STATE/etc/slurm.conf
 [ -e /etc/debian_version ] || die "knows Debian's packages only; elsewhere install SLURM yourself and point SLURM_CONF at it"
 case $ACCT in dbd | none) ;; *) die "ACCT=$ACCT: expected dbd or none" ;; esac
 case $PREEMPT_SIGNAL in user | term) ;; *) die "PREEMPT_SIGNAL=$PREEMPT_SIGNAL: expected user or term" ;; esac
+case $MEMORY in free | enforced) ;; *) die "MEMORY=$MEMORY: expected free or enforced" ;; esac
 
 install_packages() {
   local wanted="slurm-wlm munge" missing="" package
@@ -78,7 +80,7 @@ check_ports() {
 }
 
 write_slurm_conf() {
-  local gpus="" memory told=""
+  local gpus="" memory told="" counted=CR_Core gather="JobAcctGatherType=jobacct_gather/none"
   memory=$(awk '/MemTotal/ {print int($2 / 1024 * 0.9)}' /proc/meminfo)
   : >"$STATE/etc/gres.conf"
   if [ "$GPUS" -gt 0 ]; then
@@ -89,6 +91,11 @@ write_slurm_conf() {
     echo "NodeName=$HOST Name=gpu Type=fake File=$STATE/gpu[0-$((GPUS - 1))]" >"$STATE/etc/gres.conf"
   fi
   [ "$PREEMPT_SIGNAL" = term ] || told="SlurmctldParameters=preempt_send_user_signal"
+  if [ "$MEMORY" = enforced ]; then # without cgroups slurmd looks every second
+    counted=CR_Core_Memory
+    gather=$(printf '%s\n' JobAcctGatherType=jobacct_gather/linux JobAcctGatherFrequency=task=1 \
+      JobAcctGatherParams=OverMemoryKill DefMemPerCPU=2000)
+  fi
   cat >"$SLURM_CONF" <<CONF
 ClusterName=single-node
 SlurmctldHost=$HOST(127.0.0.1)
@@ -108,11 +115,11 @@ SlurmctldLogFile=$STATE/log/slurmctld.log
 SlurmdLogFile=$STATE/log/slurmd.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
+$gather
 SwitchType=switch/none
 MpiDefault=none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=$counted
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=5,bf_interval=5
 PreemptType=preempt/partition_prio

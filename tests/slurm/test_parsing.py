@@ -11,41 +11,41 @@ from slurm.jobs import Ended, Queued, read_sacct, read_scontrol, read_squeue
 
 def test_squeue_rows_of_jobs_that_may_still_run():
     rows = """\
-12_2|PENDING|2:00:00|(null)|JobArrayTaskLimit
-12_1|RUNNING|1-23:59:57|node[1-2]|None
-12_0|COMPLETING|0:00|node1|None
-14|CONFIGURING|5:00|node3|None
-15|REQUEUED|5:00||BeginTime
-16|SUSPENDED|5:00|node3|None
-17|SPECIAL_EXIT|5:00||JobHeldAdmin
-20|COMPLETED|0:00|node1|None
-21|FAILED|0:00|node1|NonZeroExitCode
-22|CANCELLED|0:00||None
-23|TIMEOUT|INVALID|node1|TimeLimit
-24|PREEMPTED|0:00|node1|None
-25|NODE_FAIL|0:00|node1|NodeDown
-26|OUT_OF_MEMORY|0:00|node1|OutOfMemory
-27|PENDING|5:00||ReqNodeNotAvail, UnavailableNodes:node7|8""".splitlines()
+12_2|PENDING|2:00:00|(null)|fit|JobArrayTaskLimit
+12_1|RUNNING|1-23:59:57|node[1-2]|fit|None
+12_0|COMPLETING|0:00|node1|fit|None
+14|CONFIGURING|5:00|node3|fit|None
+15|REQUEUED|5:00||fit|BeginTime
+16|SUSPENDED|5:00|node3|fit|None
+17|SPECIAL_EXIT|5:00||fit|JobHeldAdmin
+20|COMPLETED|0:00|node1|fit|None
+21|FAILED|0:00|node1|fit|NonZeroExitCode
+22|CANCELLED|0:00||fit|None
+23|TIMEOUT|INVALID|node1|fit|TimeLimit
+24|PREEMPTED|0:00|node1|fit|None
+25|NODE_FAIL|0:00|node1|fit|NodeDown
+26|OUT_OF_MEMORY|0:00|node1|fit|OutOfMemory
+27|PENDING|5:00||fit|ReqNodeNotAvail, UnavailableNodes:node7|8""".splitlines()
     found = read_squeue(rows)
     assert list(found) == ["12_2", "12_1", "12_0", "14", "15", "16", "17", "27"]
-    assert found["12_1"] == Queued("RUNNING", "None", "node[1-2]", "1-23:59:57")
+    assert found["12_1"] == Queued("RUNNING", "None", "node[1-2]", "1-23:59:57", "fit")
     assert found["27"].reason == "ReqNodeNotAvail, UnavailableNodes:node7|8"
 
 
 def test_sacct_rows():
     rows = """\
-12_0|COMPLETED|0:0|node1
-12_1|CANCELLED by 1001|0:15|node1
-12_[2-4,9%2]|CANCELLED by 0|0:0|None assigned
-13|FAILED|1:0|node1
-13|REQUEUED|0:15|node1
-13|OUT_OF_MEMORY|0:125|node2
-14|TIMEOUT|0:0|node1
-15|NODE_FAIL|1:0|node1
-16|PREEMPTED|0:0|node1
-17|FAILED|1:0|node1
-17|RUNNING|0:0|node1
-18_[0-2]|PENDING|0:0|None assigned""".splitlines()
+12_0|COMPLETED|0:0|node1|fit
+12_1|CANCELLED by 1001|0:15|node1|fit
+12_[2-4,9%2]|CANCELLED by 0|0:0|None assigned|fit
+13|FAILED|1:0|node1|fit
+13|REQUEUED|0:15|node1|fit
+13|OUT_OF_MEMORY|0:125|node2|fit
+14|TIMEOUT|0:0|node1|fit
+15|NODE_FAIL|1:0|node1|fit
+16|PREEMPTED|0:0|node1|fit
+17|FAILED|1:0|node1|fit
+17|RUNNING|0:0|node1|fit
+18_[0-2]|PENDING|0:0|None assigned|fit""".splitlines()
     found = read_sacct(rows)
     assert {job: how.state for job, how in found.items()} == {
         "12_0": "COMPLETED",
@@ -55,11 +55,11 @@ def test_sacct_rows():
         "15": "NODE_FAIL",
         "16": "PREEMPTED",
     }
-    assert found["13"] == Ended("OUT_OF_MEMORY", "0:125", "", "node2")
+    assert found["13"] == Ended("OUT_OF_MEMORY", "0:125", "", "node2", "fit")
 
 
 def test_scontrol_rows():
-    middle = "JobName=a job UserId=root(0) Account=root QOS=normal"
+    middle = "JobName=fit UserId=root(0) Account=root QOS=normal"
     rows = [
         f"JobId=10 ArrayJobId=10 ArrayTaskId=0,2-3%2 {middle} JobState=CANCELLED Reason=JobHeldUser Dependency=(null) "
         "ExitCode=0:0 NodeList= NumNodes=1",
@@ -70,9 +70,9 @@ def test_scontrol_rows():
         "",
     ]
     assert read_scontrol(rows) == {
-        **dict.fromkeys(("10_0", "10_2", "10_3"), Ended("CANCELLED", "0:0", "JobHeldUser", "")),
-        "10_1": Ended("TIMEOUT", "0:15", "TimeLimit", "node1"),
-        "12": Ended("FAILED", "1:0", "NonZeroExitCode", "node2"),
+        **dict.fromkeys(("10_0", "10_2", "10_3"), Ended("CANCELLED", "0:0", "JobHeldUser", "", "fit")),
+        "10_1": Ended("TIMEOUT", "0:15", "TimeLimit", "node1", "fit"),
+        "12": Ended("FAILED", "1:0", "NonZeroExitCode", "node2", "fit"),
     }
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from single_node import SingleNode, single_node, until
+from studies import GRID, Study
 
 from slurm import jobs
 from slurm.profiles import Profile
 from slurm.submit import log_files, submit
+from tests.processes import call
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +74,28 @@ def work(tmp_path) -> Iterator[Work]:
     yield work
     jobs.cancel(work.job_ids)
     until(lambda: not jobs.queued(work.job_ids), 30)
+
+
+@pytest.fixture(scope="session")
+def left_alone(tmp_path_factory) -> dict:
+    """The records of GRID where nothing interrupted it, carried out without a cluster, by run_id."""
+    study = Study(tmp_path_factory.mktemp("left-alone"), GRID)
+    done = call("run", "study.yaml", "--executor", "local", "--workers", "2", cwd=study.folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return study.records
+
+
+@pytest.fixture
+def study(tmp_path) -> Iterator[Study]:
+    """GRID in a folder of its own; asks for a SLURM beside it."""
+    study = Study(tmp_path, GRID)
+    yield study
+    jobs.cancel(study.jobs())
+
+
+@pytest.fixture(autouse=True)
+def _no_job_is_left(request, tmp_path):
+    yield
+    for folder in tmp_path.glob("**/jobs/*/dispatch.json"):
+        ids = list(json.loads(folder.read_text())["jobs"])
+        os.system("scancel " + " ".join(ids))

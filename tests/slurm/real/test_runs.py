@@ -1,106 +1,19 @@
-"""Whole studies through a real SLURM: as arrays, preempted, out of time, cancelled, killed; nothing lost, nothing twice."""
+"""Whole studies through a real SLURM: as arrays, preempted, out of time, cancelled, killed; none lost, none twice."""
 
 import json
 import os
 import re
-import signal
+import subprocess
+import sys
 from datetime import datetime
-from pathlib import Path
 
 import pytest
-import yaml
 from single_node import until
+from studies import GRID, Study, kill_slurmd, kill_the_worker, preemption, repaired, same_bits, scancel
 
 from benchmark.store import Store
-from runners import claims, jobs
-from tests.processes import call
-
-GRID = {
-    "title": "long enough to be interrupted",
-    "rows": {
-        "Trunc normal": {"base": "trunc_normal"},
-        "Mimetic": {"base": "kaiming_uniform", "method": "mimetic"},
-    },
-    "blocks": [
-        {
-            "datasets": [{"name": "digits", "train_size": 200}],
-            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 1, "drop_rate": 0.1},
-            "recipe": {"name": "small", "epochs": 20, "hflip": 0.5},
-            "seeds": [0],
-        }
-    ],
-}
-
-
-class Study:
-    """A grid and its results in a folder of their own."""
-
-    def __init__(self, folder: Path, grid: dict, **profile) -> None:
-        self.folder, self.root = folder, folder / "results" / "local"
-        (folder / "study.yaml").write_text(yaml.safe_dump(grid))
-        fields = {"partition": "main", "cpus": 1, "time": 10, "signal_seconds": 60} | profile
-        (folder / "profile.yaml").write_text(yaml.safe_dump(fields))
-
-    def vitinit(self, *arguments: str, code: int | None = 0) -> str:
-        """What a command prints, `run` with the profile; its exit code must be `code`."""
-        words = [*arguments, "--profile", "profile.yaml"] if arguments[0] == "run" else arguments
-        done = call(*words, cwd=self.folder)
-        assert code is None or done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    def submit(self, *options: str) -> str:
-        return self.vitinit("run", "study.yaml", "--executor", "slurm", "--checkpoint-steps", "5", *options)
-
-    @property
-    def records(self) -> dict:
-        return Store(self.root).read("study").done
-
-    def live(self) -> list[claims.Owner]:
-        folders = (self.root / "study" / "unfinished").glob("*")
-        return [owner for folder in folders if (owner := claims.live(folder))]
-
-    def until_trained(self, epochs: int = 2) -> claims.Owner:
-        """Until some run has so many epochs behind it; who carries it out."""
-        until(lambda: any(owner.epoch >= epochs for owner in self.live()), 90)
-        return next(owner for owner in self.live() if owner.epoch >= epochs)
-
-    def until_done(self, count: int = 2) -> None:
-        until(lambda: len(self.records) == count, 150)
-
-    def jobs(self) -> list[str]:
-        return [job_id for _, dispatch in jobs.dispatches(self.root, "study") for job_id in dispatch.jobs]
-
-
-@pytest.fixture(scope="session")
-def left_alone(tmp_path_factory) -> dict:
-    """The records of GRID where nothing interrupted it, carried out without a cluster, by run_id."""
-    study = Study(tmp_path_factory.mktemp("left-alone"), GRID)
-    done = call("run", "study.yaml", "--executor", "local", "--workers", "2", cwd=study.folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return study.records
-
-
-def same_bits(found: dict, expected: dict) -> None:
-    assert found.keys() == expected.keys()
-    for run_id, record in found.items():
-        there, here = expected[run_id].without_times(), record.without_times()
-        for content in (there, here):
-            del content["environment"], content["execution"]["executor"]
-        assert here == there
-        assert here["weights"]
-
-
-@pytest.fixture
-def study(tmp_path) -> Study:
-    return Study(tmp_path, GRID)
-
-
-@pytest.fixture(autouse=True)
-def _no_job_is_left(request, tmp_path):
-    yield
-    for folder in tmp_path.glob("**/jobs/*/dispatch.json"):
-        ids = list(json.loads(folder.read_text())["jobs"])
-        os.system("scancel " + " ".join(ids))  # noqa: S605
+from runners import jobs
+from tests.processes import ROOT, VITINIT
 
 
 def test_the_smoke_grid_as_an_array_of_which_two_run_at_once(slurm, tmp_path):
@@ -152,61 +65,9 @@ def test_out_of_time_it_saves_comes_back_and_ends_with_the_same_bits(slurm, tmp_
     assert sum(len(record.sessions) for record in study.records.values()) > 2
 
 
-def scancel(slurm, study: Study, owner: claims.Owner) -> None:
-    assert re.search(r"cancelled 1 jobs with \d runs", study.vitinit("slurm", "cancel", "study.yaml"))
-
-
-def kill_the_worker(slurm, study: Study, owner: claims.Owner) -> None:
-    """The process of the job, whose children carry out the runs."""
-    stat = Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()
-    fork_server = int(stat[1])
-    parent = int(Path(f"/proc/{fork_server}/stat").read_text().rpartition(")")[2].split()[1])
-    assert "submitit" in Path(f"/proc/{parent}/cmdline").read_text()
-    os.kill(parent, signal.SIGKILL)
-
-
-def kill_slurmd(slurm, study: Study, owner: claims.Owner) -> None:
-    """The node's daemon, and everything that it had started, as when a node loses power."""
-    slurm.kill("slurmd")
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = process.read_text()
-        except OSError:
-            continue
-        if str(study.folder) in words and "submitit" in words:
-            os.kill(int(process.parent.name), signal.SIGKILL)
-    slurm.up()
-
-
-ACCIDENTS = [scancel, kill_the_worker, kill_slurmd]
-
-
-@pytest.mark.parametrize("accident", ACCIDENTS)
+@pytest.mark.parametrize("accident", [scancel, kill_the_worker, kill_slurmd])
 def test_the_same_command_repairs_what_an_accident_has_left(slurm, study, left_alone, accident):
     repaired(slurm, study, left_alone, accident)
-
-
-def repaired(slurm, study: Study, left_alone: dict, accident) -> None:
-    study.submit("--runs-per-job", "2")
-    owner = study.until_trained()
-    accident(slurm, study, owner)
-    until(lambda: not jobs.queued(jobs.handed(study.root, "study")) or len(study.records) == 2, 120)
-    if len(study.records) < 2:
-        until(lambda: not study.live(), 30)
-        status = study.vitinit("status", "study.yaml")
-        assert re.search(r"to do, \d runs: job \d+ (ended: (CANCELLED|FAILED|NODE_FAIL)|has gone)", status), status
-    text = study.submit("--wait")
-    assert "2 runs recorded, 0 failed, 0 left to do" in text
-    same_bits(study.records, left_alone)
-
-
-def test_more_memory_than_asked_for_is_a_failure_with_that_reason(slurm, study, monkeypatch):
-    """No cgroups on this machine: the job's end is what such a cluster would say, written by the job itself."""
-    pytest.importorskip("slurm")
-    study.submit("--runs-per-job", "2")
-    owner = study.until_trained()
-    kill_the_worker(slurm, study, owner)
-    until(lambda: not jobs.queued(jobs.handed(study.root, "study")), 60)
 
 
 def test_three_hundred_tiny_runs_in_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
@@ -245,8 +106,46 @@ def test_a_run_of_two_processes_in_a_job(slurm, tmp_path, left_alone):
 
 
 def test_what_is_wrong_with_a_profile_is_said_before_anything_is_submitted(slurm, tmp_path):
-    study = Study(tmp_path, GRID, partition="mian")
+    study = Study(tmp_path, GRID, partition="mein")
     text = study.vitinit("slurm", "check", "--profile", "profile.yaml", code=1)
-    assert "mian" in text
+    assert "mein" in text
     assert "main" in text
     assert not study.jobs()
+
+
+@pytest.mark.parametrize("node_settings", [{"ACCT": "none", "PREEMPT_SIGNAL": "term"}])
+@pytest.mark.parametrize("accident", [preemption, scancel, kill_the_worker, kill_slurmd])
+def test_without_accounting_and_preempted_by_sigterm(node, study, left_alone, accident):
+    repaired(node, study, left_alone, accident)
+
+
+HUNGRY = {**GRID, "rows": {"Hungry": {"base": "trunc_normal", "method": "tests.slurm.real.hungry:Hungry"}}}
+
+
+@pytest.mark.parametrize("node_settings", [{"ACCT": "none", "MEMORY": "enforced"}])
+def test_more_memory_than_asked_for_is_a_failure_with_that_reason(node, tmp_path):
+    study = Study(tmp_path, HUNGRY, memory="4G")
+    study.submit()
+    until(lambda: study.jobs() and not jobs.queued(jobs.handed(study.root, "study")), 60)
+    text = study.submit(code=1)
+    assert "1 runs failed before and were left alone" in text
+    assert "OutOfMemory: its job" in study.vitinit("status", "study.yaml")
+    assert len(study.jobs()) == 1, "it is not handed out again"
+
+
+def test_the_readme_from_clone_to_table(slurm, tmp_path):
+    readme = (ROOT / "README.md").read_text().partition("### On a cluster")[2]
+    block = re.search(r"```bash\n(.*?)```", readme, re.DOTALL)[1]
+    lines = [line.partition("#")[0].split() for line in block.splitlines()]
+    assert len(lines) > 5
+    for words in lines:
+        if words == ["make", "setup"]:
+            continue
+        if words[0] == "python":
+            until(lambda: len(Store(tmp_path / "results" / "local").read("smoke").done) == 6, 120)
+        command = VITINIT + words[1:] if words[0] == "vitinit" else [sys.executable, *words[1:]]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+    assert "Imp.-3" in done.stdout
+    assert "6 finished" in done.stdout

@@ -1,0 +1,123 @@
+"""Studies that go through a real SLURM, and the accidents that befall them."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import yaml
+from single_node import until
+
+from benchmark.store import Store
+from runners import claims, jobs
+from tests.processes import call
+
+GRID = {
+    "title": "long enough to be interrupted",
+    "rows": {
+        "Trunc normal": {"base": "trunc_normal"},
+        "Mimetic": {"base": "kaiming_uniform", "method": "mimetic"},
+    },
+    "blocks": [
+        {
+            "datasets": [{"name": "digits", "train_size": 200}],
+            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 1, "drop_rate": 0.1},
+            "recipe": {"name": "small", "epochs": 20, "hflip": 0.5},
+            "seeds": [0],
+        }
+    ],
+}
+
+
+class Study:
+    """A grid and its results in a folder of their own."""
+
+    def __init__(self, folder: Path, grid: dict, **profile) -> None:
+        self.folder, self.root = folder, folder / "results" / "local"
+        (folder / "study.yaml").write_text(yaml.safe_dump(grid))
+        fields = {"partition": "main", "cpus": 1, "time": 10, "signal_seconds": 60} | profile
+        (folder / "profile.yaml").write_text(yaml.safe_dump(fields))
+
+    def vitinit(self, *arguments: str, code: int | None = 0) -> str:
+        """What a command prints, `run` with the profile; its exit code must be `code`."""
+        words = [*arguments, "--profile", "profile.yaml"] if arguments[0] == "run" else arguments
+        done = call(*words, cwd=self.folder)
+        assert code is None or done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def submit(self, *options: str, code: int = 0) -> str:
+        return self.vitinit("run", "study.yaml", "--executor", "slurm", "--checkpoint-steps", "5", *options, code=code)
+
+    @property
+    def records(self) -> dict:
+        return Store(self.root).read("study").done
+
+    def live(self) -> list[claims.Owner]:
+        folders = (self.root / "study" / "unfinished").glob("*")
+        return [owner for folder in folders if (owner := claims.live(folder))]
+
+    def until_trained(self, epochs: int = 2) -> claims.Owner:
+        """Until some run has so many epochs behind it; who carries it out."""
+        until(lambda: any(owner.epoch >= epochs for owner in self.live()), 90)
+        return next(owner for owner in self.live() if owner.epoch >= epochs)
+
+    def until_done(self, count: int = 2) -> None:
+        until(lambda: len(self.records) == count, 150)
+
+    def jobs(self) -> list[str]:
+        return [job_id for _, dispatch in jobs.dispatches(self.root, "study") for job_id in dispatch.jobs]
+
+
+def same_bits(found: dict, expected: dict) -> None:
+    assert found.keys() == expected.keys()
+    for run_id, record in found.items():
+        there, here = expected[run_id].without_times(), record.without_times()
+        for content in (there, here):
+            del content["environment"], content["execution"]["executor"]
+        assert here == there
+        assert here["weights"]
+
+
+def preemption(slurm, study: Study, owner: claims.Owner) -> None:
+    """Nothing is left to repair, but that nobody needs to know."""
+    slurm.run("sbatch", "-p", "high", "-c", "4", "-o", "/dev/null", "--wrap", "sleep 2")
+
+
+def scancel(slurm, study: Study, owner: claims.Owner) -> None:
+    assert re.search(r"cancelled 1 jobs with \d runs", study.vitinit("slurm", "cancel", "study.yaml"))
+
+
+def kill_the_worker(slurm, study: Study, owner: claims.Owner) -> None:
+    """The process of the job, whose children carry out the runs."""
+    stat = Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()
+    fork_server = int(stat[1])
+    parent = int(Path(f"/proc/{fork_server}/stat").read_text().rpartition(")")[2].split()[1])
+    assert "submitit" in Path(f"/proc/{parent}/cmdline").read_text()
+    os.kill(parent, signal.SIGKILL)
+
+
+def kill_slurmd(slurm, study: Study, owner: claims.Owner) -> None:
+    """The node's daemon, and everything that it had started, as when a node loses power."""
+    slurm.kill("slurmd")
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = process.read_text()
+        except OSError:
+            continue
+        if str(study.folder) in words and "submitit" in words:
+            os.kill(int(process.parent.name), signal.SIGKILL)
+    slurm.up()
+
+
+def repaired(slurm, study: Study, left_alone: dict, accident) -> None:
+    study.submit("--runs-per-job", "2")
+    owner = study.until_trained()
+    accident(slurm, study, owner)
+    until(lambda: not jobs.queued(jobs.handed(study.root, "study")) or len(study.records) == 2, 120)
+    if len(study.records) < 2:
+        until(lambda: not study.live(), 30)
+        status = study.vitinit("status", "study.yaml")
+        assert re.search(r"to do, \d runs: job \d+ (ended: (CANCELLED|FAILED|NODE_FAIL)|has gone)", status), status
+    text = study.submit("--wait")
+    assert "2 runs recorded, 0 failed, 0 left to do" in text
+    same_bits(study.records, left_alone)
