@@ -40,7 +40,7 @@ test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with 
 	FAULTS=all $(BIN)/python -m pytest -n auto tests/faults
 
 test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
-	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm/real
+	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
 
 slurm-up: ## Bring up a real SLURM on this machine (Debian, as root); prints the line to source
 	@setsid --wait slurm/single_node/up.sh </dev/null

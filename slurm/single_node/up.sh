@@ -165,11 +165,11 @@ start_accounting() {
   if [ ! -d "$STATE/sql/data/mysql" ]; then
     mkdir -p "$STATE/sql/data"
     chown -R mysql: "$STATE/sql"
-    mariadb-install-db --no-defaults --user=mysql --datadir="$STATE/sql/data" --skip-test-db \
+    mariadb-install-db --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --skip-test-db \
       --auth-root-authentication-method=normal >"$STATE/log/mariadb-install.log" 2>&1 ||
       die "could not make the database; see $STATE/log/mariadb-install.log"
   fi
-  start mariadbd mariadbd --no-defaults --user=mysql --datadir="$STATE/sql/data" --socket="$STATE/sql/socket" \
+  start mariadbd mariadbd --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --socket="$STATE/sql/socket" \
     --port=$SQL_PORT --bind-address=127.0.0.1 --pid-file="$STATE/sql/pid" --innodb-buffer-pool-size=64M \
     --innodb-lock-wait-timeout=900
   wait_for mariadbd "mariadb-admin $sql -uroot ping"

@@ -91,11 +91,3 @@ def study(tmp_path) -> Iterator[Study]:
     study = Study(tmp_path, GRID)
     yield study
     jobs.cancel(study.jobs())
-
-
-@pytest.fixture(autouse=True)
-def _no_job_is_left(request, tmp_path):
-    yield
-    for folder in tmp_path.glob("**/jobs/*/dispatch.json"):
-        ids = list(json.loads(folder.read_text())["jobs"])
-        os.system("scancel " + " ".join(ids))

@@ -12,6 +12,7 @@ from benchmark.store import Store
 from runners import claims, jobs
 from tests.processes import call
 
+EPOCHS = 30
 GRID = {
     "title": "long enough to be interrupted",
     "rows": {
@@ -22,7 +23,7 @@ GRID = {
         {
             "datasets": [{"name": "digits", "train_size": 200}],
             "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 1, "drop_rate": 0.1},
-            "recipe": {"name": "small", "epochs": 20, "hflip": 0.5},
+            "recipe": {"name": "small", "epochs": EPOCHS, "hflip": 0.5},
             "seeds": [0],
         }
     ],
@@ -62,7 +63,7 @@ class Study:
         return next(owner for owner in self.live() if owner.epoch >= epochs)
 
     def until_done(self, count: int = 2) -> None:
-        until(lambda: len(self.records) == count, 150)
+        until(lambda: len(self.records) == count, 200)
 
     def jobs(self) -> list[str]:
         return [job_id for _, dispatch in jobs.dispatches(self.root, "study") for job_id in dispatch.jobs]
@@ -109,15 +110,26 @@ def kill_slurmd(slurm, study: Study, owner: claims.Owner) -> None:
     slurm.up()
 
 
-def repaired(slurm, study: Study, left_alone: dict, accident) -> None:
+def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states: str) -> None:
+    """Let everything go wrong with one study; each time the same command repairs what is left.
+
+    Args:
+        slurm: that it goes through.
+        study: GRID, in a folder of its own.
+        left_alone: what its records must be like.
+        states: a regular expression for how `status` may say that its last job has ended.
+    """
     study.submit("--runs-per-job", "2")
     owner = study.until_trained()
-    accident(slurm, study, owner)
-    until(lambda: not jobs.queued(jobs.handed(study.root, "study")) or len(study.records) == 2, 120)
-    if len(study.records) < 2:
+    preemption(slurm, study, owner)
+    for accident in (scancel, kill_the_worker, kill_slurmd):
+        owner = study.until_trained(owner.epoch + 1)
+        accident(slurm, study, owner)
+        until(lambda: not jobs.queued(jobs.handed(study.root, "study")), 60)
         until(lambda: not study.live(), 30)
         status = study.vitinit("status", "study.yaml")
-        assert re.search(r"to do, \d runs: job \d+ (ended: (CANCELLED|FAILED|NODE_FAIL)|has gone)", status), status
-    text = study.submit("--wait")
-    assert "2 runs recorded, 0 failed, 0 left to do" in text
+        assert re.search(rf"to do, \d runs: job \d+ ({states})", status), status
+        study.submit("--runs-per-job", "2")
+    study.until_done()
     same_bits(study.records, left_alone)
+    assert max(len(record.sessions) for record in study.records.values()) >= 4

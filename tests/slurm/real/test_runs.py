@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 from single_node import until
-from studies import GRID, Study, kill_slurmd, kill_the_worker, preemption, repaired, same_bits, scancel
+from studies import GRID, Study, accidents_one_after_the_other, preemption, same_bits
 
 from benchmark.store import Store
 from runners import jobs
@@ -42,19 +42,6 @@ def test_the_smoke_grid_as_an_array_of_which_two_run_at_once(slurm, tmp_path):
     assert record.environment["slurm"]["job_partition"] == "main"
 
 
-def test_preempted_it_saves_comes_back_and_ends_with_the_same_bits(slurm, study, left_alone):
-    study.submit("--runs-per-job", "2")
-    study.until_trained()
-    assert "job" in study.vitinit("status", "study.yaml")
-    slurm.run("sbatch", "-p", "high", "-c", "4", "-o", "/dev/null", "--wrap", "sleep 2")
-    until(lambda: not study.live(), 30)
-    status = study.vitinit("status", "study.yaml")
-    assert "1 queued" in status or "2 queued" in status
-    study.until_done()
-    same_bits(study.records, left_alone)
-    assert max(len(record.sessions) for record in study.records.values()) == 2
-
-
 def test_out_of_time_it_saves_comes_back_and_ends_with_the_same_bits(slurm, tmp_path, left_alone):
     study = Study(tmp_path, GRID, time=1, signal_seconds=55)  # SLURM may be a minute early: told within seconds
     study.submit("--runs-per-job", "2")
@@ -65,9 +52,8 @@ def test_out_of_time_it_saves_comes_back_and_ends_with_the_same_bits(slurm, tmp_
     assert sum(len(record.sessions) for record in study.records.values()) > 2
 
 
-@pytest.mark.parametrize("accident", [scancel, kill_the_worker, kill_slurmd])
-def test_the_same_command_repairs_what_an_accident_has_left(slurm, study, left_alone, accident):
-    repaired(slurm, study, left_alone, accident)
+def test_the_same_command_repairs_what_accidents_have_left(slurm, study, left_alone):
+    accidents_one_after_the_other(slurm, study, left_alone, "ended: (CANCELLED|FAILED|NODE_FAIL)")
 
 
 def test_three_hundred_tiny_runs_in_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
@@ -95,8 +81,7 @@ def test_three_hundred_tiny_runs_in_a_few_jobs_none_lost_and_none_twice(slurm, t
 def test_a_run_of_two_processes_in_a_job(slurm, tmp_path, left_alone):
     study = Study(tmp_path, GRID, processes=2)
     study.submit("--runs-per-job", "2")
-    study.until_trained()
-    slurm.run("sbatch", "-p", "high", "-c", "4", "-o", "/dev/null", "--wrap", "sleep 2")
+    preemption(slurm, study, study.until_trained())
     study.until_done()
     for run_id, record in study.records.items():
         assert record.execution["processes"] == 2
@@ -114,9 +99,8 @@ def test_what_is_wrong_with_a_profile_is_said_before_anything_is_submitted(slurm
 
 
 @pytest.mark.parametrize("node_settings", [{"ACCT": "none", "PREEMPT_SIGNAL": "term"}])
-@pytest.mark.parametrize("accident", [preemption, scancel, kill_the_worker, kill_slurmd])
-def test_without_accounting_and_preempted_by_sigterm(node, study, left_alone, accident):
-    repaired(node, study, left_alone, accident)
+def test_without_accounting_and_preempted_by_sigterm(node, study, left_alone):
+    accidents_one_after_the_other(node, study, left_alone, "ended: (CANCELLED|FAILED|NODE_FAIL)|has gone")
 
 
 HUNGRY = {**GRID, "rows": {"Hungry": {"base": "trunc_normal", "method": "tests.slurm.real.hungry:Hungry"}}}
