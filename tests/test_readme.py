@@ -11,16 +11,20 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-RUN_BY_CI = {"make bench-small", "make test"}
+RUN_BY_CI = {"make bench-small", "make test", "make setup"}
 """Commands that .ci/run carries out itself."""
+ON_A_CLUSTER = "### On a cluster"
+"""What this section says to run is run by `make test-slurm`, on a cluster."""
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def commands() -> list[str]:
-    lines = [line.partition("#")[0].strip() for block in blocks("bash") for line in block.splitlines()]
+    before, _, after = README.partition(ON_A_CLUSTER)
+    here = before + after[after.index("\n## ") :]
+    lines = [line.partition("#")[0].strip() for block in blocks("bash", here) for line in block.splitlines()]
     return [line for line in lines if line]
 
 
@@ -34,9 +38,10 @@ def run(line: str, cwd: Path) -> subprocess.CompletedProcess:
 
 def test_ci_runs_the_two_commands():
     ci = (ROOT / ".ci/run").read_text()
-    for command in RUN_BY_CI:
+    for command in ("make bench-small", "make test"):
         assert command in ci, command
         assert command in commands()
+    assert "make test-slurm" in ci, "runs the commands of the section on clusters"
 
 
 def test_every_other_command_works(tmp_path):
@@ -59,7 +64,7 @@ def test_options_named_in_the_readme_exist():
 def checkout(tmp_path_factory) -> Path:
     """A copy of the packages with the README's initialiser dropped in."""
     copy = tmp_path_factory.mktemp("checkout")
-    for name in ("analysis", "benchmark", "initializers", "runners", "tests"):
+    for name in ("analysis", "benchmark", "initializers", "runners", "slurm", "tests"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "results" / "published", copy / "results" / "published")
     shutil.copy(ROOT / "pyproject.toml", copy)

@@ -13,7 +13,7 @@ import yaml
 from analysis import figures, tables
 from benchmark.store import Store
 from runners import cli
-from tests.processes import alive, call, children, start
+from tests.processes import ROOT, alive, call, children, start
 
 TINY = {
     "title": "tiny",
@@ -257,3 +257,48 @@ def test_a_path_that_is_no_utf8_costs_no_record(tmp_path, here):
     assert code == 0
     (record,) = Store(tmp_path / "results/local").read("tiny").done.values()
     assert "x\\udce9" in record.environment["argv"][-1]
+
+
+CROWDED = '''
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from initializers.registry import Initializer
+
+
+class Crowded(Initializer):
+    """Has no memory while another run is at work on the same GPU."""
+
+    name: ClassVar[str] = "crowded"
+    touches: ClassVar[tuple[str, ...]] = ()
+    deterministic: ClassVar[bool] = True
+    number: int = 0
+
+    def apply(self, model, generator, progress):
+        here = Path(f"at-work-{self.number}")
+        here.touch()
+        time.sleep(0 if len(list(Path().glob("at-work-*"))) > 1 else 3)
+        others = len(list(Path().glob("at-work-*"))) > 1
+        here.unlink()
+        if others:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+'''
+
+
+def test_runs_that_a_gpu_has_no_memory_for_at_once_are_tried_again_one_by_one(tmp_path):
+    (tmp_path / "crowded.py").write_text(CROWDED)
+    method = {"name": "crowded:Crowded"}
+    rows = {f"row {n}": {"base": "trunc_normal", "method": {**method, "number": n}} for n in (1, 2)}
+    write(tmp_path / "tiny.yaml", changed(rows=rows))
+    done = call(
+        "run", "tiny.yaml", "--executor", "local", "--workers", "2", cwd=tmp_path, PYTHONPATH=f"{ROOT}:{tmp_path}"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "OutOfMemoryError: CUDA out of memory" in done.stdout
+    assert "2 runs finished, 0 failed" in done.stdout
+    contents = Store(tmp_path / "results" / "local").read("tiny")
+    assert len(contents.done) == 2
+    assert contents.failed == {}

@@ -1,0 +1,204 @@
+"""Handing runs to a cluster, as far as it needs none: sharing out, estimating, remembering, the copy of the code."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmark import grid
+from benchmark.record import from_bytes
+from benchmark.store import Store
+from runners import claims, cluster, environment, jobs, snapshot
+from runners.estimate import estimate
+from runners.run import Execution, Setting, failure
+from runners.stop import Stop
+from slurm.profiles import Profile
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return grid.load("smoke").cells
+
+
+def test_runs_are_shared_out_so_that_jobs_are_about_equally_long(cells):
+    work = dict(zip([cell.run_id for cell in cells], [8, 7, 6, 5, 4, 3.0], strict=True))
+    packs = cluster.packed(cells, work, 3)
+    assert sorted(cell.run_id for pack in packs for cell in pack) == sorted(work)
+    assert sorted(sum(work[cell.run_id] for cell in pack) for pack in packs) == [11, 11, 11]
+    assert all(work[first.run_id] > work[second.run_id] for first, second in packs), "the longest first"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "minutes", "workers", "expected"),
+    [
+        ({}, 60, 1, 1),  # nothing is known
+        ({}, 60, 4, 4),
+        ({"a": 60.0, "b": 60.0}, 60, 1, 10),  # ten minutes of work
+        ({"a": 60.0}, 60, 4, 40),
+        ({"a": 60.0}, 10, 1, 5),  # half the time of a job
+        ({"a": 7200.0}, 60, 1, 1),
+        ({"a": 0.5}, 60, 1, 300),  # all there are
+    ],
+)
+def test_short_runs_fill_ten_minutes_and_never_more_than_half_the_limit(seconds, minutes, workers, expected):
+    assert cluster.runs_per_job(seconds, 300, Profile(time=minutes), workers) == expected
+
+
+def test_the_time_of_runs_like_these_is_what_records_say():
+    small = grid.load("small").cells
+    measured = estimate(small, [Path("nowhere"), REFERENCE], "cpu")
+    assert measured.seconds.keys() == {cell.run_id for cell in small}
+    for cell in small:  # every kind has three seeds in the reference records
+        alike = [
+            record.seconds
+            for record in Store(REFERENCE).read("small").done.values()
+            if (record.row, record.spec.dataset) == (cell.row, cell.spec.dataset)
+        ]
+        # rows of one model and recipe count together, however they are initialised
+        assert 0.3 * min(alike) < measured.seconds[cell.run_id] < 3 * max(alike)
+    record = from_bytes(next((REFERENCE / "small").glob("*.json")).read_bytes())
+    assert measured.measured_on == (record.environment["processor"],)
+    assert estimate(small, [REFERENCE], "cuda").seconds == {}
+    assert estimate(grid.load("table2").cells, [REFERENCE], "cpu").seconds == {}
+
+
+def test_twice_the_epochs_take_twice_the_time():
+    (cell, *_) = grid.load("small").cells
+    longer = cell.spec.recipe.model_copy(update={"epochs": 2 * cell.spec.recipe.epochs})
+    twice = grid.Cell(cell.row, cell.spec.model_copy(update={"recipe": longer}))
+    once = estimate([cell], [REFERENCE], "cpu").seconds[cell.run_id]
+    assert estimate([twice], [REFERENCE], "cpu").seconds[twice.run_id] == pytest.approx(2 * once)
+
+
+def hand_out(root: Path, written: str, **run_ids: list[str]) -> Path:
+    folder = jobs.folder(root, "study") / written
+    folder.mkdir(parents=True)
+    by_job = {job.removeprefix("job_"): tuple(ids) for job, ids in run_ids.items()}
+    jobs.write(folder, jobs.Dispatch(written=written, name=f"study-{written}", profile="p", code="c", jobs=by_job))
+    return folder
+
+
+def test_the_last_job_of_each_run_counts(tmp_path):
+    first = hand_out(tmp_path, "2026-01-01", job_7_0=["a", "b"], job_7_1=["c"])
+    second = hand_out(tmp_path, "2026-01-02", job_9=["b"])
+    assert jobs.handed(tmp_path, "study") == {
+        "a": jobs.Handed("7_0", "study-2026-01-01", first),
+        "b": jobs.Handed("9", "study-2026-01-02", second),
+        "c": jobs.Handed("7_1", "study-2026-01-01", first),
+    }
+    (first / "dispatch.json").write_text("{")
+    assert jobs.handed(tmp_path, "study").keys() == {"b"}
+    assert jobs.handed(tmp_path, "other") == {}
+
+
+def test_without_a_cluster_what_was_handed_out_is_to_do(tmp_path, monkeypatch):
+    """The results folder on a machine that has no squeue: nobody can tell what became of the jobs."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    hand_out(tmp_path, "2026-01-01", job_7_0=["a"])
+    handed = jobs.handed(tmp_path, "study")
+    assert jobs.queued(handed) == {}
+    assert jobs.ended(handed, ["a", "b"]) == {"a": "job 7_0 has gone, and the cluster does not say how"}
+
+
+def test_a_job_id_that_a_new_cluster_counts_again_is_another_job(tmp_path, monkeypatch):
+    hand_out(tmp_path, "2026-01-01", job_7_0=["a"])
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    for name, row in (("squeue", "7_0|RUNNING|5:00|node1|{}|None"), ("sacct", "7_0|FAILED|1:0|node1|{}")):
+        (bin_ / name).write_text(f'#!/bin/sh\necho "{row.format("somebody-elses")}"\n')
+        (bin_ / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    handed = jobs.handed(tmp_path, "study")
+    assert jobs.queued(handed) == {}
+    assert "has gone" in jobs.ended(handed, ["a"])["a"]
+    (bin_ / "squeue").write_text('#!/bin/sh\necho "7_0|RUNNING|5:00|node1|study-2026-01-01|None"\n')
+    state = jobs.queued(handed)["a"]
+    assert jobs.describe(handed["a"], state) == "waits for its turn in job 7_0 on node1"
+
+
+def test_a_copy_of_the_code_is_what_its_hash_says_and_imports_by_itself(tmp_path):
+    copy = snapshot.take(tmp_path / "code")
+    assert snapshot.take(tmp_path / "code") == copy
+    assert [path.name for path in (tmp_path / "code").iterdir()] == [copy.name]
+    assert environment.source_hash(copy) == environment.source_hash()
+    script = "import runners.cluster, slurm, benchmark; print(runners.cluster.__file__, slurm.__file__)"
+    env = {**os.environ, "PYTHONPATH": str(copy)}
+    done = subprocess.run([sys.executable, "-c", script], cwd=copy, env=env, capture_output=True, text=True)
+    assert done.stdout.split() == [f"{copy}/runners/cluster.py", f"{copy}/slurm/__init__.py"], done.stderr
+
+
+def test_a_job_that_finds_other_code_records_that_and_trains_nothing(cells, tmp_path, monkeypatch):
+    for name in ("WORLD_SIZE", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    setting = Setting(tmp_path, "smoke", tmp_path, Execution("cpu", 1, "slurm"), {})
+    pack = cluster.Pack(tuple(cells[:2]), setting, 1, "another hash")
+    with pytest.raises(Exception, match="is not what this job was submitted with"):
+        cluster.carry_out_pack(pickle.dumps(pack))
+    contents = Store(tmp_path).read("smoke")
+    assert contents.done == {}
+    assert contents.failed.keys() == {cell.run_id for cell in cells[:2]}
+    assert "submitted with" in next(iter(contents.failed.values())).message
+
+
+@pytest.mark.parametrize(
+    ("restart", "job", "free"), [("1", "12_3", True), ("0", "12_3", False), ("1", "12_4", False), (None, None, False)]
+)
+def test_a_requeued_job_takes_over_its_own_claim_at_once(tmp_path, monkeypatch, restart, job, free):
+    """Of its own job the cluster has ended what ran before, on whatever node; nobody else may take it so soon."""
+    for name, value in (("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "3")):
+        monkeypatch.setenv(name, value)
+    with claims.held(tmp_path, Stop()) as claim:
+        elsewhere = claim.owner.model_copy(update={"machine": "another node"})
+        claim.path.write_text(elsewhere.model_dump_json())
+    assert elsewhere.job == "12_3"
+    claim.path.write_text(elsewhere.model_dump_json())
+    for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    if job:
+        monkeypatch.setenv("SLURM_ARRAY_JOB_ID", job.partition("_")[0])
+        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", job.partition("_")[2])
+    if restart:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", restart)
+    assert (claims.live(tmp_path) is None) == free
+
+
+def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_path, monkeypatch):
+    at_work, waiting, saved = cells[:3]
+    setting = Setting(tmp_path, "smoke", tmp_path, Execution("cpu", 1, "slurm"), {})
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    log = folder / "12_0_0_log.out"
+    log.write_text("slurmstepd-node1: error: Detected 1 oom-kill event(s) in StepId=12.0 cgroup.\n")
+    handed = {cell.run_id: jobs.Handed("12_0", "smoke-1", folder) for cell in (at_work, waiting, saved)}
+    monkeypatch.setenv("SLURM_JOB_ID", "12_0")
+    for cell in (at_work, saved):
+        with claims.held(claims.folder(tmp_path, "smoke", cell.run_id), Stop()) as claim:
+            owner = claim.owner
+        if cell is at_work:  # killed: not released
+            claim.path.write_text(owner.model_dump_json())
+    monkeypatch.setenv("PATH", "/nowhere")
+    cluster.settle([at_work, waiting, saved], setting, handed)
+    failed = Store(tmp_path).read("smoke").failed
+    assert failed.keys() == {at_work.run_id}
+    assert failed[at_work.run_id].error == "OutOfMemory"
+    log.write_text("a run that prints oom-kill event is not believed\n")
+    Store(tmp_path).supersede("smoke", at_work.run_id)
+    cluster.settle([at_work], setting, handed)
+    assert Store(tmp_path).read("smoke").failed == {}
+
+
+def test_what_failed_before_the_job_is_not_recorded_twice(cells, tmp_path):
+    setting = Setting(tmp_path, "smoke", tmp_path, Execution("cpu", 1, "slurm"), {})
+    before = failure(cells[0], setting, "RuntimeError", "before")
+    Store(tmp_path).write(before)
+    cluster._record_failures(cluster.Pack(tuple(cells[:2]), setting, 1, ""), "no such folder")
+    failed = Store(tmp_path).read("smoke").failed
+    assert failed[cells[0].run_id].message == "before"
+    assert failed[cells[1].run_id].message == "no such folder"
