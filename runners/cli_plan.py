@@ -56,7 +56,7 @@ def status(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it anew until nothing is live or to do, or until Ctrl-C.")
+        bool, typer.Option("--watch", help="Show it anew until nothing is live, queued or to do, or until Ctrl-C.")
     ] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks with --watch.")] = 5.0,
     data_dir: DataOption = None,
@@ -71,7 +71,7 @@ def status(
         console.print(_status(loaded, planned, contents))
         return
     with suppress(KeyboardInterrupt), Live(_status(loaded, planned, contents), console=console) as view:
-        while any(item.state in ("live", "to do") for item in planned):
+        while any(item.state in ("live", "queued", "to do") for item in planned):
             time.sleep(interval)
             planned, contents = planned_of(loaded, store, only, data_dir)
             view.update(_status(loaded, planned, contents), refresh=True)

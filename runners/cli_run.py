@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from click.core import ParameterSource
 
 import slurm.jobs
 from benchmark.store import Outline, Store
@@ -92,17 +95,17 @@ def run(
     from benchmark import datasets
     from runners.checkpoint import Interval
     from runners.distributed import several
-    from runners.environment import code
+    from runners.environment import argv, code
     from runners.launch import begin_anew, tidy
     from runners.run import Execution, Setting, skip
     from runners.together import follow, led, shared
 
-    if executor == "auto":
-        executor = "slurm" if slurm.jobs.current() is None and slurm.jobs.available() else "local"
     if several() and executor != "inline":
         raise VitinitError(f"--executor {executor}: under torchrun (WORLD_SIZE is set) it must be inline")
-    if executor != "slurm" and profile is not None:
-        raise VitinitError(f"--profile is for the executor slurm, not {executor}: there is no sbatch that answers here")
+    if executor == "auto":
+        executor = _where()
+    if executor != "slurm" and context.get_parameter_source("profile") is ParameterSource.COMMANDLINE:
+        raise VitinitError(f"--profile is for the executor slurm, and the runs would be carried out by {executor}")
     asked = profiles.load(profile) if executor == "slurm" else None
     chosen_device = _device(device, asked)
     world = context.with_resource(led(chosen_device))
@@ -135,17 +138,58 @@ def run(
         study=loaded.name,
         data_dir=folder.absolute(),
         execution=shared(execution, world) if executor == "inline" else execution,
-        code=code(),
+        code={**code(), "argv": argv()},
+        grace_s=max(Setting.grace_s, asked.signal_seconds - 30) if asked else Setting.grace_s,
         checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
         keep_weights=keep_weights,
-        retried={run_id: failed.written for run_id, failed in contents.failed.items()} if retry_failed else {},
+        retried=_retried(contents) if retry_failed else {},
     )
+    todo = _Todo(loaded, setting, planned, contents, retry_failed)
     if asked:
-        _on_cluster(asked, loaded, setting, planned, contents, workers or 1, runs_per_job, dry_run, wait, retry_failed)
+        _on_cluster(todo, asked, workers or 1, runs_per_job, dry_run, wait)
     elif dry_run:
         print_plan(loaded, planned, contents)
     else:
-        _here(loaded, setting, planned, contents, workers, grid, retry_failed, world)
+        _here(todo, workers, grid, world)
+
+
+@dataclass(frozen=True)
+class _Todo:
+    """Runs of a grid, and what is to become of them."""
+
+    loaded: Grid
+    setting: Setting
+    planned: list[Planned]
+    contents: Outline
+    retry_failed: bool
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Those to be carried out now."""
+        states = ("to do", "failed") if self.retry_failed else ("to do",)
+        return [item.cell for item in self.planned if item.state in states]
+
+    def now(self) -> _Todo:
+        """The same runs, as they are now."""
+        chosen = {item.cell.run_id for item in self.planned}
+        planned, contents = planned_of(self.loaded, Store(self.setting.root), None, self.setting.data_dir)
+        setting = replace(self.setting, retried=_retried(contents)) if self.retry_failed else self.setting
+        kept = [item for item in planned if item.cell.run_id in chosen]
+        return replace(self, setting=setting, planned=kept, contents=contents)
+
+
+def _retried(contents: Outline) -> dict[str, str]:
+    return {run_id: failed.written for run_id, failed in contents.failed.items()}
+
+
+def _where() -> Literal["slurm", "local"]:
+    """Where runs are carried out when nothing is said."""
+    if slurm.jobs.current() is not None or shutil.which("sbatch") is None:
+        return "local"
+    if slurm.jobs.available():
+        return "slurm"
+    console.print("[yellow]there is an sbatch, but no cluster answers: carrying the runs out here")
+    return "local"
 
 
 def _device(device: str, profile: profiles.Profile | None) -> str:
@@ -175,37 +219,28 @@ def _default_workers(device: str) -> int:
     return 1 if device == "cuda" else cores()
 
 
-def _announce(loaded: Grid, setting: Setting, planned: list[Planned], contents: Outline) -> None:
-    for problem in contents.problems:
+def _announce(todo: _Todo) -> None:
+    for problem in todo.contents.problems:
         console.print(f"[yellow]not a record, left alone: {safe(problem)}[/yellow]")
-    for name, reason in {p.cell.spec.dataset.label: p.reason for p in planned if p.state == "skip"}.items():
+    for name, reason in {p.cell.spec.dataset.label: p.reason for p in todo.planned if p.state == "skip"}.items():
         console.print(f"[yellow]skipping {safe(name)}: {safe(reason)}[/yellow]")
-    done = sum(item.state == "done" for item in planned)
-    where = safe(str(setting.root / loaded.name))
-    console.print(f"{safe(loaded.title)}\n{len(planned)} runs, {done} recorded already in {where}")
+    done = sum(item.state == "done" for item in todo.planned)
+    where = safe(str(todo.setting.root / todo.loaded.name))
+    console.print(f"{safe(todo.loaded.title)}\n{len(todo.planned)} runs, {done} recorded already in {where}")
 
 
-def _here(
-    loaded: Grid,
-    setting: Setting,
-    planned: list[Planned],
-    contents: Outline,
-    workers: int | None,
-    grid: str,
-    retry_failed: bool,
-    world: World,
-) -> None:
+def _here(todo: _Todo, workers: int | None, grid: str, world: World) -> None:
     from benchmark import datasets
     from runners.display import Display
     from runners.launch import launch
 
-    _announce(loaded, setting, planned, contents)
-    failures = 0 if retry_failed else sum(item.state == "failed" for item in planned)
-    where = safe(str(setting.root / loaded.name))
-    cells = _to_do(planned, retry_failed)
+    _announce(todo)
+    setting = todo.setting
+    failures = 0 if todo.retry_failed else sum(item.state == "failed" for item in todo.planned)
+    where = safe(str(setting.root / setting.study))
     # runs of other launchers too: one whose owner has gone comes free
-    live = [item.cell for item in planned if item.state == "live"]
-    cells += [cell for cell in live if datasets.unavailable(cell.spec.dataset, setting.data_dir) is None]
+    live = [item.cell for item in todo.planned if item.state == "live"]
+    cells = todo.cells + [cell for cell in live if datasets.unavailable(cell.spec.dataset, setting.data_dir) is None]
     workers = workers or _default_workers(setting.execution.device)
     try:
         tally = launch(cells, setting, workers, Display(console), world)
@@ -218,7 +253,7 @@ def _here(
     elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
     stopped = f", {tally.stopped} stopped (the same command goes on with them)" if tally.stopped else ""
     console.print(f"{tally.finished} runs finished, {tally.failed} failed{stopped}{elsewhere}; records in {where}")
-    queued = sum(item.state == "queued" for item in planned)
+    queued = sum(item.state == "queued" for item in todo.planned)
     if queued:
         console.print(f"{queued} runs are in jobs of the cluster and were left to it")
     if failures:
@@ -229,78 +264,72 @@ def _here(
         raise typer.Exit(1)
 
 
-def _to_do(planned: list[Planned], retry_failed: bool) -> list[Cell]:
-    return [item.cell for item in planned if item.state == "to do" or (item.state == "failed" and retry_failed)]
-
-
 def _on_cluster(
-    profile: profiles.Profile,
-    loaded: Grid,
-    setting: Setting,
-    planned: list[Planned],
-    contents: Outline,
-    workers: int,
-    runs_per_job: int | None,
-    dry_run: bool,
-    wait: bool,
-    retry_failed: bool,
+    todo: _Todo, profile: profiles.Profile, workers: int, runs_per_job: int | None, dry_run: bool, wait: bool
 ) -> None:
     from runners import claims, cluster, jobs, snapshot
-    from runners.estimate import estimate
-    from runners.launch import check_writable, estimated_work, preflight
+    from runners.launch import check_writable
     from runners.stop import Stop
     from slurm.submit import script
 
-    handed = jobs.handed(setting.root, setting.study)
-    if not dry_run:
-        _announce(loaded, setting, planned, contents)
-        check_writable(setting.root / setting.study)
-        cluster.settle([item.cell for item in planned if item.state == "to do"], setting, handed)
-        planned, contents = replanned(loaded, planned, setting)
-    cells = _to_do(planned, retry_failed)
-    images = preflight(cells, setting.data_dir)
-    measured = estimate(cells, [setting.root, REFERENCE], setting.execution.device)
+    if workers > 1 and profile.tasks > 1:
+        raise VitinitError(f"--workers {workers}: the {profile.tasks} processes of a job carry out one run at a time")
+    folder = jobs.folder(todo.setting.root, todo.setting.study)
+    if dry_run:
+        packs = _packed(todo, profile, workers, runs_per_job)
+        print_plan(todo.loaded, todo.planned, todo.contents)
+        if packs:
+            print(script(profile, len(packs), folder / "TIME", todo.setting.study, folder / "code" / "HASH"))
+        return
+    _announce(todo)
+    check_writable(todo.setting.root / todo.setting.study)
+    try:
+        with claims.held(folder / "submitting", Stop()) as lock:  # two launchers at once hand nothing out twice
+            todo = todo.now()
+            idle = [item.cell for item in todo.planned if item.state == "to do"]
+            cluster.settle(idle, todo.setting, jobs.look(todo.setting.root, todo.setting.study).handed)
+            todo = todo.now()
+            packs = _packed(todo, profile, workers, runs_per_job)
+            if packs:
+                if todo.setting.code["dirty"]:
+                    console.print("[yellow]the checkout has uncommitted changes: they are recorded, and jobs run them")
+                code = snapshot.take(folder / "code")
+                logs, dispatched = cluster.dispatch(packs, todo.setting, workers, profile, code)
+                ids = list(dispatched.jobs)
+                several = f"s {ids[0]} to {ids[-1]}" if len(ids) > 1 else f" {ids[0]}"
+                console.print(f"handed to SLURM: job{several}; logs: {safe(str(logs))}")
+                console.print("see: vitinit status, vitinit slurm logs, vitinit slurm cancel")
+            lock.finish()
+    except claims.Taken as taken:
+        raise VitinitError(f"another launcher is handing out this study: {taken}") from None
+    states = Counter(item.state for item in todo.planned)
+    if states["queued"] or states["live"]:
+        console.print(f"{states['queued']} runs wait in jobs already, {states['live']} are being run")
+    failed = 0 if todo.retry_failed else states["failed"]
+    if failed:
+        console.print(f"{failed} runs failed before and were left alone: --retry-failed runs them again")
+    if wait:
+        _wait(todo)
+    elif failed:
+        raise typer.Exit(1)
+
+
+def _packed(todo: _Todo, profile: profiles.Profile, workers: int, runs_per_job: int | None) -> list[list[Cell]]:
+    """The runs of each job; prints how many, and how long they take where that has been measured."""
+    from runners import cluster
+    from runners.estimate import estimate
+    from runners.launch import estimated_work, preflight
+
+    cells = todo.cells
+    images = preflight(cells, todo.setting.data_dir)
+    measured = estimate(cells, [todo.setting.root, REFERENCE], todo.setting.execution.device)
     work = measured.seconds
     if len(work) < len(cells):
         work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     size = runs_per_job or cluster.runs_per_job(measured.seconds, len(cells), profile, workers)
     packs = cluster.packed(cells, work, -(-len(cells) // size)) if cells else []
     console.print(_estimated(profile, packs, measured.seconds, measured.measured_on, workers))
-    if dry_run:
-        print_plan(loaded, planned, contents)
-        folder = jobs.folder(setting.root, setting.study)
-        if packs:
-            print(script(profile, len(packs), folder / "TIME", setting.study, folder / "code" / "HASH"))
-        return
-    if setting.code["dirty"]:
-        console.print("[yellow]the checkout has uncommitted changes: they are recorded, and part of the copy that runs")
-    if packs:
-        try:
-            with claims.held(jobs.folder(setting.root, setting.study) / "submitting", Stop()) as lock:
-                code = snapshot.take(jobs.folder(setting.root, setting.study) / "code")
-                folder, dispatched = cluster.dispatch(packs, setting, workers, profile, code)
-                lock.finish()
-        except claims.Taken as taken:
-            raise VitinitError(f"another launcher is handing out this study: {taken}") from None
-        ids = list(dispatched.jobs)
-        console.print(f"handed to SLURM: job{'s' if len(ids) > 1 else ''} {ids[0]}" + f" to {ids[-1]}" * (len(ids) > 1))
-        console.print(f"logs: {safe(str(folder))}; see: vitinit status, vitinit slurm logs, vitinit slurm cancel")
-    states = Counter(item.state for item in planned)
-    if states["queued"] or states["live"]:
-        console.print(f"{states['queued']} runs wait in jobs already, {states['live']} are being run")
-    if states["failed"] and not retry_failed:
-        console.print(f"{states['failed']} runs failed before and were left alone: --retry-failed runs them again")
-    if wait:
-        _wait(loaded, planned, setting)
-    elif states["failed"] and not retry_failed:
-        raise typer.Exit(1)
-
-
-def replanned(loaded: Grid, planned: list[Planned], setting: Setting) -> tuple[list[Planned], Outline]:
-    """The same runs, as they are now."""
-    chosen = {item.cell.run_id for item in planned}
-    now, contents = planned_of(loaded, Store(setting.root), None, setting.data_dir)
-    return [item for item in now if item.cell.run_id in chosen], contents
+    return packs
 
 
 def _estimated(
@@ -333,34 +362,32 @@ def _estimated(
     return safe(text)
 
 
-def _wait(loaded: Grid, planned: list[Planned], setting: Setting) -> None:
+def _wait(todo: _Todo) -> None:
     """Until none of the runs is queued or live; one line for each that ends.
 
     Raises:
         Exit: with 1 when runs failed or were left undone, with 130 on Ctrl-C.
     """
-    told = {item.cell.run_id for item in planned if item.state in ("done", "failed", "skip")}
-    known = {item.cell.run_id: item.state for item in planned}
+    known = {item.cell.run_id: item.state for item in todo.planned}
     quiet = 0
     try:
         while quiet < 2:  # between two states of a job squeue may not show it for a moment
             time.sleep(LOOK_S)
-            now, contents = replanned(loaded, planned, setting)
-            for item in now:
+            todo = todo.now()
+            for item in todo.planned:
                 run_id, label = item.cell.run_id, safe(item.cell.describe())
-                if item.state in ("done", "failed") and (run_id not in told or known[run_id] != item.state):
-                    top1 = f"top-1 {contents.done[run_id].top1:.2f}%" if item.state == "done" else ""
-                    end = top1 or f"[red]failed[/red], {safe(item.reason)}"
+                if item.state in ("done", "failed") and known[run_id] != item.state:
+                    failed = f"[red]failed[/red], {safe(item.reason)}"
+                    end = failed if item.state == "failed" else f"top-1 {todo.contents.done[run_id].top1:.2f}%"
                     console.print(f"{run_id}  {label}: {end}", highlight=False)
-                    told.add(run_id)
                 known[run_id] = item.state
             quiet = 0 if {"queued", "live"} & set(known.values()) else quiet + 1
     except KeyboardInterrupt:
-        console.print(f"the jobs go on without this command; vitinit slurm cancel {safe(loaded.name)} ends them")
+        console.print(f"the jobs go on without this command; vitinit slurm cancel {safe(todo.loaded.name)} ends them")
         raise typer.Exit(130) from None
     counts = Counter(known.values())
     console.print(f"{counts['done']} runs recorded, {counts['failed']} failed, {counts['to do']} left to do")
-    for item in now:
+    for item in todo.planned:
         if item.state == "to do":
             console.print(f"{item.cell.run_id}  {safe(item.cell.describe())}: {safe(item.reason)}", highlight=False)
     if counts["failed"] or counts["to do"]:

@@ -46,13 +46,15 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
     from pathlib import Path
 
     study = Path(grid).stem if grid.endswith((".yaml", ".yml")) else grid
-    handed = jobs.handed(results, study)
-    if not handed:
+    look = jobs.look(results, study)
+    if not look.jobs:
         raise VitinitError(f"no run of {study!r} was handed to a cluster from {results}")
-    queued = jobs.queued(handed)
-    ids = {handed[run_id].job_id for run_id in queued}
-    slurm.jobs.cancel(ids)
-    console.print(f"cancelled {len(ids)} jobs with {len(queued)} runs" if ids else "no job of it is left to cancel")
+    if look.silence:
+        raise VitinitError(f"cannot cancel jobs of {study!r}: {look.silence}")
+    slurm.jobs.cancel(look.states)
+    runs = {run_id for job in look.jobs if job.job_id in look.states for run_id in job.run_ids}
+    count = len(look.states)
+    console.print(f"cancelled {count} jobs with {len(runs)} runs" if count else "no job of it is left to cancel")
 
 
 @slurm_app.command()
@@ -61,7 +63,7 @@ def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     found = {
         full: job
         for study in Store(results).folders()
-        for full, job in jobs.handed(results, study).items()
+        for full, job in jobs.look(results, study).handed.items()
         if full.startswith(run_id)
     }
     if not found:

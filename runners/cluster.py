@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
+import signal
 import sys
+import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,13 +28,16 @@ from runners.run import Event, Setting, failure, now
 from runners.stop import Stop, on_signals
 from runners.together import carry_out_together
 from slurm import torchrun
-from slurm.errors import Refused
+from slurm.errors import Refused, SlurmError
 from slurm.profiles import Profile
 from slurm.submit import submit
 
 BUSY_S = 600.0
 """Short runs are packed so that a job is busy for about so long: to start one takes seconds."""
 
+
+TRIES = 5
+"""How often the controller is asked before a job gives up."""
 
 OUT_OF_MEMORY = r"oom.kill event|exceeded (job )?memory limit"
 """What slurmstepd writes into the log of a job that it ends."""
@@ -94,59 +100,97 @@ def dispatch(
         code: the code that the jobs run, as `snapshot.take` gives it.
 
     Raises:
-        SlurmError: the cluster refuses.
-        VitinitError: the results folder cannot be written.
+        SlurmError: the cluster does not answer.
+        Refused: it has taken some of the jobs only.
+        VitinitError: the results folder cannot be written, or the copy is not the code that `setting` says.
     """
+    written = now()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
     name = f"{setting.study}-{folder.name[-6:]}"
+    source = source_hash(code)
+    if source != setting.code["source"]:
+        raise VitinitError("the code has been changed while this command was at work; call it again")
+    arguments = [Pack(tuple(cells), setting, workers, source) for cells in packs]
+    refused, job_ids = None, []
     try:
         folder.mkdir(parents=True)
-        source = source_hash(code)
-        arguments = [pickle.dumps(Pack(tuple(cells), setting, workers, source)) for cells in packs]
-        refused = None
         try:
-            job_ids = submit(carry_out_pack, arguments, profile, folder, name=name, code=code)
+            with _interruptible():
+                job_ids = submit(carry_out_pack, arguments, profile, folder, name=name, code=code)
         except Refused as error:
             refused, job_ids = error, error.submitted
         taken = zip(job_ids, packs, strict=False)  # fewer when the cluster refused the others
         by_job = {job_id: tuple(cell.run_id for cell in cells) for job_id, cells in taken}
-        dispatched = jobs.Dispatch(written=now(), name=name, profile=profile.name, code=str(code), jobs=by_job)
+        dispatched = jobs.Dispatch(written=written, name=name, profile=profile.name, code=str(code), jobs=by_job)
         jobs.write(folder, dispatched)
-        if refused:
-            raise refused
     except OSError as error:
+        slurm.jobs.cancel(job_ids)  # nobody would know of them
         raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+    if refused:
+        raise refused
     return folder, dispatched
 
 
-def carry_out_pack(pickled: bytes) -> None:
-    """What a job does: carry the runs of a pickled `Pack` out, or go on with them.
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """A closed terminal and `kill` are as Ctrl-C here: what was submitted is cancelled, as nobody would know of it."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def carry_out_pack(pack: Pack) -> None:
+    """What a job does: carry the runs of a pack out, or go on with them.
 
     Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop, and the job
-    asks to be started again. A job that has reached its limit without coming a step further does not: it would do so
-    for ever.
+    asks to be started again. Runs that the limit has stopped before they came a step further have failed: they would do
+    so for ever.
     """
-    pack: Pack = pickle.loads(pickled)
     stop, before = Stop(), _reached(pack)
+    rank = os.environ.get("SLURM_PROCID", "0")
     with on_signals(stop, impatient=False):
         try:
             _carry_out(pack, stop)
         except KeyboardInterrupt as interrupt:
             stop.request(str(interrupt) or "SIGINT")
         except VitinitError as error:
-            _record_failures(pack, str(error))
+            if rank == "0":
+                _record_failures(pack, pack.cells, "VitinitError", str(error))
             raise
-    if not stop.reason or os.environ.get("SLURM_PROCID", "0") != "0":
+    if not stop.reason or rank != "0":
         return  # rank 0 speaks for the job; to end as failed before it has would end it
     print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
-    preempted = slurm.jobs.preempted_current()
+    preempted = _persistently(slurm.jobs.preempted_current)
     if preempted or (stop.reason.startswith("SIGUSR2") and _reached(pack) != before):
-        if slurm.jobs.requeue_current():
+        if _persistently(slurm.jobs.requeue_current):
             sys.exit(0)
     elif stop.reason.startswith("SIGUSR2"):
-        print("no run has come a step further in this job: it needs more time", flush=True)
+        job_id = slurm.jobs.current()
+        begun = [cell for cell in pack.cells if (owner := _last_owner(pack, cell)) and owner.job == job_id]
+        message = f"not a single step could be saved within the time limit of its job {job_id}: ask for more time"
+        _record_failures(pack, begun, "OutOfTime", message)
     sys.exit(1)
+
+
+def _persistently(ask: Callable[[], bool]) -> bool:
+    """What the controller answers; it may be busy for a moment just when it preempts many jobs.
+
+    Raises:
+        SlurmError: it has not answered in several tries.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(SlurmError):
+            return ask()
+        time.sleep(1)
+    return ask()
 
 
 def _carry_out(pack: Pack, stop: Stop) -> None:
@@ -181,17 +225,23 @@ def _reached(pack: Pack) -> set[str]:
     return found
 
 
-def _record_failures(pack: Pack, message: str) -> None:
-    """None of a pack's runs could start here, for one and the same reason."""
+def _last_owner(pack: Pack, cell: Cell) -> claims.Owner | None:
+    return claims.last(claims.folder(pack.setting.root, pack.setting.study, cell.run_id))
+
+
+def _record_failures(pack: Pack, cells: Iterable[Cell], error: str, message: str) -> None:
+    """Some of a pack's runs have failed for one reason; those that another job is carrying out have not."""
     store, setting = Store(pack.setting.root), pack.setting
-    for cell in pack.cells:
-        recorded = store.outcome(setting.study, cell.run_id)
-        tried = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.run_id)
-        if not tried and not isinstance(recorded, RunRecord):
-            store.write(failure(cell, setting, "VitinitError", message))
+    for cell in cells:
+        folder = claims.folder(setting.root, setting.study, cell.run_id)
+        with suppress(claims.Taken), claims.held(folder, Stop()):
+            recorded = store.outcome(setting.study, cell.run_id)
+            tried = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.run_id)
+            if not tried and not isinstance(recorded, RunRecord):
+                store.write(failure(cell, setting, error, message))
 
 
-def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Handed]) -> None:
+def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Job]) -> None:
     """Record as failed the runs whose job the cluster ended for its use of memory: they would do so again.
 
     Args:
@@ -209,5 +259,5 @@ def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Handed]) 
         state = states.get(job.job_id)
         # without an accounting, or without cgroups, only the job's log tells
         if (state and state.name == job.name and state.state == "OUT_OF_MEMORY") or jobs.log_tells(job, OUT_OF_MEMORY):
-            message = f"its job {job.job_id} used more memory than it had asked for"
+            message = f"its job {job.job_id} on {owner.host} used more memory than it had asked for"
             Store(setting.root).write(failure(cell, setting, "OutOfMemory", message))

@@ -71,9 +71,15 @@ class World:
         return Shard(self.rank, self.size)
 
     def device(self, name: str) -> torch.device:
-        """The device of this process, where the run computes on `cpu` or `cuda`."""
+        """The device of this process, where the run computes on `cpu` or `cuda`.
+
+        Raises:
+            VitinitError: there is no GPU here.
+        """
         if name == "cpu" or self.size == 1:
             return torch.device(name)
+        if not torch.cuda.device_count():
+            raise VitinitError(f"{self.name()} on {platform.node()}: torch finds no CUDA GPU here")
         return torch.device(name, self.local_rank % torch.cuda.device_count())  # a task may see its own GPU only
 
     def parallel(self, model: nn.Module) -> nn.Module:

@@ -93,11 +93,11 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         device: that the run computes on.
-        code: what `code()` said in the process that launched the study.
+        code: what `code()` said in the process that launched the study; its `argv` too, where that is another one.
     """
     import torch
 
-    cuda = device.type == "cuda"
+    cuda = device.type == "cuda" and torch.cuda.is_available()  # a failure is recorded where there is none, too
     cpuinfo = _read("/proc/cpuinfo")
     job = {key: os.environ[f"SLURM_{key.upper()}"] for key in _SLURM if f"SLURM_{key.upper()}" in os.environ}
     return {
@@ -121,8 +121,13 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "flags": flags(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         **({"slurm": job} if job else {}),
-        "argv": ["vitinit", *map(encodable, sys.argv[1:])],
+        "argv": code.get("argv") or argv(),
     }
+
+
+def argv() -> list[str]:
+    """The command line of this process."""
+    return ["vitinit", *map(encodable, sys.argv[1:])]
 
 
 def encodable(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from benchmark.atomic import write_atomically
 from benchmark.spec import Frozen
 from slurm import jobs as cluster
+from slurm.errors import SlurmError
 from slurm.profiles import Profile
 from slurm.submit import log_files
 
@@ -24,7 +25,7 @@ class Dispatch(Frozen):
     """One submission."""
 
     written: str
-    """UTC, ISO 8601."""
+    """When it began. UTC, ISO 8601."""
     name: str
     """Name of its jobs: job ids begin anew when a cluster is set up anew, the name does not come again."""
     profile: str
@@ -35,12 +36,39 @@ class Dispatch(Frozen):
 
 
 @dataclass(frozen=True)
-class Handed:
-    """The job that a run was handed to last."""
+class Job:
+    """A job that runs of a study were handed to."""
 
     job_id: str
     name: str
     folder: Path
+    written: str
+    run_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A study's jobs, and what the cluster says of them now."""
+
+    jobs: tuple[Job, ...] = ()
+    """Oldest first."""
+    states: dict[str, cluster.Queued] = field(default_factory=dict)
+    """Those that wait or run, by job id."""
+    silence: str = ""
+    """Why the cluster could not be asked."""
+
+    @property
+    def handed(self) -> dict[str, Job]:
+        """The job of each run, by run_id: the last one that waits or runs, else the last one."""
+        found: dict[str, Job] = {}
+        for job in (*self.jobs, *(job for job in self.jobs if job.job_id in self.states)):
+            found |= dict.fromkeys(job.run_ids, job)
+        return found
+
+    def over(self, job_id: str | None) -> bool:
+        """Whether this is a job of the study that is known to have ended."""
+        ours = any(job.job_id == job_id for job in self.jobs)
+        return ours and not self.silence and job_id not in self.states
 
 
 def folder(root: Path, study: str) -> Path:
@@ -68,49 +96,40 @@ def dispatches(root: Path, study: str) -> list[tuple[Path, Dispatch]]:
     return sorted(found, key=lambda item: (item[1].written, item[0].name))
 
 
-def handed(root: Path, study: str) -> dict[str, Handed]:
-    """The job that each run of a study was handed to last, by run_id."""
-    found: dict[str, Handed] = {}
-    for path, dispatch in dispatches(root, study):
-        for job_id, run_ids in dispatch.jobs.items():
-            found |= dict.fromkeys(run_ids, Handed(job_id, dispatch.name, path))
-    return found
+def look(root: Path, study: str) -> Look:
+    """Ask the cluster about the jobs of a study; where there are none, nothing is asked."""
+    jobs = tuple(
+        Job(job_id, dispatch.name, path, dispatch.written, run_ids)
+        for path, dispatch in dispatches(root, study)
+        for job_id, run_ids in dispatch.jobs.items()
+    )
+    if not jobs:
+        return Look()
+    if shutil.which("squeue") is None:
+        return Look(jobs, silence="there is no squeue here")
+    try:
+        states = cluster.queued({job.job_id for job in jobs})
+    except SlurmError as error:
+        return Look(jobs, silence=str(error))
+    ours = {(job.job_id, job.name) for job in jobs}
+    return Look(jobs, {job_id: state for job_id, state in states.items() if (job_id, state.name) in ours})
 
 
-def queued(handed: dict[str, Handed]) -> dict[str, cluster.Queued]:
-    """The runs whose job waits or runs, by run_id. Where there is no squeue nobody can tell: none.
-
-    Raises:
-        SlurmError: the cluster does not answer. Not to know is no reason to submit anything again.
-    """
-    if not handed or shutil.which("squeue") is None:
-        return {}
-    states = cluster.queued({job.job_id for job in handed.values()})
-    return {
-        run_id: states[job.job_id]
-        for run_id, job in handed.items()
-        if job.job_id in states and states[job.job_id].name == job.name
-    }
-
-
-def ended(handed: dict[str, Handed], run_ids: Collection[str]) -> dict[str, str]:
-    """How the last job of these runs ended, for people, by run_id. What the cluster has forgotten is said too."""
-    asked = {run_id: handed[run_id] for run_id in run_ids if run_id in handed}
-    if not asked:
-        return {}
-    states = cluster.ended({job.job_id for job in asked.values()}) or {}
+def ended(jobs: Collection[Job]) -> dict[str, str]:
+    """How jobs ended, for people, by job id. What the cluster has forgotten is said too."""
+    states = cluster.ended({job.job_id for job in jobs}) if jobs else {}
     found = {}
-    for run_id, job in asked.items():
-        state = states.get(job.job_id)
+    for job in jobs:
+        state = (states or {}).get(job.job_id)
         if state and state.name == job.name:
             code = "" if state.exit_code in ("", "0:0") else f", exit code {state.exit_code}"
-            found[run_id] = f"job {job.job_id} ended: {state.state}{code}"
+            found[job.job_id] = f"job {job.job_id} ended: {state.state}{code}"
         else:
-            found[run_id] = f"job {job.job_id} has gone, and the cluster does not say how"
+            found[job.job_id] = f"job {job.job_id} has gone, and the cluster does not say how"
     return found
 
 
-def log_tells(job: Handed, pattern: str) -> bool:
+def log_tells(job: Job, pattern: str) -> bool:
     """Whether the cluster's own lines in the log of a job match a regular expression."""
     for path in log_files(job.folder, job.job_id):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -119,12 +138,12 @@ def log_tells(job: Handed, pattern: str) -> bool:
     return False
 
 
-def describe(job: Handed, state: cluster.Queued) -> str:
+def describe(job: Job, state: cluster.Queued) -> str:
     """A queued run, for people."""
     if state.state == "RUNNING":
-        return f"waits for its turn in job {job.job_id} on {state.nodes}"
+        return f"waits for its turn in job {job.job_id} on {state.nodes}, which has {state.time_left} left"
     reason = f" ({state.reason})" if state.reason not in ("", "None") else ""
-    return f"job {job.job_id} {re.sub('_', ' ', state.state.lower())}{reason}"
+    return f"job {job.job_id} {state.state.lower().replace('_', ' ')}{reason}"
 
 
 def summary(profile: Profile) -> str:

@@ -31,8 +31,8 @@ from runners.run import Ended, Event, Setting, failure
 from runners.stop import SIGNALS, Stop, on_signals
 from runners.together import End, in_turn, lead, to_its_end
 
-GRACE_S = 10.0
-"""Seconds that a run has to save and end when the launch is stopped."""
+END_S = 10.0
+"""Seconds that the process of a run has to end after its last word."""
 
 OUT_OF_MEMORY = torch.OutOfMemoryError.__name__
 
@@ -267,7 +267,7 @@ def _local(
                         waiting.clear()
                     yield message or _died(run, setting)
         finally:
-            _stop(running, display)
+            _stop(running, display, setting.grace_s)
         if stop.reason:
             raise KeyboardInterrupt(stop.reason)
     if trouble:
@@ -318,7 +318,7 @@ def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError 
     except (EOFError, OSError):  # OSError in the middle of a message
         message = None
     if not isinstance(message, Event):
-        run.process.join(GRACE_S)
+        run.process.join(END_S)
         if run.process.exitcode is None:
             run.process.kill()
             run.process.join()
@@ -345,9 +345,9 @@ def _died(run: _Running, setting: Setting) -> End:
         return Ended(run_id, "elsewhere", str(taken))
 
 
-def _stop(running: dict[Connection, _Running], display: Display) -> None:
+def _stop(running: dict[Connection, _Running], display: Display, grace_s: float) -> None:
     """Let every run save and end; kill what has not done so in time: its last checkpoint stays."""
-    deadline = time.monotonic() + GRACE_S
+    deadline = time.monotonic() + grace_s
     for run in running.values():
         run.process.terminate()
     try:

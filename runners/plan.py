@@ -33,15 +33,12 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outli
     A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `queued` when it
     waits in a job of a cluster, else `skip` when its dataset is not here, else `failed` when its last attempt failed,
     else `to do`.
-
-    Raises:
-        SlurmError: runs were handed to a cluster, and it does not answer.
     """
     # Before the records are read: a run that ends in between is then found done, never to do.
     unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
     owners = {run_id: owner for run_id, folder in unfinished.items() if (owner := claims.live(folder))}
-    handed = jobs.handed(store.root, grid.name)
-    queued = jobs.queued(handed)
+    look = jobs.look(store.root, grid.name)
+    handed = look.handed
     contents = store.outline(grid.name)
     missing = cache(lambda spec: unavailable(spec, data_dir))
 
@@ -49,26 +46,35 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outli
         run_id = cell.run_id
         if run_id in contents.done:
             return Planned(cell, "done")
-        if run_id in owners:
+        if run_id in owners and not look.over(owners[run_id].job):
             return Planned(cell, "live", owners[run_id].describe())
-        if run_id in queued:
-            return Planned(cell, "queued", jobs.describe(handed[run_id], queued[run_id]))
+        job, failed = handed.get(run_id), contents.failed.get(run_id)
+        if job and not (failed and failed.written >= job.written):
+            if job.job_id in look.states:
+                return Planned(cell, "queued", jobs.describe(job, look.states[job.job_id]))
+            if look.silence:  # not to know is no reason to hand it out again
+                return Planned(cell, "queued", f"was handed out as job {job.job_id}; cannot ask: {look.silence}")
         if reason := missing(cell.spec.dataset):
             return Planned(cell, "skip", reason)
-        if failed := contents.failed.get(run_id):
+        if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")
         resumes = run_id in unfinished and any(unfinished[run_id].glob("*.ckpt"))
         return Planned(cell, "to do", "stopped, resumes from its checkpoint" if resumes else "")
 
     found = [planned(cell) for cell in grid.cells]
-    ended = jobs.ended(handed, {item.cell.run_id for item in found if item.state == "to do"})
-    return [_with_end(item, ended) for item in found], contents
+    # those to be done still, though they had a job
+    gone = {
+        item.cell.run_id: handed[item.cell.run_id]
+        for item in found
+        if item.state == "to do" and item.cell.run_id in handed
+    }
+    ended = jobs.ended(set(gone.values()))
+    reasons = {run_id: ended[job.job_id] for run_id, job in gone.items()}
+    return [_with(item, reasons.get(item.cell.run_id)) for item in found], contents
 
 
-def _with_end(item: Planned, ended: dict[str, str]) -> Planned:
-    """With how its last job ended, if it had one and is to be done still."""
-    reasons = [ended.get(item.cell.run_id, ""), item.reason]
-    return replace(item, reason="; ".join(filter(None, reasons))) if reasons[0] else item
+def _with(item: Planned, reason: str | None) -> Planned:
+    return replace(item, reason="; ".join(filter(None, (reason, item.reason)))) if reason else item
 
 
 def _unfinished(folder: Path) -> dict[str, Path]:

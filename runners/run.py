@@ -73,6 +73,8 @@ class Setting:
     checkpoint: Interval = field(default_factory=Interval)
     keep_weights: bool = False
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
+    grace_s: float = 10.0
+    """Seconds that runs have to save and end when the launch is stopped."""
     retried: dict[str, str] = field(default_factory=dict)
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
 

@@ -44,6 +44,10 @@ _FIELD_OF = {
     "gpus-per-node": "gpus",
     "cpus-per-task": "cpus",
     "mem": "memory",
+    "mem-per-cpu": "memory",
+    "mem-per-gpu": "memory",
+    "gpus": "gpus",
+    "gpus-per-task": "gpus",
     "time": "time",
     "signal": "signal_seconds",
 }

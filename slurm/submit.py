@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +17,17 @@ from submitit import SlurmExecutor
 from submitit.core.utils import UncompletedJobError
 
 from slurm.command import call, refusal
-from slurm.errors import Refused
+from slurm.errors import Refused, SlurmError
 from slurm.jobs import cancel
 from slurm.profiles import Profile
 from slurm.task import Task
 
 T = TypeVar("T")
+
+_OVERRIDING = {
+    f"SBATCH_{name}" for name in ("ARRAY_INX", "JOB_NAME", "OUTPUT", "ERROR", "OPEN_MODE", "SIGNAL", "TIMELIMIT")
+}
+"""What a script always says; the partition or account that a user has set stands for what a profile leaves out."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +69,20 @@ def submit(
         Each argument's job id, as squeue writes it.
 
     Raises:
-        SlurmError: the function cannot be pickled, or the cluster does not answer.
+        SlurmError: the function cannot be pickled, the folder's name cannot be used, or the cluster does not answer.
         Refused: the cluster takes no more jobs; says which it has taken.
     """
+    if "%" in str(folder):
+        raise SlurmError(f"{folder}: SLURM replaces what follows a % in the names of its logs; use another folder")
     task = Task(function)
     job_ids: list[str] = []
     firsts: list[str] = []
     try:
         for array in split(len(arguments), profile.parallel, max_array_size()):
             executor = _executor(profile, folder, name, code, array, firsts)
-            with _outside_of_jobs(), redirect_stderr(io.StringIO()), executor.batch():  # submitit prints errors
+            with _own_variables_only(), redirect_stderr(io.StringIO()), executor.batch():  # submitit prints errors
                 some = arguments[len(job_ids) : len(job_ids) + array.size]
-                jobs = [executor.submit(task, argument) for argument in some]
+                jobs = [executor.submit(task, pickle.dumps(argument)) for argument in some]
             job_ids += [job.job_id for job in jobs]
             firsts.append(jobs[0].job_id.partition("_")[0])
     except (UncompletedJobError, OSError) as error:
@@ -188,14 +196,24 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path, array: Arra
 
 
 @contextmanager
-def _outside_of_jobs() -> Iterator[None]:
-    """Without the variables of the job that this process may run in: a new job would take some for its own."""
+def _own_variables_only() -> Iterator[None]:
+    """The environment as jobs are to inherit it.
+
+    Without the variables of the job that this process may run in, which a new job would take for its own, and those
+    that sbatch would heed rather than the script. Entries of PYTHONPATH are folders from anywhere.
+    """
+    before = dict(os.environ)
     ours = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
-    hidden = {key: os.environ.pop(key) for key in list(os.environ) if key.startswith(ours) and key != "SLURM_CONF"}
+    for key in before:
+        if (key.startswith(ours) and key != "SLURM_CONF") or key in _OVERRIDING:
+            del os.environ[key]
+    if path := before.get("PYTHONPATH"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))
     try:
         yield
     finally:
-        os.environ.update(hidden)
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _words(error: Exception, taken: int, count: int) -> str:

@@ -11,9 +11,12 @@ from types import FrameType
 from typing import Generic, TypeVar
 
 from slurm.errors import SlurmError
-from slurm.jobs import preempted_current, requeue_current
+from slurm.jobs import preempted_current, requeue_current, restarts
 
 T = TypeVar("T")
+
+REQUEUES = 3
+"""So often a job may reach its limit before it has begun anything: a limit that is too short always would."""
 
 
 class Task(Generic[T]):
@@ -34,11 +37,12 @@ class Task(Generic[T]):
         if b"__main__" in self.pickled:
             raise SlurmError(f"{function!r} cannot be submitted: jobs cannot import a script; move it to a module")
 
-    def __call__(self, argument: T) -> None:
+    def __call__(self, pickled_argument: bytes) -> None:
         """Call the function; in the job."""
         for number in (signal.SIGUSR2, signal.SIGTERM):
             signal.signal(number, _leave)
         function: Callable[[T], object] = pickle.loads(self.pickled)
+        argument: T = pickle.loads(pickled_argument)
         try:
             function(argument)
         finally:  # the end is near anyway; what has ended must not be requeued
@@ -50,6 +54,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
     """Have the job start again, unless it is ending anyway: SIGTERM also comes when another process has failed."""
     if os.environ.get("SLURM_PROCID", "0") != "0":
         return  # what rank 0 does ends this process too; to end before it would end the job as failed
-    requeued = (number == signal.SIGUSR2 or preempted_current()) and requeue_current()
+    again = number == signal.SIGUSR2 and restarts() < REQUEUES
+    requeued = (again or preempted_current()) and requeue_current()
     print(f"{signal.Signals(number).name} while nothing was at work; requeued: {requeued}", file=sys.stderr)
     sys.exit(0 if requeued else 1)

@@ -53,11 +53,16 @@ def code_that_runs_data(source: str) -> list[str]:
 
 
 def test_nothing_in_the_packages_runs_what_it_reads() -> None:
-    """The one exception, torchvision's CIFAR files, is unpickled by torchvision after their md5 sums are checked."""
+    """Torchvision unpickles its CIFAR files, after their md5 sums are checked. A job unpickles what submitted it."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     assert len(files) > 20
     found = {str(path): calls for path in files if (calls := code_that_runs_data(path.read_text(encoding="utf-8")))}
-    assert found == {}
+    assert found == {
+        str(ROOT / "slurm/submit.py"): ["pickle"],
+        str(ROOT / "slurm/task.py"): ["pickle", "pickle.loads", "pickle.loads"],
+        str(ROOT / "slurm/profiles.py"): ["yaml.load"],
+    }
+    assert "class _Loader(yaml.SafeLoader)" in (ROOT / "slurm/profiles.py").read_text()
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from benchmark.record import from_bytes
 from benchmark.store import Store
 from runners import claims, cluster, environment, jobs, snapshot
 from runners.estimate import estimate
+from runners.plan import plan
 from runners.run import Execution, Setting, failure
 from runners.stop import Stop
 from slurm.profiles import Profile
@@ -85,42 +86,115 @@ def hand_out(root: Path, written: str, **run_ids: list[str]) -> Path:
     return folder
 
 
-def test_the_last_job_of_each_run_counts(tmp_path):
-    first = hand_out(tmp_path, "2026-01-01", job_7_0=["a", "b"], job_7_1=["c"])
-    second = hand_out(tmp_path, "2026-01-02", job_9=["b"])
-    assert jobs.handed(tmp_path, "study") == {
-        "a": jobs.Handed("7_0", "study-2026-01-01", first),
-        "b": jobs.Handed("9", "study-2026-01-02", second),
-        "c": jobs.Handed("7_1", "study-2026-01-01", first),
-    }
-    (first / "dispatch.json").write_text("{")
-    assert jobs.handed(tmp_path, "study").keys() == {"b"}
-    assert jobs.handed(tmp_path, "other") == {}
-
-
-def test_without_a_cluster_what_was_handed_out_is_to_do(tmp_path, monkeypatch):
-    """The results folder on a machine that has no squeue: nobody can tell what became of the jobs."""
+def test_the_last_job_of_each_run_counts(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    hand_out(tmp_path, "2026-01-01", job_7_0=["a"])
-    handed = jobs.handed(tmp_path, "study")
-    assert jobs.queued(handed) == {}
-    assert jobs.ended(handed, ["a", "b"]) == {"a": "job 7_0 has gone, and the cluster does not say how"}
+    first = hand_out(tmp_path, "2026-01-01", job_7_0=["a", "b"], job_7_1=["c"])
+    hand_out(tmp_path, "2026-01-02", job_9=["b"])
+    handed = jobs.look(tmp_path, "study").handed
+    assert {run_id: job.job_id for run_id, job in handed.items()} == {"a": "7_0", "b": "9", "c": "7_1"}
+    assert handed["c"] == jobs.Job("7_1", "study-2026-01-01", first, "2026-01-01", ("c",))
+    (first / "dispatch.json").write_text("{")
+    assert jobs.look(tmp_path, "study").handed.keys() == {"b"}
+    assert jobs.look(tmp_path, "other") == jobs.Look()
 
 
-def test_a_job_id_that_a_new_cluster_counts_again_is_another_job(tmp_path, monkeypatch):
+@pytest.fixture
+def cluster_says(tmp_path, monkeypatch):
+    """Commands of SLURM that print what a test wants: what cannot be had from a real cluster at will."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def says(**commands: str) -> None:
+        for name, text in commands.items():
+            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / name).chmod(0o755)
+
+    return says
+
+
+def test_an_older_job_that_still_waits_counts_more_than_a_later_one_that_is_over(tmp_path, cluster_says):
+    hand_out(tmp_path, "2026-01-01", job_7=["a"])
+    hand_out(tmp_path, "2026-01-02", job_9=["a"])
+    cluster_says(squeue="echo '7|PENDING|5:00||study-2026-01-01|Priority'")
+    look = jobs.look(tmp_path, "study")
+    assert look.handed["a"].job_id == "7"
+    assert (look.over("7"), look.over("9"), look.over("8"), look.over(None)) == (False, True, False, False)
+    assert jobs.describe(look.handed["a"], look.states["7"]) == "job 7 pending (Priority)"
+
+
+def test_a_job_id_that_a_new_cluster_counts_again_is_another_job(tmp_path, cluster_says):
     hand_out(tmp_path, "2026-01-01", job_7_0=["a"])
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
-    for name, row in (("squeue", "7_0|RUNNING|5:00|node1|{}|None"), ("sacct", "7_0|FAILED|1:0|node1|{}")):
-        (bin_ / name).write_text(f'#!/bin/sh\necho "{row.format("somebody-elses")}"\n')
-        (bin_ / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
-    handed = jobs.handed(tmp_path, "study")
-    assert jobs.queued(handed) == {}
-    assert "has gone" in jobs.ended(handed, ["a"])["a"]
-    (bin_ / "squeue").write_text('#!/bin/sh\necho "7_0|RUNNING|5:00|node1|study-2026-01-01|None"\n')
-    state = jobs.queued(handed)["a"]
-    assert jobs.describe(handed["a"], state) == "waits for its turn in job 7_0 on node1"
+    cluster_says(
+        squeue="echo '7_0|RUNNING|5:00|node1|somebody-elses|None'", sacct="echo '7_0|FAILED|1:0|node1|somebody-elses'"
+    )
+    look = jobs.look(tmp_path, "study")
+    assert look.states == {}
+    assert jobs.ended(look.jobs) == {"7_0": "job 7_0 has gone, and the cluster does not say how"}
+    cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-2026-01-01|None'")
+    look = jobs.look(tmp_path, "study")
+    described = jobs.describe(look.handed["a"], look.states["7_0"])
+    assert described == "waits for its turn in job 7_0 on node1, which has 5:00 left"
+
+
+def states(cells, root: Path) -> dict[str, tuple[str, str]]:
+    planned, _ = plan(grid.Grid("study", "", cells), Store(root), Path("nowhere"))
+    return {item.cell.run_id: (item.state, item.reason) for item in planned}
+
+
+def setting_of(root: Path) -> Setting:
+    return Setting(root, "study", root, Execution("cpu", 1, "slurm"), {"source": environment.source_hash()})
+
+
+def test_what_cannot_be_asked_is_not_handed_out_again(cells, tmp_path, cluster_says):
+    ids = [cell.run_id for cell in cells]
+    hand_out(tmp_path, "2026-01-01", job_7_0=ids[:1])
+    cluster_says(squeue="echo Unable to contact slurm controller >&2; exit 1")
+    found = states(cells, tmp_path)
+    state, reason = found[ids[0]]
+    assert state == "queued"
+    assert "job 7_0" in reason
+    assert "Unable to contact slurm controller" in reason
+    assert found[ids[1]] == ("to do", "")
+
+
+def test_a_failure_is_not_hidden_by_the_job_that_had_it(cells, tmp_path, cluster_says):
+    first, second, third = (cell.run_id for cell in cells[:3])
+    cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-2026-01-02|None'")
+    for cell, written in ((cells[0], "2026-01-03"), (cells[1], "2026-01-01")):
+        failed = failure(cell, setting_of(tmp_path), "RuntimeError", "it broke")
+        Store(tmp_path).write(failed.model_copy(update={"written": written}))
+    hand_out(tmp_path, "2026-01-02", job_7_0=[first, second, third])
+    found = states(cells, tmp_path)
+    assert found[first] == ("failed", "RuntimeError: it broke")
+    assert found[second][0] == "queued", "it is tried again in this job"
+    assert found[third][0] == "queued"
+
+
+def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cells, tmp_path, cluster_says):
+    run_id = cells[0].run_id
+    with claims.held(claims.folder(tmp_path, "study", run_id), Stop()) as claim:
+        elsewhere = claim.owner.model_copy(update={"machine": "another node", "job": "7_0"})
+    claim.path.write_text(elsewhere.model_dump_json())
+    cluster_says(squeue="true", scontrol="exit 1", sacct="echo '7_0|CANCELLED|0:0|node1|study-2026-01-01'")
+    assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
+    hand_out(tmp_path, "2026-01-01", job_7_0=[run_id])
+    assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED")
+    cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-2026-01-01|None'")
+    assert states(cells, tmp_path)[run_id][0] == "live"
+
+
+def test_a_failure_is_recorded_where_there_is_no_gpu(cells, tmp_path):
+    """On a login node, or on one whose driver is broken, of a run that was to use a GPU."""
+    setting = replace(setting_of(tmp_path), execution=Execution("cuda", 1, "slurm"))
+    failed = failure(cells[0], setting, "OutOfMemory", "its job used more memory")
+    assert failed.execution["device"] == "cuda"
+    assert failed.environment["gpu"] is None or failed.environment["cuda"]
+
+
+def test_the_command_that_handed_a_run_out_is_in_its_record(cells, tmp_path):
+    setting = replace(setting_of(tmp_path), code={"argv": ["vitinit", "run", "study"]})
+    assert failure(cells[0], setting, "E", "m").environment["argv"] == ["vitinit", "run", "study"]
 
 
 def test_a_copy_of_the_code_is_what_its_hash_says_and_imports_by_itself(tmp_path):
@@ -140,7 +214,7 @@ def test_a_job_that_finds_other_code_records_that_and_trains_nothing(cells, tmp_
     setting = Setting(tmp_path, "smoke", tmp_path, Execution("cpu", 1, "slurm"), {})
     pack = cluster.Pack(tuple(cells[:2]), setting, 1, "another hash")
     with pytest.raises(Exception, match="is not what this job was submitted with"):
-        cluster.carry_out_pack(pickle.dumps(pack))
+        cluster.carry_out_pack(pack)
     contents = Store(tmp_path).read("smoke")
     assert contents.done == {}
     assert contents.failed.keys() == {cell.run_id for cell in cells[:2]}
@@ -176,7 +250,7 @@ def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_
     folder.mkdir()
     log = folder / "12_0_0_log.out"
     log.write_text("slurmstepd-node1: error: Detected 1 oom-kill event(s) in StepId=12.0 cgroup.\n")
-    handed = {cell.run_id: jobs.Handed("12_0", "smoke-1", folder) for cell in (at_work, waiting, saved)}
+    handed = {cell.run_id: jobs.Job("12_0", "smoke-1", folder, "", ()) for cell in (at_work, waiting, saved)}
     monkeypatch.setenv("SLURM_JOB_ID", "12_0")
     for cell in (at_work, saved):
         with claims.held(claims.folder(tmp_path, "smoke", cell.run_id), Stop()) as claim:
@@ -198,7 +272,7 @@ def test_what_failed_before_the_job_is_not_recorded_twice(cells, tmp_path):
     setting = Setting(tmp_path, "smoke", tmp_path, Execution("cpu", 1, "slurm"), {})
     before = failure(cells[0], setting, "RuntimeError", "before")
     Store(tmp_path).write(before)
-    cluster._record_failures(cluster.Pack(tuple(cells[:2]), setting, 1, ""), "no such folder")
+    cluster._record_failures(cluster.Pack(tuple(cells[:2]), setting, 1, ""), cells[:2], "OSError", "no such folder")
     failed = Store(tmp_path).read("smoke").failed
     assert failed[cells[0].run_id].message == "before"
     assert failed[cells[1].run_id].message == "no such folder"

@@ -125,7 +125,7 @@ def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states:
     for accident in (scancel, kill_the_worker, kill_slurmd):
         owner = study.until_trained(owner.epoch + 1)
         accident(slurm, study, owner)
-        until(lambda: not jobs.queued(jobs.handed(study.root, "study")), 60)
+        until(lambda: not jobs.look(study.root, "study").states, 60)
         until(lambda: not study.live(), 30)
         status = study.vitinit("status", "study.yaml")
         assert re.search(rf"to do, \d runs: job \d+ ({states})", status), status

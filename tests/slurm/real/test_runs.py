@@ -110,7 +110,7 @@ HUNGRY = {**GRID, "rows": {"Hungry": {"base": "trunc_normal", "method": "tests.s
 def test_more_memory_than_asked_for_is_a_failure_with_that_reason(node, tmp_path):
     study = Study(tmp_path, HUNGRY, memory="4G")
     study.submit()
-    until(lambda: study.jobs() and not jobs.queued(jobs.handed(study.root, "study")), 60)
+    until(lambda: study.jobs() and not jobs.look(study.root, "study").states, 60)
     text = study.submit(code=1)
     assert "1 runs failed before and were left alone" in text
     assert "OutOfMemory: its job" in study.vitinit("status", "study.yaml")
