@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 VITINIT = [sys.executable, "-m", "runners.cli"]
+
+
+def heed_ctrl_c() -> None:
+    """Shells start background commands, such as a run of these tests may be, with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def start(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment: str) -> subprocess.Popen:
@@ -22,6 +28,7 @@ def start(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environmen
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_ctrl_c,
     )
 
 

@@ -115,7 +115,7 @@ def test_failures(tmp_path):
     found = [(failed[each.run_id].error, failed[each.run_id].message) for each in cells]
     assert found[0] == ("OSError", "rank 1 of 2: no such file")
     assert found[1][0] == "Diverged"
-    assert found[2] == ("VitinitError", "2 processes cannot share a batch of 1 images: 1 to 1 can")
+    assert found[2] == ("VitinitError", "2 processes cannot share batches of 1 images: 1 to 1 can")
     assert found[3] == ("OutOfMemoryError", "rank 1 of 2: no memory left")
     assert "out_of_memory" in failed[cells[3].run_id].traceback
     assert failed[cells[3].run_id].execution["processes"] == 2
