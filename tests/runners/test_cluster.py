@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +22,8 @@ from runners.run import Execution, Setting, failure
 from runners.stop import Stop
 from slurm.profiles import Profile
 
-REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+ROOT = Path(__file__).parents[2]
+REFERENCE = ROOT / "results" / "reference"
 
 
 @pytest.fixture(scope="module")
@@ -276,3 +279,48 @@ def test_what_failed_before_the_job_is_not_recorded_twice(cells, tmp_path):
     failed = Store(tmp_path).read("smoke").failed
     assert failed[cells[0].run_id].message == "before"
     assert failed[cells[1].run_id].message == "no such folder"
+
+
+JOB = {
+    "SUBMITIT_EXECUTOR": "slurm",
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "1",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_JOB_NODELIST": "localhost",
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "how", "preempted", "requeued", "failures"),
+    [
+        ("SIGUSR2", "trained", False, True, []),
+        ("SIGUSR2", "slow", False, False, ["OutOfTime"]),
+        ("SIGTERM", "slow", True, True, []),
+    ],
+)
+def test_a_job_that_is_told_to_stop(tmp_path, cluster_says, number, how, preempted, requeued, failures):
+    """Out of time it comes back if it got on, else its run has failed; preempted it comes back always."""
+    time_ = "2026-01-01T00:00:00" if preempted else "None"
+    cluster_says(scontrol=f'echo "$@" >> {tmp_path}/asked; echo "JobId=7 JobState=RUNNING PreemptTime={time_} "')
+    env = {**os.environ, **JOB, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-m", "tests.runners.job", tmp_path, how], cwd=ROOT, env=env)
+    try:
+        study = tmp_path / "smoke"
+        sign = "unfinished/*/step-0*.ckpt" if how == "trained" else "unfinished/*/claim-*.json"
+        deadline = time.monotonic() + 90
+        while len(list(study.glob(sign))) < (2 if how == "trained" else 1):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(getattr(signal, number))
+        assert process.wait(60) == (0 if requeued else 1)
+    finally:
+        process.kill()
+    assert ("requeue 7" in (tmp_path / "asked").read_text()) == requeued
+    contents = Store(tmp_path).read("smoke")
+    assert contents.done == {}
+    assert [failed.error for failed in contents.failed.values()] == failures
+    assert (len(list(study.glob("unfinished/*/step-*.ckpt"))) == 2) == (how == "trained")
