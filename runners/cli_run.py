@@ -343,7 +343,7 @@ def _estimated(
     from runners import jobs
 
     runs = sum(map(len, packs))
-    text = f"{runs} runs in {len(packs)} jobs"
+    text = f"{runs} runs in {len(packs)} job{'s' * (len(packs) != 1)}"
     if packs:
         longest = max(map(len, packs))
         text += f" of {'up to ' if longest > 1 else ''}{longest}{f', {workers} at once' if workers > 1 else ''}"
