@@ -17,6 +17,7 @@ import torch
 import yaml
 
 from benchmark import grid
+from benchmark.atomic import write_atomically
 from benchmark.grid import Cell
 from benchmark.record import RunRecord
 from benchmark.store import Store
@@ -70,7 +71,8 @@ def cells(folder: Path, epochs: int = 2) -> list[Cell]:
     }
     blocks = [{**block, "recipe": {"name": "small", "epochs": epochs, "batch_size": 14, **r}} for r in RECIPES.values()]
     path = folder / "faults.yaml"
-    path.write_text(yaml.safe_dump({"title": "faults", "rows": ROWS, "blocks": blocks}))
+    # racing launchers write it, all at once
+    write_atomically(path, yaml.safe_dump({"title": "faults", "rows": ROWS, "blocks": blocks}).encode())
     return grid.load(str(path)).cells
 
 
