@@ -35,11 +35,16 @@ case $MEMORY in free | enforced) ;; *) die "MEMORY=$MEMORY: expected free or enf
 
 install_packages() {
   local wanted="slurm-wlm munge" missing="" package
+  exec 9>/run/lock/vitinit-single-node-slurm
+  flock 9 # another up.sh may be installing them just now
   [ "$ACCT" = none ] || wanted="$wanted slurmdbd mariadb-server"
   for package in $wanted; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $package"
   done
-  [ -n "$missing" ] || return 0
+  if [ -z "$missing" ]; then
+    exec 9>&-
+    return
+  fi
   if [ ! -e /usr/sbin/policy-rc.d ]; then # Debian's way to say that installing must not start services
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
     printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
@@ -49,6 +54,7 @@ install_packages() {
   # shellcheck disable=SC2086
   { apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; } >"$STATE/log/apt.log" 2>&1 ||
     die "could not install$missing; see $STATE/log/apt.log"
+  exec 9>&-
 }
 
 # start DAEMON COMMAND...: unless it runs already.
