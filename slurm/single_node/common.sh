@@ -7,7 +7,7 @@ die() {
 }
 
 # In a folder that anybody may write, somebody else may have made it: daemons of root must not read their files there.
-[ ! -e "$STATE" ] || [ -O "$STATE" ] || die "$STATE belongs to somebody else; choose another folder with VITINIT_SLURM"
+[ "$(id -u)" != 0 ] || [ ! -e "$STATE" ] || [ -O "$STATE" ] || die "$STATE belongs to somebody else; choose another folder with VITINIT_SLURM"
 
 # When a process started, in clock ticks since boot: with its pid it names the process for good.
 started() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20; }
