@@ -53,7 +53,7 @@ def run(
     ] = "auto",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Runs at once: here (default: cores, or 1 on a GPU), or in each job (default: 1)."),
+        typer.Option(min=1, help="Runs at once, here or in each job. Default: one a core; 1 on a GPU."),
     ] = None,
     profile: ProfileOption = None,
     runs_per_job: Annotated[
@@ -96,7 +96,7 @@ def run(
     from runners.checkpoint import Interval
     from runners.distributed import several
     from runners.environment import argv, code
-    from runners.launch import begin_anew, tidy
+    from runners.launch import begin_anew, cores, tidy
     from runners.run import Execution, Setting, skip
     from runners.together import follow, led, shared
 
@@ -131,7 +131,8 @@ def run(
             if item.state == "skip":
                 store.write(skip(item.cell, loaded.name, item.reason))
         tidy(results, loaded.name, {item.cell.run_id for item in planned if item.state == "done"})
-    threads = _threads(executor, workers, chosen_device, asked)
+    at_once = workers or _default_workers(chosen_device, asked)
+    threads = cores() if executor == "inline" else max(1, (asked.cpus if asked else cores()) // at_once)
     execution = Execution(chosen_device, threads, executor, deterministic, micro_batch=micro_batch)
     setting = Setting(
         root=results.absolute(),
@@ -146,11 +147,11 @@ def run(
     )
     todo = _Todo(loaded, setting, planned, contents, retry_failed)
     if asked:
-        _on_cluster(todo, asked, workers or 1, runs_per_job, dry_run, wait)
+        _on_cluster(todo, asked, at_once, runs_per_job, dry_run, wait)
     elif dry_run:
         print_plan(loaded, planned, contents)
     else:
-        _here(todo, workers, grid, world)
+        _here(todo, at_once, grid, world)
 
 
 @dataclass(frozen=True)
@@ -204,19 +205,13 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
     return default_device() if device == "auto" else device
 
 
-def _threads(executor: str, workers: int | None, device: str, profile: profiles.Profile | None) -> int:
-    """Threads of each run."""
+def _default_workers(device: str, profile: profiles.Profile | None) -> int:
+    """Small models train fastest one a core; a run of several processes has its job to itself."""
     from runners.launch import cores
 
-    if profile:
-        return max(1, profile.cpus // (workers or 1))
-    return cores() if executor == "inline" else max(1, cores() // (workers or _default_workers(device)))
-
-
-def _default_workers(device: str) -> int:
-    from runners.launch import cores
-
-    return 1 if device == "cuda" else cores()
+    if device == "cuda" or (profile and profile.tasks > 1):
+        return 1
+    return profile.cpus if profile else cores()
 
 
 def _announce(todo: _Todo) -> None:
@@ -229,7 +224,7 @@ def _announce(todo: _Todo) -> None:
     console.print(f"{safe(todo.loaded.title)}\n{len(todo.planned)} runs, {done} recorded already in {where}")
 
 
-def _here(todo: _Todo, workers: int | None, grid: str, world: World) -> None:
+def _here(todo: _Todo, workers: int, grid: str, world: World) -> None:
     from benchmark import datasets
     from runners.display import Display
     from runners.launch import launch
@@ -241,7 +236,6 @@ def _here(todo: _Todo, workers: int | None, grid: str, world: World) -> None:
     # runs of other launchers too: one whose owner has gone comes free
     live = [item.cell for item in todo.planned if item.state == "live"]
     cells = todo.cells + [cell for cell in live if datasets.unavailable(cell.spec.dataset, setting.data_dir) is None]
-    workers = workers or _default_workers(setting.execution.device)
     try:
         tally = launch(cells, setting, workers, Display(console), world)
     except KeyboardInterrupt:
@@ -270,7 +264,7 @@ def _on_cluster(
     from runners import claims, cluster, jobs, snapshot
     from runners.launch import check_writable
     from runners.stop import Stop
-    from slurm.submit import script
+    from slurm.submit import max_array_size, script, split
 
     if workers > 1 and profile.tasks > 1:
         raise VitinitError(f"--workers {workers}: the {profile.tasks} processes of a job carry out one run at a time")
@@ -279,7 +273,11 @@ def _on_cluster(
         packs = _packed(todo, profile, workers, runs_per_job)
         print_plan(todo.loaded, todo.planned, todo.contents)
         if packs:
-            print(script(profile, len(packs), folder / "TIME", todo.setting.study, folder / "code" / "HASH"))
+            arrays = split(len(packs), profile.parallel, max_array_size() if slurm.jobs.available() else len(packs))
+            if len(arrays) > 1:
+                sizes = ", ".join(str(array.size) for array in arrays)
+                console.print(f"{len(arrays)} arrays of {sizes} jobs, as the cluster takes no larger ones; the first:")
+            print(script(profile, arrays[0].size, folder / "TIME", todo.setting.study, folder / "code" / "HASH"))
         return
     _announce(todo)
     check_writable(todo.setting.root / todo.setting.study)

@@ -55,18 +55,18 @@ class Pack:
     """`source_hash` of the code that the job has to run."""
 
 
-def packed(cells: list[Cell], work: dict[str, float], jobs: int) -> list[list[Cell]]:
+def packed(cells: list[Cell], work: dict[str, float], count: int) -> list[list[Cell]]:
     """Share runs out to so many jobs, each about equally long: the longest first, always to the job with least.
 
     Args:
         cells: the runs.
         work: how long each takes by run_id, in any unit.
-        jobs: at most as many as there are runs.
+        count: of jobs, at most as many as there are runs.
     """
-    packs: list[list[Cell]] = [[] for _ in range(jobs)]
-    load = [0.0] * jobs
+    packs: list[list[Cell]] = [[] for _ in range(count)]
+    load = [0.0] * count
     for cell in sorted(cells, key=lambda cell: -work[cell.run_id]):
-        least = min(range(jobs), key=lambda number: (load[number], len(packs[number])))
+        least = min(range(count), key=lambda number: (load[number], len(packs[number])))
         packs[least].append(cell)
         load[least] += work[cell.run_id]
     return packs
@@ -199,7 +199,9 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
     rank, processes = torchrun.export()
     if processes == 1:
         display = Display(Console(highlight=False, width=160))
-        launch(list(pack.cells), pack.setting, pack.workers, display, stop=stop)
+        # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
+        work = dict.fromkeys((cell.run_id for cell in pack.cells), 1.0)
+        launch(list(pack.cells), pack.setting, pack.workers, display, stop=stop, work=work)
         return
     for end in carry_out_together(list(pack.cells), pack.setting, stop, _print):
         if rank == 0:

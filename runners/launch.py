@@ -93,6 +93,7 @@ def launch(
     display: Display,
     world: World = ALONE,
     stop: Stop | None = None,
+    work: dict[str, float] | None = None,
 ) -> Tally:
     """Carry out runs; each leaves a record.
 
@@ -108,15 +109,18 @@ def launch(
         display: told what happens.
         world: the processes that carry out a run together.
         stop: a request that counts besides the signals.
+        work: how long each run takes by run_id, in any unit; the longest come first. None: every dataset is read to
+            find out.
 
     Raises:
-        VitinitError: a dataset cannot be read, or the results folder cannot be written.
+        VitinitError: a dataset cannot be read to find out, or the results folder cannot be written.
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
-    images = preflight(cells, setting.data_dir)
     check_writable(setting.root / setting.study)
-    work = {cell.spec.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
-    cells = sorted(cells, key=lambda cell: -work[cell.spec.run_id])  # so that no long one is left over alone
+    if work is None:
+        images = preflight(cells, setting.data_dir)
+        work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
+    cells = sorted(cells, key=lambda cell: -work[cell.run_id])  # so that no long one is left over alone
     tally = Tally()
 
     def carry_out_all(cells: list[Cell]) -> Generator[End, None, None]:

@@ -1,4 +1,4 @@
-"""Impulse initialisation against paper-facts 1.6 and 2.5: targets, offsets, the three solvers, and what the model gets.
+"""Impulse initialisation against paper-facts 1.6 and 2.5: targets, offsets, and what the model gets.
 
 Expected values are computed here, in numpy float64, from the published formulas.
 """
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from impulse_helpers import impulse
 from small_models import (
     CONVIT,
     TINY,
@@ -25,7 +26,6 @@ from small_models import (
     model,
     qkv_rows,
     silent,
-    softmax,
     state,
     streams,
 )
@@ -34,44 +34,10 @@ from torchvision.datasets import CIFAR10
 from initializers import registry
 from initializers.errors import VitinitError
 from initializers.impulse.initializer import pseudo_input
-from initializers.impulse.solvers import Gradient, Rotation, Svd
+from initializers.impulse.solvers import Svd
 from initializers.impulse.targets import head_offsets, impulse_targets
 from initializers.initialize import initialize
 from initializers.report import InitReport
-
-SMALL_GRID = (3, 4)
-SMALL_OFFSETS = [(1, 0), (-1, -1), (0, 0)]
-
-
-def impulse(spec: Any, seed: int = 0, **params: Any) -> Any:
-    m = model(spec)
-    registry.build("kaiming_uniform", {}).apply(m, generator(99), silent)
-    registry.build("impulse", params).apply(m, generator(seed), silent)
-    return m
-
-
-def random_pseudo_input(tokens: int, width: int, seed: int = 0) -> np.ndarray:
-    return layer_norm(np.random.default_rng(seed).standard_normal((tokens, width)))
-
-
-def position_attention(m: Any, layer: int = 0) -> np.ndarray:
-    """softmax(P W_q^T W_k P^T / sqrt(d)) on the LayerNormed position embedding, heads x N x N."""
-    query, key, _ = qkv_rows(m, layer)
-    embedding = f64(m.pos_embed)[0]
-    pseudo = layer_norm(embedding[len(embedding) - math.prod(m.patch_embed.grid_size) :])
-    return np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(len(q))) for q, k in zip(query, key, strict=True)])
-
-
-def mass_and_argmax(attention: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
-    masses, hits = [], []
-    for a, h in zip(attention, targets, strict=True):
-        for row in range(len(h)):
-            if h[row].any():
-                wanted = int(np.flatnonzero(h[row])[0])
-                masses.append(a[row, wanted])
-                hits.append(a[row].argmax() == wanted)
-    return float(np.mean(masses)), float(np.mean(hits))
-
 
 # --- targets and offsets -------------------------------------------------------------------------------------------
 
@@ -115,293 +81,6 @@ def test_fixed_offsets_follow_the_order_of_2505() -> None:
 def test_pseudo_input_is_the_layer_norm_of_the_embedding() -> None:
     embedding = 0.1 + 0.02 * torch.randn(10, 24, generator=generator())
     np.testing.assert_allclose(f64(pseudo_input(embedding)), layer_norm(f64(embedding)), atol=1e-5)
-
-
-# --- gradient solver, 1.6 items 4 to 7 -----------------------------------------------------------------------------
-
-
-def adam_by_hand(
-    pseudo: np.ndarray,
-    targets: np.ndarray,
-    query: np.ndarray,
-    key: np.ndarray,
-    steps: int,
-    lr: float,
-    key_axis: int = 1,
-    last_renormalisation: int = 10**9,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The loop of 2404.01139 in float64 with the gradients of softmax and MSE worked out on paper.
-
-    `key_axis` and `last_renormalisation` are there to see that the test would notice another loop.
-    """
-    query, key = query.copy(), key.copy()
-    scale = query.shape[2] ** -0.5
-    n_q = np.mean([np.linalg.norm(query[h, :, c]) for h in range(len(query)) for c in range(query.shape[2])])
-    moments = [np.zeros_like(x) for x in (query, query, key, key)]
-    for step in range(steps):
-        if step % 100 == 0 and step <= last_renormalisation:
-            for h in range(len(query)):
-                query[h] *= n_q / np.linalg.norm(query[h], axis=0)  # each column, over D
-                key[h] *= n_q / np.linalg.norm(key[h], axis=key_axis - 1, keepdims=True)
-        d_query, d_key = np.zeros_like(query), np.zeros_like(key)
-        for h in range(len(query)):
-            m = softmax(scale * pseudo @ query[h] @ key[h] @ pseudo.T)
-            d_m = 2 * (m - targets[h]) / targets.size
-            d_logits = m * (d_m - (d_m * m).sum(-1, keepdims=True))
-            d_product = scale * pseudo.T @ d_logits @ pseudo  # of Q K, a D x D matrix
-            d_query[h], d_key[h] = d_product @ key[h].T, query[h].T @ d_product
-        for i, (value, gradient) in enumerate([(query, d_query), (key, d_key)]):
-            moments[2 * i] = 0.9 * moments[2 * i] + 0.1 * gradient
-            moments[2 * i + 1] = 0.999 * moments[2 * i + 1] + 0.001 * gradient**2
-            mean = moments[2 * i] / (1 - 0.9 ** (step + 1))
-            square = moments[2 * i + 1] / (1 - 0.999 ** (step + 1))
-            value -= lr * mean / (np.sqrt(square) + 1e-8)
-    return query, key
-
-
-def solve_gradient(
-    width: int = 16, features: int = 4, seed: int = 0, **params: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pseudo-input, Q (heads x D x d) and K (heads x d x D) of the package's solver."""
-    pseudo = random_pseudo_input(math.prod(SMALL_GRID), width)
-    query, key = Gradient(**params).solve(
-        torch.tensor(pseudo, dtype=torch.float32), SMALL_GRID, SMALL_OFFSETS, features, generator(seed), silent
-    )
-    assert not query.requires_grad
-    assert not key.requires_grad
-    return pseudo, f64(query).transpose(0, 2, 1), f64(key)
-
-
-def test_gradient_starts_uniform_within_one_over_root_width() -> None:
-    heads, features = len(SMALL_OFFSETS), 32
-    width = heads * features
-    _, query, key = solve_gradient(width, features, steps=0)
-    for start in (query, key):
-        bound = 1 / math.sqrt(width)
-        assert np.abs(start).max() <= bound
-        assert np.abs(start).max() > 0.999 * bound
-        assert abs(start.std() - bound / math.sqrt(3)) < 5 * bound / math.sqrt(3) * math.sqrt(0.2 / start.size)
-    assert abs(np.corrcoef(query.ravel(), key.transpose(0, 2, 1).ravel())[0, 1]) < 5 / math.sqrt(query.size)
-    norms = np.linalg.norm(query, axis=1)
-    assert norms.std() > 0.01, "steps=0 leaves the draw as it is, not renormalised"
-
-
-def test_first_step_renormalises_then_moves_every_weight_by_the_learning_rate() -> None:
-    _, query_0, key_0 = solve_gradient(steps=0)
-    _, query, key = solve_gradient(steps=1, lr=1e-4)
-    n_q = np.linalg.norm(query_0, axis=1).mean()
-    query_0 *= n_q / np.linalg.norm(query_0, axis=1, keepdims=True)
-    key_0 *= n_q / np.linalg.norm(key_0, axis=1, keepdims=True)
-    for moved in (query - query_0, key - key_0):  # Adam's first step is lr * sign(gradient)
-        assert np.quantile(np.abs(moved), 0.05) > 0.99e-4
-        assert np.abs(moved).max() < 1.01e-4
-
-
-@pytest.mark.parametrize("lr", [1e-4, 3e-3])
-def test_gradient_equals_250_steps_by_hand(lr: float) -> None:
-    _, query_0, key_0 = solve_gradient(steps=0)
-    pseudo, query, key = solve_gradient(steps=250, lr=lr)
-    targets = loop_targets(*SMALL_GRID, SMALL_OFFSETS)
-    by_hand = adam_by_hand(pseudo, targets, query_0, key_0, 250, lr)
-    tolerance = 1e-4  # float32 against float64 over 250 steps
-    np.testing.assert_allclose(query, by_hand[0], atol=tolerance)
-    np.testing.assert_allclose(key, by_hand[1], atol=tolerance)
-    # the test has teeth: K rescaled over D, or no rescaling at step 200, ends well outside that tolerance
-    symmetric = adam_by_hand(pseudo, targets, query_0, key_0, 250, lr, key_axis=2)
-    assert np.abs(key - symmetric[1]).max() > 100 * tolerance
-    early = adam_by_hand(pseudo, targets, query_0, key_0, 250, lr, last_renormalisation=100)
-    assert np.abs(key - early[1]).max() > 5 * tolerance
-
-
-def test_renormalisation_is_asymmetric() -> None:
-    """Q over D, per head and column; K over d, per head and input feature (paper-facts 1.6, item 6)."""
-    _, query_0, _ = solve_gradient(steps=0)
-    _, query, key = solve_gradient(steps=101, lr=1e-9)  # renormalised at steps 0 and 100, hardly moved
-    n_q = np.linalg.norm(query_0, axis=1).mean()
-    np.testing.assert_allclose(np.linalg.norm(query, axis=1), n_q, rtol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(key, axis=1), n_q, rtol=1e-5)
-    assert np.linalg.norm(key, axis=2).std() > 0.01 * n_q
-
-
-def test_nothing_is_renormalised_after_the_last_hundred() -> None:
-    _, query, _ = solve_gradient(steps=200, lr=1e-3)
-    assert np.linalg.norm(query, axis=1).std() > 1e-3
-
-
-def test_gradient_lowers_the_loss_and_reports_progress() -> None:
-    targets = loop_targets(*SMALL_GRID, SMALL_OFFSETS)
-    losses = []
-    for steps in (0, 1000):
-        pseudo, query, key = solve_gradient(steps=steps, lr=1e-2)
-        attention = softmax(pseudo @ query @ key @ pseudo.T / 2)
-        losses.append(((attention - targets) ** 2).mean())
-    assert losses[1] < losses[0] / 4
-    seen: list[tuple[int, int]] = []
-    pseudo_ND = torch.tensor(pseudo, dtype=torch.float32)
-    Gradient(steps=250).solve(
-        pseudo_ND, SMALL_GRID, SMALL_OFFSETS, 4, generator(), lambda done, total: seen.append((done, total))
-    )
-    assert seen[-1] == (250, 250)
-    assert seen == sorted(seen)
-
-
-def test_gradient_works_under_no_grad_and_keeps_the_defaults_of_the_paper() -> None:
-    assert Gradient().model_dump() == {"name": "gradient", "steps": 10_000, "lr": 1e-4, "renormalize_every": 100}
-    m = impulse(VIT, solver={"name": "gradient", "steps": 2})
-    assert all(parameter.grad is None for parameter in m.parameters())
-    assert all(parameter.requires_grad for parameter in m.parameters())
-
-
-def test_gradient_in_the_model_is_the_loop_on_the_layer_normed_embedding() -> None:
-    """From the start that `steps: 0` leaves in the model, the loop by hand ends where the model does."""
-    query_0, key_0, _ = qkv_rows(impulse(VIT, 4, solver={"name": "gradient", "steps": 0}))
-    m = impulse(VIT, 4, solver={"name": "gradient", "steps": 20, "lr": 1e-3})
-    offsets = [(k // 3 - 1, k % 3 - 1) for k in torch.randint(9, (VIT.heads,), generator=generator(4)).tolist()]
-    pseudo, targets = layer_norm(f64(m.pos_embed)[0]), loop_targets(8, 8, offsets)
-    expected = adam_by_hand(pseudo, targets, query_0.transpose(0, 2, 1), key_0, 20, 1e-3)
-    query, key, _ = qkv_rows(m)
-    np.testing.assert_allclose(query.transpose(0, 2, 1), expected[0], atol=2e-5)
-    np.testing.assert_allclose(key, expected[1], atol=2e-5)
-
-
-# --- svd solver, 2.5 -----------------------------------------------------------------------------------------------
-
-
-def svd_by_hand(
-    pseudo: np.ndarray, targets: np.ndarray, features: int, g: torch.Generator, norm: float = 7.0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Q (heads x D x d) and K (heads x d x D) of 2505.19985's code."""
-    noise = f64(torch.nn.init.trunc_normal_(torch.empty(targets.shape), std=0.6, generator=g))
-    wanted = 1000 * targets + 3 * noise * (targets == 0)
-    eigenvalues, eigenvectors = np.linalg.eigh(pseudo.T @ pseudo)
-    top = np.argsort(eigenvalues)[::-1][:features]
-    inverse = sum(np.outer(eigenvectors[:, i], eigenvectors[:, i]) / eigenvalues[i] for i in top) @ pseudo.T
-    queries, keys = [], []
-    for w in wanted:
-        u, s, vt = np.linalg.svd(inverse @ w @ inverse.T)
-        q, k = u[:, :features] * np.sqrt(s[:features]), np.sqrt(s[:features])[:, None] * vt[:features]
-        queries.append(q / np.linalg.norm(q) * norm)
-        keys.append(k / np.linalg.norm(k) * norm)
-    return np.stack(queries), np.stack(keys)
-
-
-@pytest.mark.parametrize("norm", [7.0, 2.0])
-@pytest.mark.parametrize("tokens_by", [(6, 7), (3, 4)], ids=["more-tokens-than-width", "fewer"])
-def test_svd_equals_the_formula_on_a_random_pseudo_input(tokens_by: tuple[int, int], norm: float) -> None:
-    features, width = 6, 24
-    pseudo = random_pseudo_input(math.prod(tokens_by), width)
-    query, key = Svd(norm=norm).solve(
-        torch.tensor(pseudo, dtype=torch.float32), tokens_by, SMALL_OFFSETS, features, generator(5), silent
-    )
-    expected = svd_by_hand(pseudo, loop_targets(*tokens_by, SMALL_OFFSETS), features, generator(5), norm)
-    for h in range(len(SMALL_OFFSETS)):
-        q, k = f64(query[h]).T, f64(key[h])
-        # products, because a pair of singular vectors may have either sign
-        np.testing.assert_allclose(q @ k, expected[0][h] @ expected[1][h], atol=1e-4 * norm**2)
-        np.testing.assert_allclose(q @ q.T, expected[0][h] @ expected[0][h].T, atol=1e-4 * norm**2)
-        np.testing.assert_allclose(k.T @ k, expected[1][h].T @ expected[1][h], atol=1e-4 * norm**2)
-        assert abs(np.linalg.norm(q) - norm) < 1e-5 * norm
-        assert abs(np.linalg.norm(k) - norm) < 1e-5 * norm
-
-
-def test_svd_noise_is_on_the_zeros_of_the_target_only() -> None:
-    """Head offset (0, 0) on a square, invertible pseudo-input: P A P^T is then `signal H + noise Z` itself, scaled."""
-    width = 9
-    pseudo = torch.linalg.qr(torch.randn(width, width, generator=generator(1)))[0] * 3
-    query, key = Svd(noise=3.0, noise_std=0.6, signal=10.0).solve(pseudo, (3, 3), [(0, 0)], width, generator(2), silent)
-    wanted = f64(pseudo @ query[0].T @ key[0] @ pseudo.T)
-    wanted *= 10.0 / wanted[0, 0]
-    np.testing.assert_allclose(np.diag(wanted), 10.0, atol=1e-3)
-    noise = f64(torch.nn.init.trunc_normal_(torch.empty(1, width, width), std=0.6, generator=generator(2)))[0]
-    off = ~np.eye(width, dtype=bool)
-    np.testing.assert_allclose(wanted[off], 3 * noise[off], atol=1e-3)
-
-
-def test_svd_on_the_rank_deficient_sincos_embedding_still_finds_every_target() -> None:
-    m = impulse(TINY, solver="svd", offsets="fixed")
-    assert np.linalg.matrix_rank(layer_norm(f64(m.pos_embed)[0]), tol=1e-3) < 64
-    query, key, _ = qkv_rows(m)
-    np.testing.assert_allclose(np.linalg.norm(query, axis=(1, 2)), 7, rtol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(key, axis=(1, 2)), 7, rtol=1e-5)
-    _, argmax = mass_and_argmax(position_attention(m), loop_targets(16, 16, [(0, 0), (-1, 0), (0, 1)]))
-    assert argmax == 1.0
-
-
-def test_svd_on_a_learned_embedding_equals_the_formula_in_every_layer() -> None:
-    """The released 2505 set-up: per layer, random embedding times 18, class-token row left out, new noise per layer."""
-    m = impulse(VIT_TOKEN, 3, solver="svd", offsets="fixed", per_layer=True, position_scale=18.0)
-    pseudo = layer_norm(f64(m.pos_embed)[0, 1:])
-    targets = loop_targets(8, 8, [(0, 0), (-1, 0), (0, 1), (0, -1)])
-    g = generator(3)
-    for layer in range(VIT_TOKEN.depth):
-        query, key, _ = qkv_rows(m, layer)
-        expected = svd_by_hand(pseudo, targets, 12, g)
-        for h in range(VIT_TOKEN.heads):
-            np.testing.assert_allclose(query[h].T @ key[h], expected[0][h] @ expected[1][h], atol=5e-3)
-
-
-# --- rotation solver -----------------------------------------------------------------------------------------------
-
-
-def code(row: float, column: float, features: int, width: int) -> list[float]:
-    """Sines and cosines of row and column at the features/4 highest bands 10000^(-i/(D/4))."""
-    values: list[float] = []
-    for i in range(features // 4):
-        band = 10000 ** (-i / (width / 4))
-        values += [math.sin(row * band), math.sin(column * band), math.cos(row * band), math.cos(column * band)]
-    return values
-
-
-@pytest.mark.parametrize(("features", "ridge", "temperature"), [(8, 1.0, 5.0), (6, 0.1, 20.0), (4, 30.0, 1.0)])
-def test_rotation_equals_ridge_regression_by_least_squares(features: int, ridge: float, temperature: float) -> None:
-    rows, columns, width = 5, 4, 16
-    pseudo = random_pseudo_input(rows * columns, width)
-    offsets = [(0, 0), (1, -2), (-1, 1)]
-    query, key = Rotation(ridge=ridge, temperature=temperature).solve(
-        torch.tensor(pseudo, dtype=torch.float32), (rows, columns), offsets, features, generator(), silent
-    )
-    # ridge regression is least squares with sqrt(ridge) I stacked under P and zeros under the codes
-    stacked = np.vstack([pseudo, math.sqrt(ridge) * np.eye(width)])
-
-    def fit(m: int, n: int) -> np.ndarray:
-        wanted = [code(r + m, c + n, features, width) for r in range(rows) for c in range(columns)]
-        wanted += [[0.0] * (4 * (features // 4))] * width
-        return math.sqrt(temperature) * np.linalg.lstsq(stacked, np.array(wanted), rcond=None)[0]
-
-    for h, offset in enumerate(offsets):
-        q, k = fit(*offset), fit(0, 0)
-        assert query[h].shape == key[h].shape == (features, width)
-        np.testing.assert_allclose(f64(query[h]).T @ f64(key[h]), q @ k.T, atol=1e-4)
-        assert abs(np.linalg.norm(f64(query[h])) - np.linalg.norm(q)) < 1e-4
-        assert abs(np.linalg.norm(f64(key[h])) - np.linalg.norm(k)) < 1e-4
-
-
-def test_rotation_draws_nothing() -> None:
-    g = generator(3)
-    before = g.get_state()
-    Rotation().solve(torch.randn(9, 16, generator=generator(1)), (3, 3), [(0, 1)], 8, g, silent)
-    assert torch.equal(g.get_state(), before)
-
-
-@pytest.mark.parametrize(("temperature", "norm", "mass"), [(5.0, 4.6, 0.30), (20.0, 9.2, 0.90)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_rotation_at_vit_tiny_patch_2(temperature: float, norm: float, mass: float, seed: int) -> None:
-    m = impulse(TINY, seed, solver={"name": "rotation", "temperature": temperature})
-    offsets = [(k // 3 - 1, k % 3 - 1) for k in torch.randint(9, (3,), generator=generator(seed)).tolist()]
-    found = mass_and_argmax(position_attention(m), loop_targets(16, 16, offsets))
-    assert abs(found[0] - mass) < 0.04
-    assert found[1] == 1.0
-    query, key, _ = qkv_rows(m)
-    for part in (query, key):
-        np.testing.assert_allclose(np.linalg.norm(part, axis=(1, 2)), norm, rtol=0.03)
-
-
-def test_rotation_reaches_kernel_5_with_every_offset() -> None:
-    pseudo_ND = pseudo_input(model(TINY).pos_embed[0])
-    offsets = [(m, n) for m in range(-2, 3) for n in range(-2, 3)]
-    query, key = Rotation().solve(pseudo_ND, (16, 16), offsets, 64, generator(), silent)
-    logits = f64(pseudo_ND) @ f64(query).transpose(0, 2, 1) @ f64(key) @ f64(pseudo_ND).T / 8
-    assert mass_and_argmax(softmax(logits), loop_targets(16, 16, offsets))[1] == 1.0
 
 
 # --- in the model --------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from runners.train import Training, micro_batches, optimize
 from tests.runners.test_train import Interrupted, initialised
 from tests.runners.worlds import together
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CPU = torch.device("cpu")
 VIT = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
 CONVIT = ModelSpec(
@@ -81,14 +83,6 @@ def largest_difference(first, second) -> tuple[float, float]:
     weights = max(float((first[0][name] - tensor).abs().max()) for name, tensor in second[0].items())
     curves = [torch.tensor(numbers, dtype=torch.float64) for _, numbers in (first, second)]
     return weights, float((curves[0] - curves[1]).abs().max())
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

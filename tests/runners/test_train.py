@@ -16,16 +16,10 @@ from runners.loaders.resident import ResidentLoader
 from runners.streams import stream
 from runners.train import Diverged, Training, evaluate, fingerprint, train
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 CPU = torch.device("cpu")
 MODEL = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def split(n: int, seed: int) -> Split:

@@ -5,7 +5,8 @@ import socket
 import subprocess
 from pathlib import Path
 
-from single_node import SCRIPTS, four_free_ports
+import pytest
+from single_node import ROOT, SCRIPTS, four_free_ports
 
 
 def refused(*command: str, **settings: str) -> str:
@@ -49,3 +50,26 @@ def test_listens_on_this_machine_only(slurm):
     ours = [line.split()[3] for line in listening if any(f"pid={pid}," in line for pid in pids)]
     assert len(ours) == 4
     assert {address.rpartition(":")[0] for address in ours} == {"127.0.0.1"}
+
+
+@pytest.mark.usefixtures("_asked_for")
+def test_make_brings_it_up_and_down(tmp_path):
+    """The README's commands, on a cluster of their own."""
+    settings = {"VITINIT_SLURM": str(tmp_path / "slurm"), "ACCT": "none", "PORT_BASE": str(four_free_ports())}
+
+    def make(target: str) -> str:
+        command = ["make", "--silent", target]
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    try:
+        printed = make("slurm-up")
+        line = printed.partition("to use it: ")[2].strip()
+        assert line == f". {tmp_path}/slurm/env.sh"
+        found = subprocess.run(["bash", "-c", f"{line} && sinfo -h -o %T"], capture_output=True, text=True)
+        assert set(found.stdout.split()) == {"idle"}
+    finally:
+        printed = make("slurm-down")
+    assert printed.count("stopping") == 3
+    assert "slurmctld" in printed
