@@ -116,10 +116,10 @@ def launch(
         VitinitError: a dataset cannot be read to find out, or the results folder cannot be written.
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
-    check_writable(setting.root / setting.study)
     if work is None:
         images = preflight(cells, setting.data_dir)
         work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
+    check_writable(setting.root / setting.study)
     cells = sorted(cells, key=lambda cell: -work[cell.run_id])  # so that no long one is left over alone
     tally = Tally()
 
