@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke bench-saving bench-scale test test-faults test-slurm slurm-up slurm-down \
+.PHONY: help setup bench-small bench-smoke bench-saving bench-scale test test-faults test-slow test-slurm slurm-up slurm-down \
   check format lock clean
 
 help: ## Show the targets
@@ -41,6 +41,9 @@ test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with 
 
 test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
+
+test-slow: setup ## What takes minutes: torch.compile, bf16 against fp32 over seeds
+	VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest tests/slow
 
 slurm-up: ## Bring up a real SLURM on this machine (Debian, as root); prints the line to source
 	@setsid --wait slurm/single_node/up.sh </dev/null

@@ -101,6 +101,7 @@ def execution(
         executor="inline",
         deterministic=record.execution.get("deterministic") is True,
         micro_batch=micro_batch if type(micro_batch) is int and micro_batch > 0 else None,
+        compiled=record.execution.get("compiled") is True,
     )
 
 
@@ -241,7 +242,7 @@ def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution, by dotted key."""
     execution = {key: record.execution.get(key) for key in ("device", "threads")}
     # Records of before these were recorded are of runs without them.
-    since = {"deterministic": False, "processes": 1, "micro_batch": None}
+    since = {"deterministic": False, "processes": 1, "micro_batch": None, "compiled": False}
     execution |= {key: record.execution.get(key, default) for key, default in since.items()}
     return flat({**record.environment, "execution": execution})
 

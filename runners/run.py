@@ -57,6 +57,8 @@ class Execution:
     """On so many machines."""
     micro_batch: int | None = None
     """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
+    compiled: bool = False
+    """Train through torch.compile."""
 
 
 @dataclass(frozen=True)
@@ -301,6 +303,7 @@ def _run(
         between_steps,
         world,
         execution.micro_batch,
+        execution.compiled,
     )
     if not checkpoints or not begun:
         return None
@@ -337,6 +340,10 @@ def set_flags(execution: Execution) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
     torch.use_deterministic_algorithms(execution.deterministic)
     torch.backends.cudnn.deterministic = execution.deterministic
+    if execution.compiled:
+        from torch._inductor import config as inductor
+
+        inductor.fallback_random = True  # dropout as without torch.compile, from the seeds of `train`
 
 
 def _record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> None:
