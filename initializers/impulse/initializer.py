@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from initializers.attention import attention_layers, position_embedding, token_grid
 from initializers.errors import VitinitError
-from initializers.impulse.solvers import Rotation, Solver
-from initializers.impulse.targets import head_offsets, impulse_targets
+from initializers.impulse.solvers import Problem, Rotation, Solver
+from initializers.impulse.targets import Offset, head_offsets, impulse_targets
 from initializers.registry import Initializer, Progress, register
 
 
@@ -76,21 +76,17 @@ class Impulse(Initializer):
         grid = token_grid(model)
         layers = attention_layers(model)
         heads, features, _ = layers[0].query_HdD.shape
-        solutions = len(layers) if self.per_layer else 1
-        first: Tensor | None = None
+        offsets_LH: list[list[Offset]] = []
+        draws_L: list[Tensor] = []
+        for _ in layers if self.per_layer else layers[:1]:
+            offsets_LH.append(head_offsets(self.kernel_size, heads, self.offsets, generator))
+            draws_L.append(self.solver.draw(pseudo_ND, heads, features, generator))
+        problem = Problem(pseudo_ND, grid, features, offsets_LH, draws_L)
+        query_LHdD, key_LHdD = self.solver.solve(problem, progress)
         for index, layer in enumerate(layers):
-            if index < solutions:
-
-                def layer_progress(step: int, steps: int, index: int = index) -> None:
-                    progress(index * steps + step, solutions * steps)
-
-                offsets = head_offsets(self.kernel_size, heads, self.offsets, generator)
-                query_HdD, key_HdD = self.solver.solve(pseudo_ND, grid, offsets, features, generator, layer_progress)
-                first = impulse_targets(grid, offsets) if first is None else first
-            layer.query_HdD.copy_(query_HdD)
-            layer.key_HdD.copy_(key_HdD)
-        assert first is not None
-        return first
+            layer.query_HdD.copy_(query_LHdD[index if self.per_layer else 0])
+            layer.key_HdD.copy_(key_LHdD[index if self.per_layer else 0])
+        return impulse_targets(grid, offsets_LH[0])
 
 
 def pseudo_input(embedding_ND: Tensor) -> Tensor:

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from impulse_helpers import SMALL_GRID, SMALL_OFFSETS, impulse, mass_and_argmax, position_attention, random_pseudo_input
+from impulse_helpers import (
+    SMALL_GRID,
+    SMALL_OFFSETS,
+    impulse,
+    mass_and_argmax,
+    position_attention,
+    random_pseudo_input,
+    solve,
+)
 from small_models import (
     TINY,
     VIT,
@@ -76,8 +84,13 @@ def solve_gradient(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pseudo-input, Q (heads x D x d) and K (heads x d x D) of the package's solver."""
     pseudo = random_pseudo_input(math.prod(SMALL_GRID), width)
-    query, key = Gradient(**params).solve(
-        torch.tensor(pseudo, dtype=torch.float32), SMALL_GRID, SMALL_OFFSETS, features, generator(seed), silent
+    query, key = solve(
+        Gradient(**params),
+        torch.tensor(pseudo, dtype=torch.float32),
+        SMALL_GRID,
+        SMALL_OFFSETS,
+        features,
+        generator(seed),
     )
     assert not query.requires_grad
     assert not key.requires_grad
@@ -150,8 +163,14 @@ def test_gradient_lowers_the_loss_and_reports_progress() -> None:
     assert losses[1] < losses[0] / 4
     seen: list[tuple[int, int]] = []
     pseudo_ND = torch.tensor(pseudo, dtype=torch.float32)
-    Gradient(steps=250).solve(
-        pseudo_ND, SMALL_GRID, SMALL_OFFSETS, 4, generator(), lambda done, total: seen.append((done, total))
+    solve(
+        Gradient(steps=250),
+        pseudo_ND,
+        SMALL_GRID,
+        SMALL_OFFSETS,
+        4,
+        generator(),
+        lambda done, total: seen.append((done, total)),
     )
     assert seen[-1] == (250, 250)
     assert seen == sorted(seen)
@@ -202,8 +221,13 @@ def svd_by_hand(
 def test_svd_equals_the_formula_on_a_random_pseudo_input(tokens_by: tuple[int, int], norm: float) -> None:
     features, width = 6, 24
     pseudo = random_pseudo_input(math.prod(tokens_by), width)
-    query, key = Svd(norm=norm).solve(
-        torch.tensor(pseudo, dtype=torch.float32), tokens_by, SMALL_OFFSETS, features, generator(5), silent
+    query, key = solve(
+        Svd(norm=norm),
+        torch.tensor(pseudo, dtype=torch.float32),
+        tokens_by,
+        SMALL_OFFSETS,
+        features,
+        generator(5),
     )
     expected = svd_by_hand(pseudo, loop_targets(*tokens_by, SMALL_OFFSETS), features, generator(5), norm)
     for h in range(len(SMALL_OFFSETS)):
@@ -220,7 +244,9 @@ def test_svd_noise_is_on_the_zeros_of_the_target_only() -> None:
     """Head offset (0, 0) on a square, invertible pseudo-input: P A P^T is then `signal H + noise Z` itself, scaled."""
     width = 9
     pseudo = torch.linalg.qr(torch.randn(width, width, generator=generator(1)))[0] * 3
-    query, key = Svd(noise=3.0, noise_std=0.6, signal=10.0).solve(pseudo, (3, 3), [(0, 0)], width, generator(2), silent)
+    query, key = solve(
+        Svd(noise=3.0, noise_std=0.6, signal=10.0), pseudo, (3, 3), [(0, 0)], width, generator(2), silent
+    )
     wanted = f64(pseudo @ query[0].T @ key[0] @ pseudo.T)
     wanted *= 10.0 / wanted[0, 0]
     np.testing.assert_allclose(np.diag(wanted), 10.0, atol=1e-3)
@@ -269,8 +295,13 @@ def test_rotation_equals_ridge_regression_by_least_squares(features: int, ridge:
     rows, columns, width = 5, 4, 16
     pseudo = random_pseudo_input(rows * columns, width)
     offsets = [(0, 0), (1, -2), (-1, 1)]
-    query, key = Rotation(ridge=ridge, temperature=temperature).solve(
-        torch.tensor(pseudo, dtype=torch.float32), (rows, columns), offsets, features, generator(), silent
+    query, key = solve(
+        Rotation(ridge=ridge, temperature=temperature),
+        torch.tensor(pseudo, dtype=torch.float32),
+        (rows, columns),
+        offsets,
+        features,
+        generator(),
     )
     # ridge regression is least squares with sqrt(ridge) I stacked under P and zeros under the codes
     stacked = np.vstack([pseudo, math.sqrt(ridge) * np.eye(width)])
@@ -291,7 +322,7 @@ def test_rotation_equals_ridge_regression_by_least_squares(features: int, ridge:
 def test_rotation_draws_nothing() -> None:
     g = generator(3)
     before = g.get_state()
-    Rotation().solve(torch.randn(9, 16, generator=generator(1)), (3, 3), [(0, 1)], 8, g, silent)
+    solve(Rotation(), torch.randn(9, 16, generator=generator(1)), (3, 3), [(0, 1)], 8, g)
     assert torch.equal(g.get_state(), before)
 
 
@@ -311,6 +342,6 @@ def test_rotation_at_vit_tiny_patch_2(temperature: float, norm: float, mass: flo
 def test_rotation_reaches_kernel_5_with_every_offset() -> None:
     pseudo_ND = pseudo_input(model(TINY).pos_embed[0])
     offsets = [(m, n) for m in range(-2, 3) for n in range(-2, 3)]
-    query, key = Rotation().solve(pseudo_ND, (16, 16), offsets, 64, generator(), silent)
+    query, key = solve(Rotation(), pseudo_ND, (16, 16), offsets, 64, generator())
     logits = f64(pseudo_ND) @ f64(query).transpose(0, 2, 1) @ f64(key) @ f64(pseudo_ND).T / 8
     assert mass_and_argmax(softmax(logits), loop_targets(16, 16, offsets))[1] == 1.0
