@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -12,7 +13,10 @@ from initializers.attention import attention_layers, position_embedding, token_g
 from initializers.errors import VitinitError
 from initializers.impulse.solvers import Problem, Rotation, Solver
 from initializers.impulse.targets import Offset, head_offsets, impulse_targets
-from initializers.registry import Initializer, Progress, register
+from initializers.registry import Initializer, Progress, Remember, register, solve_anew
+
+SOURCE = b"".join((Path(__file__).with_name(name)).read_bytes() for name in ("solvers.py", "targets.py"))
+"""Of the code that solves, as it was when it was imported."""
 
 
 @register
@@ -71,6 +75,13 @@ class Impulse(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor:
         """Overwrite W_q and W_k of every attention layer; returns the targets of the first."""
+        return self.apply_remembering(model, generator, progress, solve_anew)
+
+    @torch.no_grad()
+    def apply_remembering(
+        self, model: nn.Module, generator: torch.Generator, progress: Progress, remember: Remember
+    ) -> Tensor:
+        """`apply`; solutions of `gradient` are looked up first, for the others take no longer than reading."""
         position_embedding(model, class_row=True).mul_(self.position_scale)
         pseudo_ND = pseudo_input(position_embedding(model))
         grid = token_grid(model)
@@ -82,7 +93,11 @@ class Impulse(Initializer):
             offsets_LH.append(head_offsets(self.kernel_size, heads, self.offsets, generator))
             draws_L.append(self.solver.draw(pseudo_ND, heads, features, generator))
         problem = Problem(pseudo_ND, grid, features, offsets_LH, draws_L)
-        query_LHdD, key_LHdD = self.solver.solve(problem, progress)
+        if self.solver.slow:
+            inputs = (self.solver.model_dump_json().encode(), SOURCE, *problem.content())
+            query_LHdD, key_LHdD = remember(inputs, lambda: self.solver.solve(problem, progress))
+        else:
+            query_LHdD, key_LHdD = self.solver.solve(problem, progress)
         for index, layer in enumerate(layers):
             layer.query_HdD.copy_(query_LHdD[index if self.per_layer else 0])
             layer.key_HdD.copy_(key_LHdD[index if self.per_layer else 0])

@@ -35,6 +35,11 @@ class Problem:
     draws_L: list[Tensor]
     """What the solver's `draw` gave for each layer, on the CPU."""
 
+    def content(self) -> list[bytes]:
+        """Every bit of it."""
+        described = f"{self.pseudo_ND.dtype} {self.pseudo_ND.device.type} {self.grid} {self.features} {self.offsets_LH}"
+        return [described.encode(), *(part.cpu().numpy().tobytes() for part in (self.pseudo_ND, *self.draws_L))]
+
 
 class _Solver(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
