@@ -35,7 +35,7 @@ from small_models import (
 )
 
 from initializers.impulse.initializer import pseudo_input
-from initializers.impulse.solvers import Gradient, Rotation, Svd
+from initializers.impulse.solvers import Gradient, Problem, Rotation, Svd
 
 # --- gradient solver, 1.6 items 4 to 7 -----------------------------------------------------------------------------
 
@@ -138,6 +138,55 @@ def test_gradient_equals_250_steps_by_hand(lr: float) -> None:
     assert np.abs(key - early[1]).max() > 5 * tolerance
 
 
+@pytest.mark.parametrize("rank", [5, 24], ids=["low-rank", "full-rank"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+def test_gradient_of_many_layers_equals_a_loop_over_layers_and_heads(
+    rank: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    """200 steps, random offsets a layer; weights are about 0.3 and move by about 0.1 (lr 1e-3)."""
+    grid, width, features = (5, 6), 24, 8
+    numbers = np.random.default_rng(0)
+    pseudo = layer_norm(numbers.standard_normal((30, rank)) @ numbers.standard_normal((rank, width)))
+    assert np.linalg.matrix_rank(pseudo) == min(rank, width - 1)
+    offsets_LH = [[(0, 1), (0, 0), (-1, -1)], [(1, 0), (-2, 1), (0, 1)], [(1, 1), (0, -1), (2, 2)]]
+    solver, g = Gradient(lr=1e-3), generator(7)
+    pseudo_ND = torch.tensor(pseudo, dtype=dtype)
+    draws = [solver.draw(pseudo_ND, 3, features, g) for _ in offsets_LH]
+    steps = 200
+    query, key = Gradient(lr=1e-3, steps=steps).solve(Problem(pseudo_ND, grid, features, offsets_LH, draws), silent)
+    for layer, offsets in enumerate(offsets_LH):
+        query_0, key_0 = (f64(part) for part in draws[layer])
+        expected = adam_by_hand(
+            f64(pseudo_ND), loop_targets(*grid, offsets), query_0, key_0.transpose(0, 2, 1), steps, 1e-3
+        )
+        np.testing.assert_allclose(f64(query[layer]).transpose(0, 2, 1), expected[0], atol=tolerance)
+        np.testing.assert_allclose(f64(key[layer]), expected[1], atol=tolerance)
+        assert np.abs(expected[0] - query_0).max() > 0.05
+
+
+@pytest.mark.parametrize("solver", [Gradient(steps=30, lr=1e-3), Svd(), Rotation()], ids=lambda solver: solver.name)
+def test_layers_solved_together_draw_and_end_as_one_after_the_other(solver: Any) -> None:
+    m = impulse(VIT, 5, solver=solver.model_dump(), per_layer=True)
+    pseudo_ND, g = pseudo_input(m.pos_embed[0]), generator(5)
+    for layer in range(VIT.depth):
+        offsets = [(k // 3 - 1, k % 3 - 1) for k in torch.randint(9, (VIT.heads,), generator=g).tolist()]
+        query, key = solve(solver, pseudo_ND, (8, 8), offsets, VIT.width // VIT.heads, g)
+        found = qkv_rows(m, layer)
+        np.testing.assert_allclose(found[0], f64(query), atol=1e-5)
+        np.testing.assert_allclose(found[1], f64(key), atol=1e-5)
+
+
+def test_a_progress_callback_that_raises_ends_the_gradient_solver() -> None:
+    class Stop(Exception):
+        pass
+
+    def progress(done: int, total: int) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        solve(Gradient(), torch.eye(12), SMALL_GRID, SMALL_OFFSETS, 4, generator(), progress)
+
+
 def test_renormalisation_is_asymmetric() -> None:
     """Q over D, per head and column; K over d, per head and input feature (paper-facts 1.6, item 6)."""
     _, query_0, _ = solve_gradient(steps=0)
@@ -199,13 +248,18 @@ def test_gradient_in_the_model_is_the_loop_on_the_layer_normed_embedding() -> No
 
 
 def svd_by_hand(
-    pseudo: np.ndarray, targets: np.ndarray, features: int, g: torch.Generator, norm: float = 7.0
+    pseudo: np.ndarray,
+    targets: np.ndarray,
+    features: int,
+    g: torch.Generator,
+    norm: float = 7.0,
+    rank: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Q (heads x D x d) and K (heads x d x D) of 2505.19985's code."""
     noise = f64(torch.nn.init.trunc_normal_(torch.empty(targets.shape), std=0.6, generator=g))
     wanted = 1000 * targets + 3 * noise * (targets == 0)
     eigenvalues, eigenvectors = np.linalg.eigh(pseudo.T @ pseudo)
-    top = np.argsort(eigenvalues)[::-1][:features]
+    top = np.argsort(eigenvalues)[::-1][: rank or features]
     inverse = sum(np.outer(eigenvectors[:, i], eigenvectors[:, i]) / eigenvalues[i] for i in top) @ pseudo.T
     queries, keys = [], []
     for w in wanted:
@@ -263,6 +317,25 @@ def test_svd_on_the_rank_deficient_sincos_embedding_still_finds_every_target() -
     np.testing.assert_allclose(np.linalg.norm(key, axis=(1, 2)), 7, rtol=1e-5)
     _, argmax = mass_and_argmax(position_attention(m), loop_targets(16, 16, [(0, 0), (-1, 0), (0, 1)]))
     assert argmax == 1.0
+
+
+def test_svd_on_the_rank_deficient_sincos_embedding_equals_the_formula_cut_to_its_rank() -> None:
+    m = impulse(TINY, 2, solver="svd", offsets="fixed")
+    pseudo = layer_norm(f64(m.pos_embed)[0])
+    rank = int(np.linalg.matrix_rank(pseudo.astype(np.float32)))
+    assert rank == 21
+    targets = loop_targets(16, 16, [(0, 0), (-1, 0), (0, 1)])
+    expected = svd_by_hand(f64(pseudo_input(m.pos_embed[0])), targets, 64, generator(2), rank=rank)
+    query, key, _ = qkv_rows(m)
+    for h in range(3):
+        q, k = query[h].T, key[h]
+        for found, wanted in (
+            (q @ k, expected[0][h] @ expected[1][h]),
+            (q @ q.T, expected[0][h] @ expected[0][h].T),
+            (k.T @ k, expected[1][h].T @ expected[1][h]),
+        ):
+            np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
+        assert not query[h, rank:].any()
 
 
 def test_svd_on_a_learned_embedding_equals_the_formula_in_every_layer() -> None:
