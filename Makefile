@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke bench-saving bench-scale test test-faults test-slow test-slurm slurm-up slurm-down \
-  check format lock clean
+.PHONY: help setup bench-small bench-smoke bench-saving bench-solvers bench-scale test test-faults test-slow \
+  test-slurm slurm-up slurm-down check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ slurm-down: ## Stop it
 
 bench-saving: setup ## What checkpoints cost
 	PYTHONPATH=. $(BIN)/python tests/scale/saving.py
+
+bench-solvers: setup ## What impulse solvers cost
+	PYTHONPATH=. $(BIN)/python tests/scale/solvers.py
 
 bench-scale: setup ## Planning and tables over 10,000 records: seconds and memory beside the limits
 	$(BIN)/python tests/scale/bench.py

@@ -127,7 +127,14 @@ def repeat(
     cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
     if store.outcome(record.study, record.run_id):
         store.supersede(record.study, record.run_id)
-    setting = Setting(root=out, study=record.study, data_dir=data_dir, execution=execution, code=code())
+    setting = Setting(
+        root=out,
+        study=record.study,
+        data_dir=data_dir,
+        execution=execution,
+        code=code(),
+        reuse_solutions=False,  # the numbers of the run are to come out again, not to be looked up
+    )
     with on_signals(stop), display:
         display.begin([cell], {record.run_id: 1.0})
         display.start(cell)

@@ -31,6 +31,7 @@ from runners.distributed import ALONE, Failed, World
 from runners.environment import encodable, environment
 from runners.loaders import make_loader
 from runners.resume import Begun, resume, share_state
+from runners.solutions import Solutions
 from runners.stop import Stop, Stopped
 from runners.streams import stream
 from runners.train import Diverged, Training, fingerprint, train
@@ -77,6 +78,8 @@ class Setting:
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
     grace_s: float = 10.0
     """Seconds that runs have to save and end when the launch is stopped."""
+    reuse_solutions: bool = True
+    """Read what a slow initialiser has solved before for the same inputs on such a machine."""
     retried: dict[str, str] = field(default_factory=dict)
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
 
@@ -251,6 +254,7 @@ def _run(
             stop.check()
             on_event(Event(spec.run_id, init_done=done, init_total=total))
 
+        solutions = Solutions(provenance)
         report = initialize(
             training.model,
             registry.build(spec.base.name, spec.base.params, "base"),
@@ -258,8 +262,10 @@ def _run(
             lambda name: stream(spec.seed, name),
             loader.plain(probe),
             progress,
+            solutions if setting.reuse_solutions else registry.solve_anew,
         )
-        return Begun(training, report)
+        took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}
+        return Begun(training, report.model_copy(update=took))
 
     begun = None
     with world.same_fate():
