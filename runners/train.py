@@ -135,7 +135,7 @@ def train(
     """
     model, recipe, device = training.model, training.recipe, loader.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        forward = torch.compile(model, dynamic=False) if compiled else model
+        forward: nn.Module = torch.compile(model, dynamic=False) if compiled else model  # type: ignore[assignment]
         parallel = warmed_up(world.parallel(forward), training)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
