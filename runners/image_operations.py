@@ -13,13 +13,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+REACHES = (range(2), range(-1, 3))
+"""The neighbours that count, from the pixel to the left on: of linear and of cubic interpolation."""
+
 LUMA = (19595, 38470, 7471)
 """Shares of red, green and blue in Pillow's grey, in 1/65536."""
-
-
-def invert(images_BCHW: Tensor, _: Tensor) -> Tensor:
-    """255 minus each pixel."""
-    return ~images_BCHW
 
 
 def posterize(images_BCHW: Tensor, bits_B: Tensor) -> Tensor:
@@ -50,84 +48,119 @@ def autocontrast(images_BCHW: Tensor, _: Tensor) -> Tensor:
 
 def equalize(images_BCHW: Tensor, _: Tensor) -> Tensor:
     """Each channel is mapped so that its histogram becomes nearly flat."""
-    channels_NP = images_BCHW.flatten(2).flatten(0, 1).long()
-    count, pixels = channels_NP.shape
-    bins_NP = channels_NP + 256 * torch.arange(count, device=images_BCHW.device)[:, None]
+    channels_NP = images_BCHW.flatten(2).flatten(0, 1)
+    (count, pixels), device = channels_NP.shape, images_BCHW.device
+    bins_NP = channels_NP.long()
+    bins_NP += torch.arange(0, 256 * count, 256, device=device)[:, None]
     # in one dimension adding is deterministic on every device
-    histogram = torch.zeros(count * 256, dtype=torch.long, device=images_BCHW.device)
-    histogram_NL = histogram.scatter_add_(0, bins_NP.flatten(), torch.ones_like(bins_NP).flatten()).view(count, 256)
-    brightest_N1 = histogram_NL.gather(1, channels_NP.amax(1, keepdim=True))
+    histogram = torch.zeros(count * 256, dtype=torch.long, device=device)
+    histogram.scatter_add_(0, bins_NP.flatten(), torch.ones_like(histogram[:1]).expand(count * pixels))
+    histogram_NL = histogram.view(count, 256)
+    brightest_N1 = histogram_NL.gather(1, channels_NP.amax(1, keepdim=True).long())
     step_N1 = (pixels - brightest_N1) // 255
-    darker_NL = histogram_NL.cumsum(1) - histogram_NL
-    table_NL = ((step_N1 // 2 + darker_NL) // step_N1.clamp(min=1)).clamp(max=255)
-    table_NL = torch.where(step_N1 > 0, table_NL, torch.arange(256, device=images_BCHW.device))
-    return table_NL.to(torch.uint8).gather(1, channels_NP).view_as(images_BCHW)
+    darker_NL = histogram_NL.cumsum(1).sub_(histogram_NL)
+    table_NL = darker_NL.add_(step_N1 // 2).div(step_N1.clamp(min=1).double()).clamp_(max=255).to(torch.uint8)
+    unchanged_NL = torch.arange(256, dtype=torch.uint8, device=device).expand_as(table_NL)
+    return torch.where(step_N1 > 0, table_NL, unchanged_NL).take(bins_NP).view_as(images_BCHW)
 
 
-def brightness(images_BCHW: Tensor, factor_B: Tensor) -> Tensor:
-    """Between black (0) and the image (1), or beyond it."""
-    return _blend(images_BCHW.new_zeros(()), images_BCHW, factor_B)
+def enhance(images_BCHW: Tensor, factor_B: Tensor, counts: Sequence[int]) -> Tensor:
+    """Between a degenerate image (factor 0) and the image (1), or beyond it.
+
+    Degenerate is, of as many images as `counts` says, black (brightness), the mean grey (contrast), grey (color), and
+    smooth (sharpness).
+    """
+    degenerate_BCHW = torch.zeros_like(images_BCHW)
+    _, contrast, color, sharpness = degenerate_BCHW.split(list(counts))
+    grey_BHW = _grey(images_BCHW[counts[0] : len(images_BCHW) - counts[3]])
+    contrast.copy_(_each(_mean(grey_BHW[: counts[1]])))
+    color.copy_(grey_BHW[counts[1] :, None])
+    sharpness.copy_(_smooth(images_BCHW[len(images_BCHW) - counts[3] :]))
+    degenerate = degenerate_BCHW.float()
+    return _pixels(images_BCHW.float().sub_(degenerate).mul_(_each(factor_B.float())).add_(degenerate))
 
 
-def contrast(images_BCHW: Tensor, factor_B: Tensor) -> Tensor:
-    """Between the mean grey (0) and the image (1), or beyond it."""
-    grey_BP = _grey(images_BCHW).flatten(1)
-    pixels = grey_BP.shape[1]
-    mean_B = (2 * grey_BP.sum(1) + pixels) // (2 * pixels)
-    return _blend(_each(mean_B), images_BCHW, factor_B)
+def _grey(images_BCHW: Tensor) -> Tensor:
+    """Pillow's conversion to grey, B x H x W, int32."""
+    red, green, blue = images_BCHW.int().unbind(1)
+    return (red * LUMA[0]).add_(green * LUMA[1]).add_(blue * LUMA[2]).add_(0x8000) >> 16
 
 
-def color(images_BCHW: Tensor, factor_B: Tensor) -> Tensor:
-    """Between the grey image (0) and the image (1), or beyond it."""
-    return _blend(_grey(images_BCHW)[:, None], images_BCHW, factor_B)
+def _mean(grey_BHW: Tensor) -> Tensor:
+    """Pillow's mean grey, rounded, B."""
+    pixels = grey_BHW.shape[1] * grey_BHW.shape[2]
+    return (2 * grey_BHW.sum((1, 2)) + pixels) // (2 * pixels)
 
 
-def sharpness(images_BCHW: Tensor, factor_B: Tensor) -> Tensor:
-    """Between the smoothed image (0) and the image (1), or beyond it. Smoothing leaves the border as it is."""
-    pixels = images_BCHW.short()
+def _smooth(images_BCHW: Tensor) -> Tensor:
+    """Pillow's filter SMOOTH: 3 x 3 neighbours, the pixel itself counted five times; the border stays as it is."""
+    smooth, pixels = images_BCHW.clone(), images_BCHW.short()
     rows = pixels[..., :-2, :] + pixels[..., 1:-1, :] + pixels[..., 2:, :]
     sums = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * pixels[..., 1:-1, 1:-1]
-    smooth = images_BCHW.clone()
-    smooth[..., 1:-1, 1:-1] = sums.float().add_(6.5).div_(13)  # never within 1/26 of a whole number
-    return _blend(smooth, images_BCHW, factor_B)
+    smooth[..., 1:-1, 1:-1] = sums.float().add_(6.5).div_(13).short()  # never within 1/26 of a whole number
+    return smooth
 
 
-def shift_rows(images_BCHW: Tensor, shift_BH: Tensor, cubic: bool, fill_C11: Tensor) -> Tensor:
-    """Each row is moved to the left by its own number of pixels: all there is to shearing and translating."""
+def shift_rows(images_BCHW: Tensor, numbers_B2: Tensor, counts: Sequence[int], fill_C11: Tensor) -> Tensor:
+    """Rows are moved to the left: all there is to shearing and translating.
+
+    Args:
+        images_BCHW: those that are interpolated linearly, then those cubically.
+        numbers_B2: how much further each row is moved than the one before it, and by how many pixels the upper edge.
+        counts: how many there are of each.
+        fill_C11: what comes from outside.
+    """
     size, device = images_BCHW.shape[-1], images_BCHW.device
-    column_W = torch.arange(size, device=device)
-    at_BHW = (column_W + 0.5) + shift_BH[:, :, None]
-    start_BH1 = (at_BHW[..., :1] - 0.5).floor()
-    between_BHW = (at_BHW - 0.5).sub_(start_BH1 + column_W)
-    # neighbouring pixels of a row come from neighbouring pixels, so one gather serves all taps
-    reach = range(-1, 3) if cubic else range(2)
-    column = torch.arange(reach[0], size + reach[-1], device=device)
-    source_BHW = (start_BH1.long() + column).clamp_(0, size - 1)
-    taps = images_BCHW.gather(3, source_BHW[:, None].expand(-1, images_BCHW.shape[1], -1, -1)).short()
-    pixels = _pixels(_interpolate([taps[..., tap : tap + size] for tap in range(len(reach))], between_BHW[:, None]))
-    return _within((at_BHW >= 0) & (at_BHW < size), pixels, fill_C11)
+    centre_S = _centres(size, device)
+    shift_BH1 = (numbers_B2[:, :1] * centre_S).add_(numbers_B2[:, 1:])[:, :, None]
+    at_BHW = centre_S + shift_BH1
+    mask_B1HW = _mask((at_BHW >= 0) & (at_BHW < size))
+    at_BHW.sub_(0.5)
+    start_BH1 = at_BHW[..., :1].floor()
+    between_B1HW = at_BHW.sub_(start_BH1 + torch.arange(size, device=device))[:, None]
+    source_BH1 = start_BH1.long()
+    moved, first = [], 0
+    for count, reach in zip(counts, REACHES, strict=True):
+        part = slice(first, first := first + count)
+        # neighbouring pixels of a row come from neighbouring pixels, so one gather serves all taps
+        source_BHX = source_BH1[part] + torch.arange(reach[0], size + reach[-1], device=device)
+        source_BCHX = source_BHX.clamp_(0, size - 1)[:, None].expand(-1, images_BCHW.shape[1], -1, -1)
+        taps = images_BCHW[part].gather(3, source_BCHX).short()
+        moved.append(_interpolate(taps.unfold(3, size, 1).unbind(3), between_B1HW[part]))
+    return _within(mask_B1HW, torch.cat(moved), fill_C11)
 
 
-def rotate(images_BCHW: Tensor, cos_sin_B2: Tensor, cubic: bool, fill_C11: Tensor) -> Tensor:
-    """Each image is rotated counter-clockwise about its centre."""
+def rotate(images_BCHW: Tensor, cos_sin_B2: Tensor, counts: Sequence[int], fill_C11: Tensor) -> Tensor:
+    """Each image is rotated counter-clockwise about its centre.
+
+    Args:
+        images_BCHW: those that are interpolated linearly, then those cubically.
+        cos_sin_B2: cosine and sine of the angle.
+        counts: how many there are of each.
+        fill_C11: what comes from outside.
+    """
     size, device = images_BCHW.shape[-1], images_BCHW.device
-    cos, sin = cos_sin_B2[:, :, None, None].unbind(1)
-    half = size / 2
-    centre_S = torch.arange(size, device=device) + torch.tensor(0.5, dtype=torch.float64)
-    x_BHW = (cos * centre_S + sin * centre_S[:, None]) + ((cos * -half + sin * -half) + half)
-    y_BHW = (-sin * centre_S + cos * centre_S[:, None]) + ((-sin * -half + cos * -half) + half)
-    inside_BHW = (x_BHW >= 0) & (x_BHW < size) & (y_BHW >= 0) & (y_BHW < size)
-    x_BHW, y_BHW = x_BHW - 0.5, y_BHW - 0.5
-    left_BHW, top_BHW = x_BHW.floor(), y_BHW.floor()
-    across_BHW, down_BHW = x_BHW - left_BHW, y_BHW - top_BHW
-    reach = torch.arange(-1, 3, device=device) if cubic else torch.arange(2, device=device)
-    columns = (left_BHW.long()[:, None] + reach[:, None, None]).clamp_(0, size - 1)
-    rows = (top_BHW.long()[:, None] + reach[:, None, None]).clamp_(0, size - 1)
-    source = (rows[:, None] * size + columns[:, :, None]).flatten(1)
-    taps = images_BCHW.flatten(2).gather(2, source[:, None].expand(-1, images_BCHW.shape[1], -1))
-    taps = taps.short().unflatten(2, (len(reach), len(reach), size, size))
-    lines = _interpolate(taps.unbind(2), across_BHW[:, None, None])
-    return _within(inside_BHW, _pixels(_interpolate(lines.unbind(2), down_BHW[:, None])), fill_C11)
+    centre_S = _centres(size, device)
+    cos_B1S, sin_B1S = (cos_sin_B2[:, :, None] * centre_S).split(1, 1)
+    cos_B11, sin_B11 = (cos_sin_B2[:, :, None, None] * (-size / 2)).unbind(1)
+    x_BHW = (cos_B1S + sin_B1S.mT).add_((cos_B11 + sin_B11).add_(size / 2))
+    y_BHW = (cos_B1S.mT - sin_B1S).add_((cos_B11 - sin_B11).add_(size / 2))
+    mask_B1HW = _mask((x_BHW >= 0) & (x_BHW < size) & (y_BHW >= 0) & (y_BHW < size))
+    at_2BHW = torch.stack([x_BHW, y_BHW]).sub_(0.5)
+    start_2BHW = at_2BHW.floor()
+    across_BHW, down_BHW = at_2BHW.sub_(start_2BHW)
+    source_2B1HW = start_2BHW.long()[:, :, None]
+    moved, first = [], 0
+    for count, reach in zip(counts, REACHES, strict=True):
+        part = slice(first, first := first + count)
+        taps = torch.arange(reach[0], reach[-1] + 1, device=device)[:, None, None]
+        columns, rows = (source_2B1HW[:, part] + taps).clamp_(0, size - 1)
+        source = (rows[:, :, None] * size + columns[:, None]).flatten(1)
+        pixels = images_BCHW[part].flatten(2).gather(2, source[:, None].expand(-1, images_BCHW.shape[1], -1))
+        pixels = pixels.short().unflatten(2, (len(taps), len(taps), size, size))
+        lines = _interpolate(pixels.unbind(3), across_BHW[part, None, None])
+        moved.append(_interpolate(lines.unbind(2), down_BHW[part, None]))
+    return _within(mask_B1HW, torch.cat(moved), fill_C11)
 
 
 def _interpolate(taps: Sequence[Tensor], between: Tensor) -> Tensor:
@@ -141,14 +174,14 @@ def _interpolate(taps: Sequence[Tensor], between: Tensor) -> Tensor:
     return value.mul_(between).add_(first.double())
 
 
-def _within(inside_BHW: Tensor, pixels_BCHW: Tensor, fill_C11: Tensor) -> Tensor:
-    mask_B1HW = inside_BHW[:, None].to(torch.uint8).neg_()  # 255 inside
-    return (pixels_BCHW ^ fill_C11).bitwise_and_(mask_B1HW).bitwise_xor_(fill_C11)
+def _mask(inside_BHW: Tensor) -> Tensor:
+    """All bits set inside, none outside, uint8, B x 1 x H x W."""
+    return inside_BHW[:, None].to(torch.uint8).neg_()
 
 
-def _blend(degenerate: Tensor, images_BCHW: Tensor, factor_B: Tensor) -> Tensor:
-    degenerate = degenerate.float()
-    return _pixels(images_BCHW.float().sub_(degenerate).mul_(_each(factor_B.float())).add_(degenerate))
+def _within(mask_B1HW: Tensor, values_BCHW: Tensor, fill_C11: Tensor) -> Tensor:
+    """The pixels inside, the filling outside: bits, because choosing pixel by pixel is many times slower on a CPU."""
+    return (_pixels(values_BCHW) ^ fill_C11).bitwise_and_(mask_B1HW).bitwise_xor_(fill_C11)
 
 
 def _pixels(values: Tensor) -> Tensor:
@@ -156,10 +189,9 @@ def _pixels(values: Tensor) -> Tensor:
     return values.clamp_(0, 255).short().to(torch.uint8)  # by way of int16, which is faster
 
 
-def _grey(images_BCHW: Tensor) -> Tensor:
-    """Pillow's conversion to grey, B x H x W, int32."""
-    red, green, blue = (share * images_BCHW[:, channel].int() for channel, share in enumerate(LUMA))
-    return (red + green + blue + 0x8000) >> 16
+def _centres(size: int, device: torch.device) -> Tensor:
+    """Where the centres of pixels are, S."""
+    return torch.arange(0.5, size, dtype=torch.float64, device=device)
 
 
 def _each(number_B: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,49 +22,33 @@ from initializers.errors import VitinitError
 from runners import image_operations as batched
 from runners.streams import seeded_python
 
-IN_PLACE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "auto_contrast": batched.autocontrast,
-    "brightness": batched.brightness,
-    "color": batched.color,
-    "contrast": batched.contrast,
-    "equalize": batched.equalize,
-    "invert": batched.invert,
+POINTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "posterize": batched.posterize,
-    "sharpness": batched.sharpness,
     "solarize": batched.solarize,
     "solarize_add": batched.solarize_add,
+    "auto_contrast": batched.autocontrast,
+    "equalize": batched.equalize,
 }
-"""timm's functions that leave pixels where they are, by name."""
+ENHANCING = ("brightness", "contrast", "color", "sharpness")
+SHIFTING = ("shift rows, linear", "shift columns, linear", "shift columns, cubic", "shift rows, cubic")
+ROTATING = ("rotate, linear", "rotate, cubic")
 
-MOVING = {"rotate", "shear_x", "shear_y", "translate_x_abs", "translate_x_rel", "translate_y_abs", "translate_y_rel"}
-"""timm's functions that move pixels: these choose between bilinear and bicubic when they are called."""
+KINDS = ("nothing", *POINTWISE, *ENHANCING, *SHIFTING, *ROTATING)
+"""What can be done to an image. Those that have much in common are carried out together. Inverting is solarizing."""
 
+_PLACE = {kind: float(place) for place, kind in enumerate(KINDS)}
 
-class Change(NamedTuple):
-    """One operation with what timm has drawn for it.
-
-    Attributes:
-        operation: a key of `IN_PLACE`, or `rotate`, or `shift`, which is what shearing and translating are.
-        cubic: whether an operation that moves pixels interpolates bicubically, or else bilinearly.
-        sideways: whether columns are shifted, or else rows.
-        first: the number that the operation takes; of a rotation the cosine; of a shift, how much further each line is
-            shifted than the one before it.
-        second: of a rotation the sine; of a shift, by how many pixels the edge of the image is shifted.
-    """
-
-    operation: str
-    cubic: bool = False
-    sideways: bool = False
-    first: float = 0.0
-    second: float = 0.0
+Numbers = tuple[float, float, float]
+NOTHING: Numbers = (0.0, 0.0, 0.0)
 
 
-Drawn = list[Change | None]
-"""What is done to one image, layer by layer; None where a layer leaves it as it is."""
-
-
-def draw(config: str, image_size: int, images: int, seed: int) -> list[Drawn]:
+def draw(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
     """What timm does to so many images one after the other, with its global generators seeded.
+
+    Returns:
+        For each image and layer three numbers, float64: the place in `KINDS` of what is done, and the number it takes;
+        of a rotation, cosine and sine; of a shift, how much further each line is shifted than the one before it, and by
+        how many pixels the edge is.
 
     Raises:
         VitinitError: timm refuses the configuration, or it has operations that we have not.
@@ -76,59 +60,72 @@ def draw(config: str, image_size: int, images: int, seed: int) -> list[Drawn]:
         else:
             choose = partial(np.random.choice, len(timm.ops), timm.num_layers, False, timm.choice_weights)  # noqa: NPY002
             chosen = [choose() for _ in range(images)]
-        return [[timm.ops[number](None) for number in layers] for layers in chosen]
+        return np.array([[timm.ops[number](NOTHING) for number in layers] for layers in chosen])
 
 
-def carry_out(images_BCHW: Tensor, drawn: Sequence[Drawn], fill_C11: Tensor) -> Tensor:
+def carry_out(images_BCHW: Tensor, drawn_BL3: np.ndarray, fill_C11: Tensor) -> Tensor:
     """The images, changed as drawn.
 
     Args:
         images_BCHW: uint8, B x 3 x S x S.
-        drawn: one for each image.
+        drawn_BL3: for each image and layer what `draw` gives.
         fill_C11: uint8, on the device of the images: the colour of what comes from outside an image.
     """
-    for changes in zip(*drawn, strict=True):
-        alike: dict[tuple[str, bool], list[tuple[bool, int, float, float]]] = {}
-        for place, change in enumerate(changes):
-            if change:
-                row = (change.sideways, place, change.first, change.second)
-                alike.setdefault((change.operation, change.cubic), []).append(row)
-        rows = [row for group in alike.values() for row in sorted(group)]
-        if not rows:
-            continue
-        table = torch.tensor(rows, dtype=torch.float64).to(images_BCHW.device, non_blocking=True)
-        places, counts = table[:, 1].long(), [len(group) for group in alike.values()]
-        parts = zip(alike.items(), images_BCHW.index_select(0, places).split(counts), table.split(counts), strict=True)
-        changed = [
-            _changed(part, *kind, sum(row[0] for row in group), numbers[:, 2:], fill_C11)
-            for (kind, group), part, numbers in parts
-        ]
-        newest = np.arange(len(images_BCHW))
-        newest[[row[1] for row in rows]] = np.arange(len(rows)) + len(images_BCHW)
-        newest_B = torch.from_numpy(newest).to(images_BCHW.device, non_blocking=True)
-        images_BCHW = torch.cat([images_BCHW, *changed]).index_select(0, newest_B)
+    images_BCHW = images_BCHW.clone()
+    for drawn_B3 in drawn_BL3.swapaxes(0, 1):
+        kinds_B = drawn_B3[:, 0].astype(int)
+        nothing, *counts = np.bincount(kinds_B, minlength=len(KINDS)).tolist()
+        if sum(counts):
+            places = kinds_B.argsort(kind="stable")[nothing:]
+            table = torch.from_numpy(np.column_stack([places, drawn_B3[places, 1:]])).to(
+                images_BCHW.device, non_blocking=True
+            )
+            places_N = table[:, 0].long()
+            changed = _changed(images_BCHW.index_select(0, places_N), table[:, 1:], counts, fill_C11)
+            _wide(images_BCHW).index_copy_(0, places_N, _wide(changed))
     return images_BCHW
+
+
+def _changed(images_NCHW: Tensor, numbers_N2: Tensor, counts: Sequence[int], fill_C11: Tensor) -> Tensor:
+    """What is done in one layer to images that are sorted by kind; `counts` has how many there are of each."""
+    count_of = dict(zip(KINDS[1:], counts, strict=True))
+    done, first = [], 0
+
+    def taken(*kinds: str) -> tuple[Tensor, Tensor, list[int]]:
+        nonlocal first
+        part = slice(first, first := first + sum(count_of[kind] for kind in kinds))
+        return images_NCHW[part], numbers_N2[part], [count_of[kind] for kind in kinds]
+
+    for kind, change in POINTWISE.items():
+        if count_of[kind]:
+            images, numbers, _ = taken(kind)
+            done.append(change(images, numbers[:, 0]))
+    images, numbers, each = taken(*ENHANCING)
+    if len(images):
+        done.append(batched.enhance(images, numbers[:, 0], each))
+    images, numbers, each = taken(*SHIFTING)
+    if len(images):
+        columns = images[each[0] : len(images) - each[3]]
+        columns.copy_(columns.mT.contiguous())
+        shifted = batched.shift_rows(images, numbers, [each[0] + each[1], each[2] + each[3]], fill_C11)
+        columns = shifted[each[0] : len(images) - each[3]]
+        columns.copy_(columns.mT.contiguous())
+        done.append(shifted)
+    images, numbers, each = taken(*ROTATING)
+    if len(images):
+        done.append(batched.rotate(images, numbers, each, fill_C11))
+    return torch.cat(done)
+
+
+def _wide(images_BCHW: Tensor) -> Tensor:
+    """The same memory as rows of large elements where it can be: they are copied one by one."""
+    rows = images_BCHW.flatten(1)
+    return rows.view(torch.int64) if rows.shape[1] % 8 == 0 else rows
 
 
 def fill_color(mean: Sequence[float]) -> Tensor:
     """What timm fills with: the mean of each channel (in 0..1), uint8, C x 1 x 1."""
     return torch.tensor([min(255, round(255 * channel)) for channel in mean], dtype=torch.uint8)[:, None, None]
-
-
-def _changed(
-    images_BCHW: Tensor, operation: str, cubic: bool, sideways: int, numbers_B2: Tensor, fill_C11: Tensor
-) -> Tensor:
-    """One operation. Of the last `sideways` images it is columns that are shifted."""
-    if operation in IN_PLACE:
-        return IN_PLACE[operation](images_BCHW, numbers_B2[:, 0])
-    if operation == "rotate":
-        return batched.rotate(images_BCHW, numbers_B2, cubic, fill_C11)
-    parts = [len(images_BCHW) - sideways, sideways]
-    rows, columns = images_BCHW.split(parts)
-    centre_S = torch.arange(images_BCHW.shape[-1], device=images_BCHW.device) + 0.5
-    shift_BS = numbers_B2[:, :1] * centre_S + numbers_B2[:, 1:]
-    rows, columns = batched.shift_rows(torch.cat([rows, columns.mT]), shift_BS, cubic, fill_C11).split(parts)
-    return torch.cat([rows, columns.mT])
 
 
 @cache
@@ -144,20 +141,38 @@ def recording(config: str, image_size: int) -> auto_augment.RandAugment:
     except Exception as error:  # timm checks with bare asserts
         raise VitinitError(f"recipe field rand_augment: timm refuses {config!r}: {error}") from error
     for op in transform.ops:
-        name = op.aug_fn.__name__
-        if name not in IN_PLACE and name not in MOVING:
-            raise VitinitError(f"recipe field rand_augment: {config!r} takes timm's {op.name}, which is not supported")
-        op.aug_fn = partial(_record, name, image_size)
+        op.aug_fn = partial(_recorded(op.aug_fn.__name__, config), op.aug_fn.__name__, image_size)
     return transform
 
 
-def _record(name: str, image_size: int, _: None, number: float = 0.0, *, resample: Any, fillcolor: object) -> Change:
-    if name in IN_PLACE:
-        return Change(name, first=number)
-    cubic = random.choice(resample) == Image.Resampling.BICUBIC
+def _recorded(name: str, config: str) -> Callable[..., Numbers]:
+    """What takes the place of one of timm's functions, and draws what it draws."""
+    if name in KINDS or name == "invert":
+        return _in_place
     if name == "rotate":
-        angle = -math.radians(number % 360)
-        return Change(name, cubic, False, round(math.cos(angle), 15), round(math.sin(angle), 15))
+        return _rotation
+    if name.startswith(("shear_", "translate_")):
+        return _shift
+    raise VitinitError(f"recipe field rand_augment: {config!r} has timm's {name}, which is not supported")
+
+
+def _in_place(name: str, _size: int, _: Numbers, number: float = 0.0, **__: Any) -> Numbers:
+    if name == "invert":
+        return _PLACE["solarize"], 0.0, 0.0
+    return _PLACE[name], number, 0.0
+
+
+def _rotation(_name: str, _size: int, _: Numbers, degrees: float, *, resample: Any, **__: Any) -> Numbers:
+    angle = -math.radians(degrees % 360)  # rounded as by Pillow
+    return _PLACE[f"rotate, {_drawn_way(resample)}"], round(math.cos(angle), 15), round(math.sin(angle), 15)
+
+
+def _shift(name: str, size: int, _: Numbers, number: float, *, resample: Any, **__: Any) -> Numbers:
+    kind = _PLACE[f"shift {'rows' if '_x' in name else 'columns'}, {_drawn_way(resample)}"]
     if name.startswith("shear"):
-        return Change("shift", cubic, "_y" in name, number, 0.0)
-    return Change("shift", cubic, "_y" in name, 0.0, number * image_size if name.endswith("rel") else number)
+        return kind, number, 0.0
+    return kind, 0.0, number * size if name.endswith("rel") else number
+
+
+def _drawn_way(resample: Sequence[Image.Resampling]) -> str:
+    return "cubic" if random.choice(resample) == Image.Resampling.BICUBIC else "linear"
