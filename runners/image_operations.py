@@ -8,7 +8,7 @@ some devices carry out as a multiplication. Nothing here waits for the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -18,6 +18,16 @@ REACHES = (range(2), range(-1, 3))
 
 LUMA = (19595, 38470, 7471)
 """Shares of red, green and blue in Pillow's grey, in 1/65536."""
+
+
+def replaced(images_BCHW: Tensor, places_N: Tensor, new_NCHW: Tensor) -> Tensor:
+    """The images, with new ones at some places. The others are as they were, and so is what was given."""
+    images_BCHW = images_BCHW.clone()
+    rows_BX, new_NX = images_BCHW.flatten(1), new_NCHW.flatten(1)
+    if rows_BX.shape[1] % 8 == 0:  # elements are copied one by one: the larger, the faster
+        rows_BX, new_NX = rows_BX.view(torch.int64), new_NX.view(torch.int64)
+    rows_BX.index_copy_(0, places_N, new_NX)
+    return images_BCHW
 
 
 def posterize(images_BCHW: Tensor, bits_B: Tensor) -> Tensor:
@@ -119,14 +129,13 @@ def shift_rows(images_BCHW: Tensor, numbers_B2: Tensor, counts: Sequence[int], f
     start_BH1 = at_BHW[..., :1].floor()
     between_B1HW = at_BHW.sub_(start_BH1 + torch.arange(size, device=device))[:, None]
     source_BH1 = start_BH1.long()
-    moved, first = [], 0
-    for count, reach in zip(counts, REACHES, strict=True):
-        part = slice(first, first := first + count)
+    moved = []
+    for part, reach in _parts(counts):
         # neighbouring pixels of a row come from neighbouring pixels, so one gather serves all taps
         source_BHX = source_BH1[part] + torch.arange(reach[0], size + reach[-1], device=device)
         source_BCHX = source_BHX.clamp_(0, size - 1)[:, None].expand(-1, images_BCHW.shape[1], -1, -1)
-        taps = images_BCHW[part].gather(3, source_BCHX).short()
-        moved.append(_interpolate(taps.unfold(3, size, 1).unbind(3), between_B1HW[part]))
+        taps = images_BCHW[part].gather(3, source_BCHX).short().unfold(3, size, 1).unbind(3)
+        moved.append(_pixels(_interpolate(taps, between_B1HW[part])))
     return _within(mask_B1HW, torch.cat(moved), fill_C11)
 
 
@@ -150,17 +159,25 @@ def rotate(images_BCHW: Tensor, cos_sin_B2: Tensor, counts: Sequence[int], fill_
     start_2BHW = at_2BHW.floor()
     across_BHW, down_BHW = at_2BHW.sub_(start_2BHW)
     source_2B1HW = start_2BHW.long()[:, :, None]
-    moved, first = [], 0
-    for count, reach in zip(counts, REACHES, strict=True):
-        part = slice(first, first := first + count)
+    moved = []
+    for part, reach in _parts(counts):
         taps = torch.arange(reach[0], reach[-1] + 1, device=device)[:, None, None]
         columns, rows = (source_2B1HW[:, part] + taps).clamp_(0, size - 1)
         source = (rows[:, :, None] * size + columns[:, None]).flatten(1)
         pixels = images_BCHW[part].flatten(2).gather(2, source[:, None].expand(-1, images_BCHW.shape[1], -1))
         pixels = pixels.short().unflatten(2, (len(taps), len(taps), size, size))
         lines = _interpolate(pixels.unbind(3), across_BHW[part, None, None])
-        moved.append(_interpolate(lines.unbind(2), down_BHW[part, None]))
+        moved.append(_pixels(_interpolate(lines.unbind(2), down_BHW[part, None])))
     return _within(mask_B1HW, torch.cat(moved), fill_C11)
+
+
+def _parts(counts: Sequence[int]) -> Iterator[tuple[slice, range]]:
+    """The images that are interpolated linearly and those cubically, and which neighbours count."""
+    first = 0
+    for count, reach in zip(counts, REACHES, strict=True):
+        if count:
+            yield slice(first, first + count), reach
+        first += count
 
 
 def _interpolate(taps: Sequence[Tensor], between: Tensor) -> Tensor:
@@ -179,9 +196,9 @@ def _mask(inside_BHW: Tensor) -> Tensor:
     return inside_BHW[:, None].to(torch.uint8).neg_()
 
 
-def _within(mask_B1HW: Tensor, values_BCHW: Tensor, fill_C11: Tensor) -> Tensor:
+def _within(mask_B1HW: Tensor, pixels_BCHW: Tensor, fill_C11: Tensor) -> Tensor:
     """The pixels inside, the filling outside: bits, because choosing pixel by pixel is many times slower on a CPU."""
-    return (_pixels(values_BCHW) ^ fill_C11).bitwise_and_(mask_B1HW).bitwise_xor_(fill_C11)
+    return (pixels_BCHW ^ fill_C11).bitwise_and_(mask_B1HW).bitwise_xor_(fill_C11)
 
 
 def _pixels(values: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -20,7 +20,8 @@ from torch import Tensor
 
 from initializers.errors import VitinitError
 from runners import image_operations as batched
-from runners.streams import seeded_python
+from runners.image_operations import replaced
+from runners.streams import reseed_python, seeded_python
 
 POINTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "posterize": batched.posterize,
@@ -42,8 +43,8 @@ Numbers = tuple[float, float, float]
 NOTHING: Numbers = (0.0, 0.0, 0.0)
 
 
-def draw(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
-    """What timm does to so many images one after the other, with its global generators seeded.
+def draw(config: str, image_size: int, images: int, seeds: Iterable[int]) -> np.ndarray:
+    """What timm does to so many images one after the other, for each of the seeds of its global generators.
 
     Returns:
         For each image and layer three numbers, float64: the place in `KINDS` of what is done, and the number it takes;
@@ -54,13 +55,20 @@ def draw(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
         VitinitError: timm refuses the configuration, or it has operations that we have not.
     """
     timm = recording(config, image_size)
-    with seeded_python(seed):
-        if timm.choice_weights is None:  # the draws of timm's np.random.choice for all images, in one call
-            chosen = np.random.randint(0, len(timm.ops), (images, timm.num_layers)).tolist()  # noqa: NPY002
-        else:
-            choose = partial(np.random.choice, len(timm.ops), timm.num_layers, False, timm.choice_weights)  # noqa: NPY002
-            chosen = [choose() for _ in range(images)]
-        return np.array([[timm.ops[number](NOTHING) for number in layers] for layers in chosen])
+    drawn = []
+    with seeded_python(0):
+        for seed in seeds:
+            reseed_python(seed)
+            drawn += [[timm.ops[number](NOTHING) for number in layers] for layers in _chosen(timm, images)]
+    return np.array(drawn)
+
+
+def _chosen(timm: auto_augment.RandAugment, images: int) -> list[list[int]]:
+    """The places of the operations of each image."""
+    count, layers, weights = len(timm.ops), timm.num_layers, timm.choice_weights
+    if weights is None:  # the draws of timm's `choice` for all images, in one call
+        return np.random.randint(0, count, (images, layers)).tolist()  # noqa: NPY002
+    return [np.random.choice(count, layers, False, weights).tolist() for _ in range(images)]  # noqa: NPY002
 
 
 def carry_out(images_BCHW: Tensor, drawn_BL3: np.ndarray, fill_C11: Tensor) -> Tensor:
@@ -71,18 +79,17 @@ def carry_out(images_BCHW: Tensor, drawn_BL3: np.ndarray, fill_C11: Tensor) -> T
         drawn_BL3: for each image and layer what `draw` gives.
         fill_C11: uint8, on the device of the images: the colour of what comes from outside an image.
     """
-    images_BCHW = images_BCHW.clone()
     for drawn_B3 in drawn_BL3.swapaxes(0, 1):
         kinds_B = drawn_B3[:, 0].astype(int)
         nothing, *counts = np.bincount(kinds_B, minlength=len(KINDS)).tolist()
-        if sum(counts):
-            places = kinds_B.argsort(kind="stable")[nothing:]
-            table = torch.from_numpy(np.column_stack([places, drawn_B3[places, 1:]])).to(
-                images_BCHW.device, non_blocking=True
-            )
-            places_N = table[:, 0].long()
-            changed = _changed(images_BCHW.index_select(0, places_N), table[:, 1:], counts, fill_C11)
-            _wide(images_BCHW).index_copy_(0, places_N, _wide(changed))
+        if not sum(counts):
+            continue
+        places_N = kinds_B.argsort(kind="stable")[nothing:]
+        table_N3 = torch.from_numpy(np.column_stack([places_N, drawn_B3[places_N, 1:]]))
+        table_N3 = table_N3.to(images_BCHW.device, non_blocking=True)
+        places, numbers_N2 = table_N3[:, 0].long(), table_N3[:, 1:]
+        changed = _changed(images_BCHW.index_select(0, places), numbers_N2, counts, fill_C11)
+        images_BCHW = replaced(images_BCHW, places, changed)
     return images_BCHW
 
 
@@ -115,12 +122,6 @@ def _changed(images_NCHW: Tensor, numbers_N2: Tensor, counts: Sequence[int], fil
     if len(images):
         done.append(batched.rotate(images, numbers, each, fill_C11))
     return torch.cat(done)
-
-
-def _wide(images_BCHW: Tensor) -> Tensor:
-    """The same memory as rows of large elements where it can be: they are copied one by one."""
-    rows = images_BCHW.flatten(1)
-    return rows.view(torch.int64) if rows.shape[1] % 8 == 0 else rows
 
 
 def fill_color(mean: Sequence[float]) -> Tensor:
