@@ -137,24 +137,18 @@ def recording(config: str, image_size: int) -> auto_augment.RandAugment:
         VitinitError: timm refuses the configuration, or it has operations that we have not.
     """
     try:
-        # timm's own pipeline derives this from the image size
-        transform = auto_augment.rand_augment_transform(config, {"translate_const": int(image_size * 0.45)})
+        transform = auto_augment.rand_augment_transform(config)
     except Exception as error:  # timm checks with bare asserts
         raise VitinitError(f"recipe field rand_augment: timm refuses {config!r}: {error}") from error
     for op in transform.ops:
-        op.aug_fn = partial(_recorded(op.aug_fn.__name__, config), op.aug_fn.__name__, image_size)
+        name = op.aug_fn.__name__
+        if name not in RECORDERS:
+            known = ", ".join(RECORDERS)
+            raise VitinitError(
+                f"recipe field rand_augment: {config!r} asks for timm's {name}, which is not among: {known}"
+            )
+        op.aug_fn = partial(RECORDERS[name], name, image_size)
     return transform
-
-
-def _recorded(name: str, config: str) -> Callable[..., Numbers]:
-    """What takes the place of one of timm's functions, and draws what it draws."""
-    if name in KINDS or name == "invert":
-        return _in_place
-    if name == "rotate":
-        return _rotation
-    if name.startswith(("shear_", "translate_")):
-        return _shift
-    raise VitinitError(f"recipe field rand_augment: {config!r} has timm's {name}, which is not supported")
 
 
 def _in_place(name: str, _size: int, _: Numbers, number: float = 0.0, **__: Any) -> Numbers:
@@ -168,12 +162,26 @@ def _rotation(_name: str, _size: int, _: Numbers, degrees: float, *, resample: A
     return _PLACE[f"rotate, {_drawn_way(resample)}"], round(math.cos(angle), 15), round(math.sin(angle), 15)
 
 
-def _shift(name: str, size: int, _: Numbers, number: float, *, resample: Any, **__: Any) -> Numbers:
-    kind = _PLACE[f"shift {'rows' if '_x' in name else 'columns'}, {_drawn_way(resample)}"]
-    if name.startswith("shear"):
-        return kind, number, 0.0
-    return kind, 0.0, number * size if name.endswith("rel") else number
+def _shear(name: str, _size: int, _: Numbers, factor: float, *, resample: Any, **__: Any) -> Numbers:
+    return _PLACE[f"shift {_lines(name)}, {_drawn_way(resample)}"], factor, 0.0
+
+
+def _translation(name: str, size: int, _: Numbers, share: float, *, resample: Any, **__: Any) -> Numbers:
+    return _PLACE[f"shift {_lines(name)}, {_drawn_way(resample)}"], 0.0, share * size
+
+
+def _lines(name: str) -> str:
+    return "rows" if "_x" in name else "columns"
 
 
 def _drawn_way(resample: Sequence[Image.Resampling]) -> str:
     return "cubic" if random.choice(resample) == Image.Resampling.BICUBIC else "linear"
+
+
+RECORDERS: dict[str, Callable[..., Numbers]] = {
+    **dict.fromkeys((*POINTWISE, *ENHANCING, "invert"), _in_place),
+    **dict.fromkeys(("shear_x", "shear_y"), _shear),
+    **dict.fromkeys(("translate_x_rel", "translate_y_rel"), _translation),
+    "rotate": _rotation,
+}
+"""What takes the place of timm's functions: each draws what timm's would, and gives what `draw` gives."""
