@@ -43,7 +43,7 @@ class TrainingSpeed(Frozen):
     augmentation: str
     images_per_s: PositiveFloat
     gflops: PositiveFloat
-    """10^9 operations of matrix products a second: those of forward and backward pass, none counted that is repeated."""
+    """10^9 operations of matrix products a second, of forward and backward pass."""
     share_of_peak: Share
     """Of `matmul_gflops` at this precision."""
     peak_memory_mib: NonNegativeFloat

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from benchmark.speed import (
 )
 from initializers import registry
 from initializers.errors import VitinitError
+from initializers.impulse import Impulse
+from initializers.impulse.solvers import Gradient
 from runners.checkpoint import Checkpoints, Interval
 from runners.loaders import Loader, make_loader
 from runners.run import Execution, set_flags
@@ -58,7 +60,7 @@ IMAGES = 50_000
 """As many as CIFAR-10 has to train on."""
 STEPS = 90
 """At most so many are measured, so that no epoch ends."""
-GRADIENT_STEPS = 50
+FEW_STEPS = Gradient(steps=50)
 SCALING = {"batch_size": (16, 64, 256), "grid": (4, 8, 16), "width": (96, 192, 384)}
 """One of them is changed at a time, from the middle value of each."""
 
@@ -117,7 +119,7 @@ class Meter:
 
     def loader(self, name: str, loader: Loader, augmentation: str, image_size: int) -> LoaderSpeed:
         """Whole epochs, until the time is over."""
-        count, epoch, elapsed, batches = 0, 0, 0.0, []
+        count, epoch, elapsed = 0, 0, 0.0
         while elapsed < self.seconds or epoch < 2:
             self.wait()
             start = time.perf_counter()
@@ -128,7 +130,6 @@ class Meter:
             self.wait()
             elapsed += (time.perf_counter() - start) * (epoch > 0)  # the first warms up
             epoch += 1
-            batches.append(count)
         return LoaderSpeed(
             loader=name,
             augmentation=augmentation,
@@ -200,16 +201,15 @@ class Meter:
                         part.check(model)
                     except VitinitError:
                         continue
-                    seconds = self.median(lambda part=part: part.apply(model, stream(0, "speed"), _no_progress))  # type: ignore[misc]
-                    steps = part.solver.steps if getattr(getattr(part, "solver", None), "name", "") == "gradient" else 0
-                    full = registry.build(name, {"solver": "gradient"}).solver.steps if steps else 0  # type: ignore[attr-defined]
+                    seconds = self.median(partial(part.apply, model, stream(0, "speed"), _no_progress))
+                    measured = isinstance(part, Impulse) and part.solver == FEW_STEPS
                     yield InitSpeed(
                         initializer=name,
-                        params={"solver": "gradient"} if steps else params,
+                        params={**params, "solver": "gradient"} if measured else params,
                         model=label,
                         tokens=spec.grid**2,
-                        seconds=seconds * full / steps if steps else seconds,
-                        measured_steps=steps or None,
+                        seconds=seconds * Gradient().steps / FEW_STEPS.steps if measured else seconds,
+                        measured_steps=FEW_STEPS.steps if measured else None,
                     )
 
     def median(self, work: Callable[[], object], times: int = 3) -> float:
@@ -286,10 +286,8 @@ def _compiled(device: str, threads: int, model: ModelSpec, precision: str, batch
 def _variants(name: str) -> list[dict[str, Any]]:
     if name != "impulse":
         return [{}]
-    gradient = {"name": "gradient", "steps": GRADIENT_STEPS}
-    return [{"solver": solver, "per_layer": each} for solver in ("rotation", "svd") for each in (False, True)] + [
-        {"solver": gradient}
-    ]
+    solved = [{"solver": solver, "per_layer": each} for solver in ("rotation", "svd") for each in (False, True)]
+    return [*solved, {"solver": FEW_STEPS.model_dump()}]
 
 
 def _no_progress(done: int, total: int) -> None:
