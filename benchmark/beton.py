@@ -1,8 +1,9 @@
 """A dataset prepared for FFCV: its images, decoded, at their final size, in one file.
 
-    <data-dir>/ffcv/<dataset>-<size>px-<checksum>/manifest.json    what is in the folder; written last
-    <data-dir>/ffcv/<dataset>-<size>px-<checksum>/images.beton     FFCV's file: training images, then test images, raw
-    <data-dir>/ffcv/<dataset>-<size>px-<checksum>/index.npy        one `ENTRY` an image: its label, the CRC-32 of its pixels
+    <data-dir>/ffcv/<dataset>-<size>px-<checksum>/    a folder for each dataset, subset and size
+        manifest.json    what is in the folder; written last
+        images.beton     FFCV's file: the pixels of the training images, then of the test images
+        index.npy        one `ENTRY` an image: its label, and the CRC-32 of its pixels
 
 The pixels and labels are those of `datasets.load` for the same spec, and so is the checksum. They are written and read
 with FFCV (`benchmark/prepare_beton.py`, `runners/loaders/ffcv.py`); nothing here needs it.
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -231,7 +231,7 @@ def damaged(file: Path, why: str) -> VitinitError:
 def _index(folder: Path, manifest: BetonManifest) -> np.ndarray:
     beton = folder / BETON
     try:
-        if (size := os.stat(beton).st_size) != manifest.size:
+        if (size := beton.stat().st_size) != manifest.size:
             raise damaged(beton, f"it has {size:,} bytes instead of {manifest.size:,}")
         content = (folder / INDEX).read_bytes()
         if frame_digest(content, beton, manifest.pixels) != manifest.sha256:

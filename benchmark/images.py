@@ -58,8 +58,8 @@ def image_names(root: Path) -> list[str]:
         f"{folder.relative_to(root).as_posix()}/{name}"
         for split in (splits if (root / "train").is_dir() else [root])
         for folder in class_folders(split)
-        for name in sorted(os.listdir(folder))
-        if name[0] != "." and os.path.splitext(name)[1].lower() in IMAGE_FORMATS
+        for name in sorted(entry.name for entry in os.scandir(folder))
+        if name[0] != "." and Path(name).suffix.lower() in IMAGE_FORMATS
     ]
 
 

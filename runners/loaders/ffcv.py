@@ -1,0 +1,148 @@
+"""Batches that FFCV reads from a .beton. It reads only: order and augmentation are those of every other loader."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from queue import Empty
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from ffcv.fields.rgb_image import SimpleRGBImageDecoder
+from ffcv.loader import Loader as Ffcv
+from ffcv.loader import OrderOption
+from ffcv.loader.epoch_iterator import EpochIterator
+from torch import Tensor
+
+from benchmark.beton import BetonData, damaged, threads_kept
+from benchmark.spec import Recipe
+from initializers.errors import VitinitError, plain
+from runners.loaders.base import ALONE
+from runners.loaders.choice import main_memory
+from runners.loaders.decoded import DecodedLoader
+from runners.shard import Shard
+
+SILENT_S = 300.0
+"""After so many seconds without a batch, a run fails: FFCV itself would wait for ever."""
+POLL_S = 0.2
+
+
+class FfcvLoader(DecodedLoader):
+    """A loader of images that were decoded once and for all (`vitinit data prepare`) and are read with FFCV.
+
+    One thread reads a few batches ahead: to copy pixels is all it has to do. FFCV compiles itself when it reads for the
+    first time in a process, which takes a few seconds.
+    """
+
+    name: ClassVar[str] = "ffcv"
+
+    def __init__(self, data: BetonData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
+        """See `Loader`.
+
+        Raises:
+            VitinitError: FFCV does not take the file, or more processes than can share a batch.
+        """
+        super().__init__(data, recipe, seed, device, shard)
+        self._data = data
+        # Without the cache of the operating system FFCV keeps whole pages from their first use to their last, which
+        # needs the whole file in memory where the order is random.
+        in_memory = recipe.order == "random" or data.file.stat().st_size < main_memory() / 2
+        try:
+            with threads_kept():
+                self._ffcv = Ffcv(
+                    str(data.file),
+                    batch_size=recipe.batch_size,
+                    num_workers=1,
+                    os_cache=in_memory,
+                    order=OrderOption.SEQUENTIAL,
+                    seed=0,  # else it draws one from numpy's global generator
+                    pipelines={"image": [SimpleRGBImageDecoder()]},
+                    drop_last=False,
+                )
+        except Exception as error:  # of many types
+            raise damaged(data.file, f"FFCV says {plain(str(error), 200)}") from error
+
+    def read(self, split: Literal["train", "test"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Images by their numbers in a split, uint8, B x 3 x S x S.
+
+        Raises:
+            VitinitError: the pixels are not those that were prepared, or FFCV fails or is silent for SILENT_S.
+        """
+        if not batches:
+            return
+        first = (self._data.train if split == "train" else self._data.test).first
+        self._ffcv.batch_size = len(batches[0])
+        with threads_kept():
+            reading = Reading(self._ffcv, (torch.cat(list(batches)) + first).numpy().astype(np.uint64), self._data)
+            images_BHWC = reading.next()  # by now its thread has set the numbers of threads
+        try:
+            for number in range(len(batches)):
+                # a copy: FFCV writes into the same memory again
+                yield torch.from_numpy(images_BHWC).permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
+                if number + 1 < len(batches):
+                    images_BHWC = reading.next()
+        finally:
+            reading.end()
+
+
+class Reading(EpochIterator):
+    """FFCV's thread that reads batches ahead, with an end to waiting for it."""
+
+    def __init__(self, ffcv: Ffcv, numbers: np.ndarray, data: BetonData) -> None:
+        """Begins to read.
+
+        Args:
+            ffcv: with the size of the batches.
+            numbers: uint64, of the images in the file, in order.
+            data: what is in the file.
+        """
+        self.data = data
+        self.failure: BaseException | None = None
+        super().__init__(ffcv, numbers)
+
+    def run(self) -> None:
+        """What the thread does."""
+        try:
+            super().run()
+        except BaseException as error:
+            self.failure = error
+
+    def run_pipeline(self, b_ix: int, batch_indices: np.ndarray, batch_slot: int, cuda_event: Any) -> np.ndarray:
+        """One batch, uint8, B x S x S x 3, in memory that is written to again; in the thread."""
+        if self.terminate_event.is_set():
+            raise StopIteration  # as FFCV itself ends its thread
+        images_BHWC: np.ndarray
+        (images_BHWC,) = super().run_pipeline(b_ix, batch_indices, batch_slot, cuda_event)
+        for number, image in zip(batch_indices.tolist(), images_BHWC, strict=True):
+            if zlib.crc32(image) != self.data.crc32[number]:
+                raise damaged(self.data.file, f"image {number} is not what was written")
+        return images_BHWC
+
+    def next(self) -> np.ndarray:
+        """The next batch; there must be one."""
+        deadline = time.monotonic() + SILENT_S
+        while True:
+            try:
+                _, images = self.output_queue.get(timeout=POLL_S)
+                return images
+            except Empty:
+                if isinstance(self.failure, VitinitError):
+                    raise self.failure from None
+                if self.failure:
+                    why = f"{type(self.failure).__name__}: {plain(str(self.failure), 200)}"
+                    raise VitinitError(f"FFCV failed on {self.data.file}: {why}") from self.failure
+                if time.monotonic() > deadline:
+                    raise VitinitError(f"FFCV has read nothing from {self.data.file} for {SILENT_S:g} s") from None
+
+    def end(self) -> None:
+        """Lets the thread end, and its memory go; one that hangs is left behind."""
+        self.terminate_event.set()
+        deadline = time.monotonic() + 1
+        while self.is_alive() and time.monotonic() < deadline:
+            try:
+                self.output_queue.get(timeout=0.01)
+            except Empty:
+                continue
+        self.close()
