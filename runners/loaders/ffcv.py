@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 from queue import Empty
 from typing import Any, ClassVar, Literal
 
@@ -48,19 +50,9 @@ class FfcvLoader(DecodedLoader):
         self._data = data
         # Without the cache of the operating system FFCV keeps whole pages from their first use to their last, which
         # needs the whole file in memory where the order is random.
-        in_memory = recipe.order == "random" or data.file.stat().st_size < main_memory() / 2
+        os_cache = recipe.order == "random" or data.file.stat().st_size < main_memory() / 2
         try:
-            with threads_kept():
-                self._ffcv = Ffcv(
-                    str(data.file),
-                    batch_size=recipe.batch_size,
-                    num_workers=1,
-                    os_cache=in_memory,
-                    order=OrderOption.SEQUENTIAL,
-                    seed=0,  # else it draws one from numpy's global generator
-                    pipelines={"image": [SimpleRGBImageDecoder()]},
-                    drop_last=False,
-                )
+            self._ffcv = opened(data.file, os_cache)
         except Exception as error:  # of many types
             raise damaged(data.file, f"FFCV says {plain(str(error), 200)}") from error
 
@@ -74,17 +66,39 @@ class FfcvLoader(DecodedLoader):
             return
         first = (self._data.train if split == "train" else self._data.test).first
         self._ffcv.batch_size = len(batches[0])
-        with threads_kept():
-            reading = Reading(self._ffcv, (torch.cat(list(batches)) + first).numpy().astype(np.uint64), self._data)
-            images_BHWC = reading.next()  # by now its thread has set the numbers of threads
+        numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
+        reading = None
         try:
-            for number in range(len(batches)):
-                # a copy: FFCV writes into the same memory again
-                yield torch.from_numpy(images_BHWC).permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
-                if number + 1 < len(batches):
-                    images_BHWC = reading.next()
+            with threads_kept():
+                reading = Reading(self._ffcv, numbers, self._data)
+                images_BCHW = reading.next()  # by now its thread has set the numbers of threads
+            yield images_BCHW
+            for _ in batches[1:]:
+                yield reading.next()
         finally:
-            reading.end()
+            if reading:
+                reading.end()
+
+
+@lru_cache(maxsize=4)
+def opened(file: Path, os_cache: bool) -> Ffcv:
+    """FFCV's loader of a file, for all runs of this process: it compiles itself, which takes more than a second.
+
+    Args:
+        file: the .beton.
+        os_cache: read by way of the memory map of the whole file.
+    """
+    with threads_kept():
+        return Ffcv(
+            str(file),
+            batch_size=1,  # set anew for every iteration
+            num_workers=1,
+            os_cache=os_cache,
+            order=OrderOption.SEQUENTIAL,
+            seed=0,  # else it draws one from numpy's global generator
+            pipelines={"image": [SimpleRGBImageDecoder()]},
+            drop_last=False,
+        )
 
 
 class Reading(EpochIterator):
@@ -120,13 +134,14 @@ class Reading(EpochIterator):
                 raise damaged(self.data.file, f"image {number} is not what was written")
         return images_BHWC
 
-    def next(self) -> np.ndarray:
-        """The next batch; there must be one."""
+    def next(self) -> Tensor:
+        """The next batch, uint8, B x 3 x S x S; there must be one."""
         deadline = time.monotonic() + SILENT_S
         while True:
             try:
-                _, images = self.output_queue.get(timeout=POLL_S)
-                return images
+                _, images_BHWC = self.output_queue.get(timeout=POLL_S)
+                # a copy: FFCV writes into the same memory again
+                return torch.from_numpy(images_BHWC).permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
             except Empty:
                 if isinstance(self.failure, VitinitError):
                     raise self.failure from None
