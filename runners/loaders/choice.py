@@ -59,9 +59,12 @@ def choose(decoded: int, memory: int) -> Literal["resident", "ffcv"]:
 
 
 def device_memory(device: str) -> int:
-    """Bytes of memory of a device; of this machine's where the GPU is another machine's."""
+    """Bytes of memory of a device, at most those of this machine: images are decoded there.
+
+    Where the GPU is another machine's (a job is being handed over), those of this one.
+    """
     if device.startswith("cuda") and torch.cuda.is_available():
-        return int(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+        return min(main_memory(), torch.cuda.get_device_properties(torch.device(device)).total_memory)
     return main_memory()
 
 

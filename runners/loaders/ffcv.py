@@ -34,8 +34,8 @@ POLL_S = 0.2
 class FfcvLoader(DecodedLoader):
     """A loader of images that were decoded once and for all (`vitinit data prepare`) and are read with FFCV.
 
-    One thread reads a few batches ahead: to copy pixels is all it has to do. FFCV compiles itself when it reads for the
-    first time in a process, which takes a few seconds.
+    One thread reads a few batches ahead: to copy pixels is all it has to do. FFCV compiles itself when it is imported
+    and when it reads for the first time in a process, which takes about ten seconds.
     """
 
     name: ClassVar[str] = "ffcv"
@@ -48,8 +48,10 @@ class FfcvLoader(DecodedLoader):
         """
         super().__init__(data, recipe, seed, device, shard)
         self._data = data
-        # Without the cache of the operating system FFCV keeps whole pages from their first use to their last, which
-        # needs the whole file in memory where the order is random.
+        # Without the cache of the operating system FFCV keeps pages (8 MiB) from their first use to their last: the
+        # whole file where the order is random, two windows of the order `blocks`. It does not notice when it could not
+        # read one; the CRC-32 of the images does. With it, the file is mapped into memory: one that is cut short while
+        # it is read ends the process, and its launcher records that.
         os_cache = recipe.order == "random" or data.file.stat().st_size < main_memory() / 2
         try:
             self._ffcv = opened(data.file, os_cache)

@@ -15,14 +15,14 @@ import yaml
 from PIL import Image
 
 from benchmark import grid
-from benchmark.beton import HOW_TO_INSTALL, MANIFEST, load_beton, threads_kept
+from benchmark.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
 from benchmark.datasets import load
 from benchmark.prepare_beton import prepare_beton
 from benchmark.spec import DatasetSpec, Recipe
 from benchmark.store import Store
 from initializers.errors import VitinitError
 from runners.launch import preflight
-from runners.loaders import base, make_loader
+from runners.loaders import base, make_loader, open_data
 from runners.run import Event, Execution, Setting, carry_out
 from runners.shard import Shard
 from runners.stop import Stop, Stopped
@@ -231,6 +231,15 @@ def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tm
         load_beton(moved, SIZE, tmp_path)
     prepare(moved, SIZE, tmp_path)
     assert len(load_beton(moved, SIZE, tmp_path).train.labels) == 389
+
+
+def test_the_command_line_prepares_a_subset(here, tmp_path):
+    status, output = here("data", "prepare", "digits", "--image-size", "8", "--train-size", "99", "--data-dir", "made")
+    assert status == 0, output
+    assert "digits[99] at 8 px is in made/ffcv/digits-99-8px-" in output
+    assert "99 training and 360 test images" in output
+    opened = open_data(DatasetSpec(name="digits", train_size=99), 8, tmp_path / "made", "ffcv")
+    assert isinstance(opened, BetonData)
 
 
 def test_a_preparation_that_fails_leaves_nothing(images, tmp_path):
