@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,9 +15,11 @@ from benchmark.datasets import Data
 from benchmark.packed import PackedData
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
+from runners.augment import crop_and_flip
 from runners.mixing import erase, mix
+from runners.rand_augment import carry_out, draw, fill_color
 from runners.shard import Shard
-from runners.streams import stream
+from runners.streams import derive, stream
 
 EVALUATION_BATCH = 500
 BLOCK, BLOCKS_MIXED = 2**23, 128
@@ -62,7 +65,8 @@ class Loader(ABC):
         self.test_part = shard.part(len(data.test.labels))
         """This process's part of the test split."""
         self._block = max(1, BLOCK // (3 * data.image_size**2))
-        self._labels, self._classes = data.train.labels, len(data.classes)
+        self._labels, self._classes = data.train.labels.to(device), len(data.classes)
+        self._fill = fill_color(data.mean).to(device)
         self._mean = torch.tensor(data.mean, device=device)[:, None, None]
         self._std = torch.tensor(data.std, device=device)[:, None, None]
 
@@ -80,7 +84,8 @@ class Loader(ABC):
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:
         """uint8 0..255 to float32 on the device, minus mean, over standard deviation."""
-        return (images_BCHW.to(self.device).float() / 255 - self._mean) / self._std
+        pixels = images_BCHW.to(self.device, non_blocking=True).float()
+        return pixels.div_(255).sub_(self._mean).div_(self._std)
 
     def order(self, epoch: int) -> Tensor:
         """The order of the training images in one epoch, as the recipe says. It is the same for every loader."""
@@ -96,7 +101,7 @@ class Loader(ABC):
         return torch.cat([window[shuffled(len(window))] for window in windows])
 
     def finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
-        """The last part of augmentation: mix, normalise, erase, in timm's order.
+        """All of augmentation, on the device and in timm's order: crop, flip, RandAugment, mix, normalise, erase.
 
         Args:
             images_BCHW: uint8, this process's part of the batch.
@@ -104,11 +109,23 @@ class Loader(ABC):
             epoch: counted from 0.
             step: of the epoch.
         """
-        first = step * self.recipe.batch_size + self.part.start
-        images, targets = images_BCHW.to(self.device), self._labels[numbers_B].to(self.device)
-        if self.recipe.mixes:
-            images, targets = mix(images, targets, self.recipe, self._classes, self.seed, epoch, first)
+        recipe, first = self.recipe, step * self.recipe.batch_size + self.part.start
+        images = self.crop_and_flip(images_BCHW.to(self.device, non_blocking=True), epoch, step)
+        targets = self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
+        if recipe.rand_augment:
+            images = carry_out(images, self.drawn(numbers_B, images.shape[-1], epoch, step), self._fill)
+        if recipe.mixes:
+            images, targets = mix(images, targets, recipe, self._classes, self.seed, epoch, first)
         images = self.normalise(images)
-        if self.recipe.random_erasing:
-            images = erase(images, self.recipe.random_erasing, self.seed, epoch, first)
+        if recipe.random_erasing:
+            images = erase(images, recipe.random_erasing, self.seed, epoch, first)
         return images, targets
+
+    def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:
+        """The first part of augmentation. Draws are of batches: each process draws for the whole of it."""
+        return crop_and_flip(images_BCHW, self.recipe, stream(self.seed, "augment", epoch, step), self.part)
+
+    def drawn(self, numbers_B: Tensor, image_size: int, epoch: int, step: int) -> np.ndarray:
+        """What RandAugment does to these images. Draws are of batches: each process draws for the whole of it."""
+        seed = derive(self.seed, "randaugment", epoch, step)
+        return draw(str(self.recipe.rand_augment), image_size, self.recipe.batch_size, [seed])[self.part]

@@ -59,14 +59,14 @@ class FfcvLoader(DecodedLoader):
             raise damaged(data.file, f"FFCV says {plain(str(error), 200)}") from error
 
     def read(self, split: Literal["train", "test"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Images by their numbers in a split, uint8, B x 3 x S x S.
+        """Images by their numbers, uint8, B x 3 x S x S, in main memory.
 
         Raises:
             VitinitError: the pixels are not those that were prepared, or FFCV fails or is silent for SILENT_S.
         """
         if not batches:
             return
-        first = (self._data.train if split == "train" else self._data.test).first
+        first = self._data.train.first if split == "train" else self._data.test.first + self.test_part.start
         self._ffcv.batch_size = len(batches[0])
         numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
         reading = None

@@ -1,4 +1,4 @@
-"""Batches from images on the disk: each is read, decoded, cropped and augmented in a thread when its turn comes near.
+"""Batches from images on the disk: each is read, decoded, cropped and flipped in a thread when its turn comes near.
 
 Everything that is drawn for an image comes from streams at (epoch, number of the image), so it does not depend on the
 number of threads or processes, or on where a run was resumed.
@@ -23,10 +23,12 @@ from torchvision.transforms import functional as TF
 
 from benchmark.packed import PackedData, PackedSplit
 from benchmark.spec import Recipe
-from runners.augment import Change, rand_augment_plan
 from runners.loaders.base import ALONE, EVALUATION_BATCH, Loader
+from runners.rand_augment import draw
 from runners.shard import Shard
-from runners.streams import derive, reseed_python, seeded_python
+from runners.streams import derive
+
+Change = Callable[[Image.Image], Image.Image]
 
 AHEAD = 1
 """So many batches are decoded while one is trained on."""
@@ -67,20 +69,20 @@ class PackedLoader(Loader):
         return [lambda image: central_crop(image, self.data.image_size, self.recipe.crop_pct)] * len(numbers)
 
     def _training_changes(self, epoch: int) -> Callable[[list[int]], list[Change]]:
-        """What is done to training images: drawn here, in the one thread that may seed the global generators."""
-        size, config = self.data.image_size, self.recipe.rand_augment
-
         def changes(numbers: list[int]) -> list[Change]:
-            plans: list[tuple[Change, ...]] = [()] * len(numbers)
-            if config:
-                with seeded_python(0):
-                    for place, number in enumerate(numbers):
-                        reseed_python(derive(self.seed, "randaugment", epoch, number))
-                        plans[place] = rand_augment_plan(config, size, self.data.mean)
-            seeds = [derive(self.seed, "augment", epoch, number) for number in numbers]
-            return [Augmentation(self.recipe, size, *drawn) for drawn in zip(seeds, plans, strict=True)]
+            seeds = (derive(self.seed, "augment", epoch, number) for number in numbers)
+            return [CropAndFlip(self.recipe, self.data.image_size, seed) for seed in seeds]
 
         return changes
+
+    def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:
+        """Nothing: this was done when they were decoded."""
+        return images_BCHW
+
+    def drawn(self, numbers_B: Tensor, image_size: int, epoch: int, step: int) -> np.ndarray:
+        """What RandAugment does to these images. Draws are of images."""
+        seeds = [derive(self.seed, "randaugment", epoch, number) for number in numbers_B.tolist()]
+        return draw(str(self.recipe.rand_augment), image_size, 1, seeds)
 
     def _decoded(
         self, split: PackedSplit, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]
@@ -117,26 +119,21 @@ class PackedLoader(Loader):
 
 
 @dataclass(frozen=True)
-class Augmentation:
-    """What is done to one training image, in timm's order: crop, flip, RandAugment."""
+class CropAndFlip:
+    """The first part of the augmentation of one training image."""
 
     recipe: Recipe
     size: int
     seed: int
-    plan: tuple[Change, ...]
 
     def __call__(self, image: Image.Image) -> Image.Image:
-        """The image, cropped to `size` x `size` and augmented."""
+        """The image, cropped to `size` x `size`, and mirrored or not."""
         draws = random.Random(self.seed)
         if self.recipe.crop_scale:
             image = random_resized_crop(image, self.size, self.recipe.crop_scale, self.recipe.crop_ratio, draws)
         else:
             image = central_crop(image, self.size, self.recipe.crop_pct)
-        if draws.random() < self.recipe.hflip:
-            image = ImageOps.mirror(image)
-        for change in self.plan:
-            image = change(image)
-        return image
+        return ImageOps.mirror(image) if draws.random() < self.recipe.hflip else image
 
 
 def central_crop(image: Image.Image, size: int, crop_pct: float) -> Image.Image:

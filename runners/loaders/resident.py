@@ -1,4 +1,4 @@
-"""Batches from images held in memory, no workers."""
+"""Batches from images held in the device's memory, no workers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from runners.shard import Shard
 
 
 class ResidentLoader(DecodedLoader):
-    """A loader of images in memory."""
+    """A loader of images that are on the device from the beginning, as uint8, and are augmented there."""
 
     name: ClassVar[str] = "resident"
 
     def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
         super().__init__(data, recipe, seed, device, shard)
-        self._images = {"train": data.train.images, "test": data.test.images}
+        self.numbers_on = device
+        self._images = {
+            "train": data.train.images.to(device),
+            "test": data.test.images[self.test_part].to(device),
+        }
 
     def read(self, split: Literal["train", "test"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Images by their numbers in a split, uint8, B x 3 x S x S."""
-        return (self._images[split][numbers] for numbers in batches)
+        """Images by their numbers, uint8, B x 3 x S x S, on the device."""
+        return (self._images[split].index_select(0, numbers) for numbers in batches)

@@ -1,36 +1,39 @@
-import random
+"""Crop and flip: what comes out is what goes in, moved; the draws are those that recorded runs were trained with."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from timm.data.auto_augment import rand_augment_transform
 
 from benchmark.spec import Recipe
-from runners.augment import augment, posterize, random_crop
-from runners.streams import derive, stream
+from runners.augment import crop_and_flip
+from runners.streams import stream
 
-MEAN = (0.5, 0.25, 0.125)
+CUDA = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
+)
 
 
-def recipe(**fields):
-    return Recipe(name="test", epochs=1, batch_size=4, lr=1e-3, **fields)
+def recipe(**fields) -> Recipe:
+    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 512, "lr": 1e-3, **fields})
 
 
 @pytest.fixture
-def images():
-    return torch.randint(0, 256, (64, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+def images() -> torch.Tensor:
+    return torch.randint(0, 256, (512, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
 
 def test_nothing_asked_nothing_changed(images):
-    assert torch.equal(augment(images, recipe(), MEAN, 0, 0, 0), images)
+    assert torch.equal(crop_and_flip(images, recipe(), stream(0, "augment")), images)
 
 
-def test_crop_is_a_window_of_the_zero_padded_image_and_every_offset_occurs(images):
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_crop_is_a_window_of_the_zero_padded_image_and_every_offset_occurs(images, device):
     padding = 2
-    cropped = random_crop(images.repeat(8, 1, 1, 1), padding, stream(0, "augment"))
+    cropped = crop_and_flip(images.to(device), recipe(crop_padding=padding), stream(0, "augment")).cpu()
     seen = set()
-    for image, crop in zip(images.repeat(8, 1, 1, 1), cropped, strict=True):
+    for image, crop in zip(images, cropped, strict=True):
         padded = np.pad(image.numpy(), ((0, 0), (padding,) * 2, (padding,) * 2))
         offsets = [
             (top, left)
@@ -43,51 +46,29 @@ def test_crop_is_a_window_of_the_zero_padded_image_and_every_offset_occurs(image
     assert len(seen) == (2 * padding + 1) ** 2
 
 
-def test_flip_mirrors_columns_at_its_rate(images):
-    many = images.repeat(32, 1, 1, 1)
-    flipped = augment(many, recipe(hflip=0.3), MEAN, 0, 0, 0)
-    mirrored = (flipped == many.flip(-1)).all(dim=(1, 2, 3))
-    assert (mirrored | (flipped == many).all(dim=(1, 2, 3))).all()
-    assert abs(mirrored.float().mean().item() - 0.3) < 4 * (0.3 * 0.7 / len(many)) ** 0.5
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize("size", [16, 15])
+def test_flip_mirrors_columns_at_its_rate(images, size, device):
+    images = images[..., :size, :size].contiguous()
+    flipped = crop_and_flip(images.to(device), recipe(hflip=0.3), stream(0, "augment")).cpu()
+    mirrored = (flipped == images.flip(-1)).all(dim=(1, 2, 3))
+    assert (mirrored | (flipped == images).all(dim=(1, 2, 3))).all()
+    assert abs(mirrored.float().mean().item() - 0.3) < 4 * (0.3 * 0.7 / len(images)) ** 0.5
 
 
-def test_rand_augment_is_timms_own_pixel_for_pixel(images):
-    config = "rand-m5-mstd0.5-inc1"  # at magnitude 5 posterize never reaches 0 bits, where timm raises
-    ours = augment(images, recipe(rand_augment=config), MEAN, seed=3, epoch=1, step=2)
-    timms = rand_augment_transform(config, {"translate_const": int(16 * 0.45), "img_mean": (128, 64, 32)})
-    seed = derive(3, "randaugment", 1, 2)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    for image, result in zip(images, ours, strict=True):
-        expected = np.asarray(timms(Image.fromarray(image.permute(1, 2, 0).numpy())))
-        assert np.array_equal(result.permute(1, 2, 0).numpy(), expected)
-    assert not torch.equal(ours, images)
+def test_the_draws_are_those_of_recorded_runs(images):
+    """Offsets of all images, then their flips, from one generator: other draws would be other runs."""
+    generator = stream(3, "augment", 1, 2)
+    tops, lefts = torch.randint(5, (2, 512), generator=generator).tolist()
+    flips = (torch.rand(512, generator=generator) < 0.5).tolist()
+    result = crop_and_flip(images, recipe(crop_padding=2, hflip=0.5), stream(3, "augment", 1, 2))
+    for image, top, left, flip, shown in zip(images.numpy(), tops, lefts, flips, result.numpy(), strict=True):
+        crop = np.pad(image, ((0, 0), (2, 2), (2, 2)))[:, top : top + 16, left : left + 16]
+        assert np.array_equal(crop[..., ::-1] if flip else crop, shown)
 
 
-def test_rand_augment_survives_magnitude_noise_at_the_papers_setting(images):
-    for step in range(20):
-        result = augment(images, recipe(rand_augment="rand-m9-mstd0.5-inc1"), MEAN, 0, 0, step)
-        assert result.shape == images.shape
-        assert result.dtype == torch.uint8
-
-
-def test_posterize_keeps_the_highest_bits_and_zero_bits_are_black():
-    image = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, 2))
-    for bits in range(9):
-        expected = np.asarray(image) & (0xFF << (8 - bits) & 0xFF)
-        assert np.array_equal(np.asarray(posterize(image, bits)), expected)
-
-
-def test_augmentation_depends_on_seed_epoch_and_step_and_on_no_global_state(images):
-    setting = recipe(hflip=0.5, crop_padding=2, rand_augment="rand-m9-mstd0.5-inc1")
-    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
-    first = augment(images, setting, MEAN, 1, 2, 3)
-    assert random.getstate() == states[0]
-    assert np.array_equal(np.random.get_state()[1], states[1])
-    assert torch.equal(torch.get_rng_state(), states[2])
-    random.seed(99)
-    np.random.seed(99)
-    torch.manual_seed(99)
-    assert torch.equal(augment(images, setting, MEAN, 1, 2, 3), first)
-    for other in ((0, 2, 3), (1, 0, 3), (1, 2, 0)):
-        assert not torch.equal(augment(images, setting, MEAN, *other), first)
+def test_a_part_of_the_batch_is_augmented_as_in_the_whole(images):
+    settings = recipe(crop_padding=2, hflip=0.5)
+    whole = crop_and_flip(images, settings, stream(0, "augment"))
+    part = slice(100, 237)
+    assert torch.equal(crop_and_flip(images[part], settings, stream(0, "augment"), part), whole[part])

@@ -1,0 +1,297 @@
+"""RandAugment in batches against timm's own, image by image with PIL: the same draws and the same pixels, bit for bit.
+
+The mean absolute difference to timm's PIL version is 0 for every operation, on photographs, at every magnitude, for
+both signs and both interpolations.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy import stats
+from sklearn.datasets import load_sample_images
+from timm.data import auto_augment
+
+from benchmark.datasets import Data, Split
+from benchmark.spec import Recipe
+from initializers.errors import VitinitError
+from runners.loaders import make_loader
+from runners.rand_augment import KINDS, carry_out, draw, fill_color
+from runners.shard import Shard
+from runners.streams import derive
+
+CUDA = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
+)
+CPU = torch.device("cpu")
+MEAN = (0.5, 0.25, 0.125)
+FILL = (128, 64, 32)
+PAPERS = "rand-m9-mstd0.5-inc1"
+EACH_ALONE = [
+    f"rand-{magnitude}-n1-p1{increasing}"
+    for magnitude in ("m0", "m1", "m3", "m7", "m9-mstd0.5", "m10", "m10-mstd101", "m14-mmax20")
+    for increasing in ("", "-inc1")
+]
+"""Every operation on its own; magnitude 10 with mstd101 is anything from 0 to 10."""
+
+
+@pytest.fixture(scope="module")
+def photographs() -> torch.Tensor:
+    """Pieces of two photographs, coarse and fine; uint8, 256 x 3 x 32 x 32."""
+    pieces = []
+    for picture in map(Image.fromarray, load_sample_images().images):
+        for side in (64, 128, 256):
+            for left in range(0, picture.width - side, side // 2):
+                for top in range(0, picture.height - side, side // 2):
+                    piece = picture.crop((left, top, left + side, top + side)).resize((32, 32))
+                    pieces.append(np.asarray(piece).transpose(2, 0, 1))
+    chosen = np.random.RandomState(0).permutation(len(pieces))[:256]
+    return torch.from_numpy(np.stack(pieces)[chosen])
+
+
+def posterize(image: Image.Image, bits: int, **_) -> Image.Image:
+    """timm's, but also at 0 bits, which Pillow refuses since 13."""
+    kept = np.asarray(image) & (0xFF << max(0, 8 - bits) & 0xFF)
+    return Image.fromarray(kept.astype(np.uint8)) if bits < 8 else image
+
+
+def timms(config: str) -> auto_augment.RandAugment:
+    transform = auto_augment.rand_augment_transform(config, {"img_mean": FILL})
+    for op in transform.ops:
+        if op.aug_fn is auto_augment.posterize:
+            op.aug_fn = posterize
+    return transform
+
+
+def by_timm(config: str, images: torch.Tensor, seed: int) -> torch.Tensor:
+    """Image by image, drawn from the global generators."""
+    transform = timms(config)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    pictures = [transform(Image.fromarray(image)) for image in images.permute(0, 2, 3, 1).numpy()]
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+
+
+def ours(config: str, images: torch.Tensor, seed: int, device: str = "cpu") -> torch.Tensor:
+    drawn = draw(config, images.shape[-1], len(images), [seed])
+    return carry_out(images.to(device), drawn, fill_color(MEAN).to(device)).cpu()
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device):
+    differences: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for seed, config in enumerate(EACH_ALONE):
+        images = photographs.roll(seed, 0)
+        kinds = draw(config, 32, len(images), [seed])[:, 0, 0].astype(int)
+        difference = (ours(config, images, seed, device).int() - by_timm(config, images, seed).int()).abs()
+        for kind, of_image in zip(kinds, difference.float().mean((1, 2, 3)).tolist(), strict=True):
+            differences[KINDS[kind]].append(of_image)
+    assert differences.pop("nothing") == []
+    for kind, of_images in differences.items():
+        print(f"{kind}: mean absolute difference {np.mean(of_images)} over {len(of_images)} images")
+        assert len(of_images) > 40, kind
+        assert max(of_images) == 0, kind
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize("size", [32, 31, 3, 2, 1])
+@pytest.mark.parametrize(
+    "config", [PAPERS, "rand-m9-n4-mstd1", "rand-m8-n3-mstd0.5-tweights", "rand-m9-n3-p0.8-mmax15"]
+)
+def test_operations_after_one_another_are_timms_at_any_size(photographs, config, size, device):
+    images = photographs[:128, :, :size, :size].contiguous()
+    before = images.clone()
+    assert torch.equal(ours(config, images, 7, device), by_timm(config, images, 7))
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_images_without_contrast_are_timms(device):
+    """One level, two levels, and noise, in each channel."""
+    flat = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 8, 8)
+    two = torch.where(torch.rand(256, 1, 8, 8) < 0.5, flat, flat.flip(0))
+    images = torch.cat([flat, two, torch.randint(0, 256, (256, 3, 8, 8), dtype=torch.uint8)])
+    for seed, config in enumerate(["rand-m9-n1-p1-mstd1-inc1", "rand-m5-n2-p1-mstd101"]):
+        assert torch.equal(ours(config, images, seed, device), by_timm(config, images, seed))
+
+
+def test_posterizing_to_0_bits_is_black(photographs):
+    """timm asks for it where magnitude noise reaches 10, and raises with Pillow 13."""
+    drawn = draw("rand-m10-n1-p1-inc1", 32, 200, [0])
+    black = np.flatnonzero((drawn[:, 0, 0] == KINDS.index("posterize")) & (drawn[:, 0, 1] == 0))
+    assert len(black) > 3
+    result = carry_out(photographs[torch.arange(200)], drawn, fill_color(MEAN))
+    assert not result[torch.from_numpy(black)].any()
+
+
+def recorded(images: int) -> list[list[tuple]]:
+    """What timm's own RandAugment does to so many images: its functions only note how they were called."""
+    transform, calls = timms(PAPERS), []
+    for op in transform.ops:
+        op.aug_fn = lambda image, *level, name=op.name, resample, **_: calls[-1].append((name, *level)) or image
+    random.seed(123)
+    np.random.seed(123)
+    for _ in range(images):
+        calls.append([])
+        transform(None)
+    return calls
+
+
+def test_frequencies_and_magnitudes_are_timms():
+    """Against what they should be, and against timm's own draws with other seeds."""
+    images = 20_000
+    drawn = draw(PAPERS, 32, images, [derive(0, "randaugment", 0, 0)])
+    kinds, first, second = drawn.transpose(2, 0, 1)
+    applied = kinds != 0
+    within = lambda share, expected, count: abs(share - expected) < 4 * (expected * (1 - expected) / count) ** 0.5  # noqa: E731
+    assert within(applied.mean(), 0.5, 2 * images)
+    assert stats.chi2_contingency(np.histogram2d(*applied.T.astype(float), bins=2)[0]).pvalue > 1e-3, "layers depend"
+
+    names = np.array(KINDS)[kinds.astype(int)]
+    moved = np.char.startswith(names, "shift") | np.char.startswith(names, "rotate")
+    assert within(np.char.endswith(names[moved], "cubic").mean(), 0.5, moved.sum())
+    translated = np.char.startswith(names, "shift") & (second != 0)
+    sheared = np.char.startswith(names, "shift") & (second == 0)
+    inverted = (names == "solarize") & (first == 0)
+    assert within(translated.sum() / applied.sum(), 2 / 15, applied.sum())
+    assert within(sheared.sum() / applied.sum(), 2 / 15, applied.sum())
+    for name in (
+        "posterize",
+        "solarize_add",
+        "auto_contrast",
+        "equalize",
+        "brightness",
+        "contrast",
+        "color",
+        "sharpness",
+    ):
+        assert within((names == name).sum() / applied.sum(), 1 / 15, applied.sum()), name
+    for numbers in (second[translated], first[sheared], first[names == "brightness"] - 1):
+        assert within((numbers > 0).mean(), 0.5, len(numbers)), "signs"
+
+    calls = [call for image in recorded(images) for call in image]
+    counts = Counter(name for name, *_ in calls)
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+    assert len(counts) == 15
+    of_timm = {name: np.array([call[1:] for call in calls if call[0] == name]).ravel() for name in counts}
+    pairs = {
+        "TranslateXRel": second[np.char.startswith(names, "shift rows") & translated] / 32,
+        "ShearY": first[np.char.startswith(names, "shift columns") & sheared],
+        "Rotate": np.degrees(np.arcsin(-second[np.char.startswith(names, "rotate")])),
+        "ColorIncreasing": first[names == "color"],
+        "PosterizeIncreasing": first[names == "posterize"],
+        "SolarizeAdd": first[names == "solarize_add"],
+    }
+    for name, numbers in pairs.items():
+        assert stats.ks_2samp(numbers, of_timm[name]).pvalue > 1e-3, name
+    # magnitude 9 and noise of 0.5, cut off at 10: a translation by 10 is one by 0.45 of the image
+    magnitudes = np.abs(pairs["TranslateXRel"]) / 0.45 * 10
+    assert within((magnitudes > 10 - 1e-9).mean(), stats.norm.sf(2), len(magnitudes))
+    assert stats.kstest(magnitudes[magnitudes < 10 - 1e-9], stats.truncnorm(-18, 2, 9, 0.5).cdf).pvalue > 1e-3
+    assert inverted.sum() > 0
+
+
+def test_draws_of_several_seeds_are_those_of_each():
+    together = draw(PAPERS, 32, 5, [3, 4])
+    assert np.array_equal(together, np.concatenate([draw(PAPERS, 32, 5, [3]), draw(PAPERS, 32, 5, [4])]))
+    assert not np.array_equal(together[:5], together[5:])
+
+
+def test_what_happens_to_an_image_does_not_depend_on_the_others(photographs):
+    drawn = draw(PAPERS, 32, len(photographs), [0])
+    together = carry_out(photographs, drawn, fill_color(MEAN))
+    for number in range(0, len(photographs), 17):
+        one = slice(number, number + 1)
+        assert torch.equal(carry_out(photographs[one], drawn[one], fill_color(MEAN)), together[one])
+
+
+def test_no_global_state_is_read_or_changed():
+    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    first = draw(PAPERS, 32, 50, [1])
+    assert random.getstate() == states[0]
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert torch.equal(torch.get_rng_state(), states[2])
+    random.seed(99)
+    np.random.seed(99)
+    assert np.array_equal(draw(PAPERS, 32, 50, [1]), first)
+
+
+@pytest.fixture
+def data(photographs) -> Data:
+    images = photographs[:144].contiguous()
+    split = Split(images, torch.arange(144) % 5)
+    return Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "")
+
+
+EVERYTHING = {"hflip": 0.5, "crop_padding": 2, "rand_augment": PAPERS, "mixup": 1.0, "cutmix": 0.8, "mix_images": 12}
+
+
+def recipe(**fields) -> Recipe:
+    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 48, "lr": 1e-3, **fields})
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(data, device):
+    shown = list(make_loader(data, recipe(rand_augment=PAPERS), 3, torch.device(device)).train(1, first_step=1))
+    order = make_loader(data, recipe(), 3, CPU).order(1)
+    assert len(shown) == 2
+    for step, (images, labels) in enumerate(shown, 1):
+        numbers = order[48 * step : 48 * (step + 1)]
+        expected = by_timm(PAPERS, data.train.images[numbers], derive(3, "randaugment", 1, step))
+        mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, data.std))
+        assert torch.equal(labels.cpu(), data.train.labels[numbers])
+        assert torch.allclose(
+            images.cpu(), (expected.float() / 255 - mean) / std, rtol=0, atol=0 if device == "cpu" else 1e-6
+        )
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_processes_together_see_what_one_alone_sees(data, size):
+    alone = list(make_loader(data, recipe(**EVERYTHING), 7, CPU).train(1))
+    parts = [list(make_loader(data, recipe(**EVERYTHING), 7, CPU, Shard(rank, size)).train(1)) for rank in range(size)]
+    for step, (images, targets) in enumerate(alone):
+        assert torch.equal(images, torch.cat([part[step][0] for part in parts]))
+        assert torch.equal(targets, torch.cat([part[step][1] for part in parts]))
+
+
+def test_batches_that_are_kept_stay_as_they_are_and_so_does_the_dataset(data):
+    before = data.train.images.clone()
+    kept = [(images, images.clone()) for images, _ in make_loader(data, recipe(**EVERYTHING), 0, CPU).train(0)]
+    assert all(torch.equal(images, copy) for images, copy in kept)
+    assert torch.equal(data.train.images, before)
+
+
+def test_images_are_held_once_as_bytes(data):
+    loader = make_loader(data, recipe(), 0, CPU)
+    assert loader._images.data_ptr() == data.train.images.data_ptr()
+    assert loader._test_images.data_ptr() == data.test.images.data_ptr()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
+def test_batches_on_a_gpu_are_made_without_waiting_for_it(data):
+    loader = make_loader(data, recipe(**EVERYTHING, random_erasing=0.5), 0, torch.device("cuda"))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batches = list(loader.train(0))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(batches) == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("rnd-m9", "timm refuses 'rnd-m9'"),
+        ("rand-m9-x3", "timm refuses 'rand-m9-x3'"),
+        ("rand-m9-t3a", "'rand-m9-t3a' asks for timm's desaturate, which is not among: posterize, "),
+    ],
+)
+def test_what_cannot_be_done_is_refused(config, says):
+    with pytest.raises(VitinitError, match="recipe field rand_augment: ") as info:
+        draw(config, 32, 1, [0])
+    assert says in str(info.value)
