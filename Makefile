@@ -8,8 +8,8 @@ FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke bench-saving bench-scale test test-faults test-slurm slurm-up slurm-down \
-  check format lock clean
+.PHONY: help setup bench-small bench-smoke bench-saving bench-solvers bench-scale test test-faults test-slow \
+  test-slurm slurm-up slurm-down check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with 
 test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
 
+test-slow: setup ## What takes minutes: torch.compile, bf16 against fp32 over seeds
+	VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest tests/slow
+
 slurm-up: ## Bring up a real SLURM on this machine (Debian, as root); prints the line to source
 	@setsid --wait slurm/single_node/up.sh </dev/null
 
@@ -60,6 +63,9 @@ slurm-down: ## Stop it
 
 bench-saving: setup ## What checkpoints cost
 	PYTHONPATH=. $(BIN)/python tests/scale/saving.py
+
+bench-solvers: setup ## What impulse solvers cost
+	PYTHONPATH=. $(BIN)/python tests/scale/solvers.py
 
 bench-scale: setup ## Planning and tables over 10,000 records: seconds and memory beside the limits
 	$(BIN)/python tests/scale/bench.py

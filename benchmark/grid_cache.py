@@ -8,7 +8,6 @@ file that is missing or damaged, or a folder that cannot be written, only costs 
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,19 +19,13 @@ from pydantic import BaseModel
 
 import initializers
 from benchmark.atomic import write_atomically
+from benchmark.cache import folder
 from benchmark.spec import SCHEMA_VERSION
 
 PACKAGES = ("torch", "timm", "pydantic")
 CODE = (Path(__file__).parent, Path(initializers.__path__[0]))
 
 Content = TypeVar("Content", bound=BaseModel)
-
-
-def folder() -> Path:
-    """`vitinit/grids` in $XDG_CACHE_HOME, or in ~/.cache."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    # As the specification of XDG has it, a relative path is not valid.
-    return Path(given if Path(given).is_absolute() else os.path.expanduser("~/.cache")) / "vitinit" / "grids"  # noqa: PTH111
 
 
 def key(grid_file: bytes, seeds: Sequence[int] | None) -> str:
@@ -50,8 +43,11 @@ def key(grid_file: bytes, seeds: Sequence[int] | None) -> str:
 
 def read(key: str, schema: type[Content]) -> Content | None:
     """What was written under this key; None if that is nothing, or not exactly that."""
+    root = folder("grids")
+    if root is None:
+        return None
     try:
-        check, _, text = (folder() / f"{key}.json").read_text(encoding="utf-8").partition("\n")
+        check, _, text = (root / f"{key}.json").read_text(encoding="utf-8").partition("\n")
         # Without the hash, a damaged digit would be another grid.
         return schema.model_validate_json(text) if check == _hash(text) else None
     except (OSError, ValueError):  # a ValidationError and a UnicodeDecodeError are ValueErrors
@@ -60,10 +56,13 @@ def read(key: str, schema: type[Content]) -> Content | None:
 
 def write(key: str, content: BaseModel) -> None:
     """Keep a resolved grid, where that is possible."""
+    root = folder("grids")
+    if root is None:
+        return
     text = content.model_dump_json()
     with suppress(OSError):
-        folder().mkdir(parents=True, exist_ok=True)
-        write_atomically(folder() / f"{key}.json", f"{_hash(text)}\n{text}".encode())
+        root.mkdir(parents=True, exist_ok=True)
+        write_atomically(root / f"{key}.json", f"{_hash(text)}\n{text}".encode())
 
 
 def _hash(text: str) -> str:

@@ -10,6 +10,7 @@ from timm.models.convit import ConVit
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+from benchmark.gated_attention import fuse_attention
 from benchmark.spec import ModelSpec
 
 _CONVIT = {"arch": "convit", "qkv_bias": False, "position": "learned", "pool": "token"}
@@ -45,7 +46,7 @@ def build_model(spec: ModelSpec, classes: int) -> VisionModel:
 
 
 def _convit(spec: ModelSpec, classes: int) -> ConVit:
-    return ConVit(
+    model = ConVit(
         img_size=spec.image_size,
         patch_size=spec.patch_size,
         num_classes=classes,
@@ -58,6 +59,7 @@ def _convit(spec: ModelSpec, classes: int) -> ConVit:
         drop_path_rate=spec.drop_path_rate,
         local_up_to_layer=spec.gpsa_layers or 0,
     )
+    return fuse_attention(model)
 
 
 def _vit(spec: ModelSpec, classes: int) -> VisionTransformer:

@@ -60,6 +60,8 @@ class EpochRow(Frozen):
     test_loss: NonNegativeFloat
     test_top1: Percent
     seconds: NonNegativeFloat
+    images_per_s: NonNegativeFloat | None = None
+    """Training images a second, loading included, evaluation not; None in records of before this was taken."""
 
 
 class DatasetInfo(Frozen):
@@ -130,8 +132,8 @@ class RunRecord(_Outcome):
 
     def without_times(self) -> dict[str, Any]:
         """The record less its times: what a run that was killed and resumed has in common with one that was not."""
-        times: dict[str, Any] = {"written": True, "seconds": True, "sessions": True, "init": {"seconds"}}
-        return self.model_dump(mode="json", exclude={**times, "history": {"__all__": {"seconds"}}})
+        times: dict[str, Any] = {"written": True, "seconds": True, "sessions": True, "init": {"seconds", "cached"}}
+        return self.model_dump(mode="json", exclude={**times, "history": {"__all__": {"seconds", "images_per_s"}}})
 
     @property
     def top1(self) -> float:

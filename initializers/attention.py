@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,16 +117,25 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     return embedding.detach()[0, 0 if class_row else embedding.shape[1] - rows * columns :]
 
 
+class _Reached(Exception):
+    """Ends a forward pass where its input to a layer is known."""
+
+
 @torch.no_grad()
 def first_layer_input(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     """What the first attention layer receives from these images, B x N x D, class token left out."""
     seen: list[Tensor] = []
-    layer = attention_layers(model)[0].module
-    handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+
+    def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        seen.append(inputs[0].detach())
+        raise _Reached  # the rest of a large model would take minutes
+
+    handle = attention_layers(model)[0].module.register_forward_pre_hook(keep)
     training = model.training
     try:
         model.eval()
-        model(images_BCHW)
+        with suppress(_Reached):
+            model(images_BCHW)
     finally:
         handle.remove()
         model.train(training)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from initializers.attention import AttentionLayer, attention_layers, first_layer_input, position_embedding, token_grid
 from initializers.errors import VitinitError
 from initializers.impulse.initializer import pseudo_input
-from initializers.registry import Initializer, Progress
+from initializers.registry import Initializer, Progress, Remember, solve_anew
 from initializers.report import Fidelity, InitReport, LayerNorms
 
 OFFSET_RADIUS = 3
@@ -25,6 +25,7 @@ def initialize(
     stream: Callable[[str], torch.Generator],
     images_BCHW: Tensor | None = None,
     progress: Progress = lambda done, total: None,
+    remember: Remember = solve_anew,
 ) -> InitReport:
     """Set every parameter of `model` in place: the base first, then the method over it.
 
@@ -36,6 +37,7 @@ def initialize(
             every method starts from the same base.
         images_BCHW: normalised images to measure attention on; they never influence a parameter.
         progress: called by slow methods.
+        remember: looks up what slow methods have solved before.
 
     Raises:
         VitinitError: the method does not fit the model, or changed a parameter outside its `touches`, or left a
@@ -52,7 +54,7 @@ def initialize(
     for part in parts:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         start = time.perf_counter()
-        targets_HNN = part.apply(model, stream(f"init/{part.kind}"), progress)
+        targets_HNN = part.apply_remembering(model, stream(f"init/{part.kind}"), progress, remember)
         seconds += time.perf_counter() - start
         after = model.state_dict()
         changed.append([name for name, value in after.items() if not torch.equal(value, before[name])])

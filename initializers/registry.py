@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -25,6 +25,15 @@ ENTRY_POINTS = "vitinit.initializers"
 
 Progress = Callable[[int, int], None]
 """Called by slow initialisers as progress(steps done, steps in all)."""
+
+Remember = Callable[[Sequence[bytes], Callable[[], tuple[Tensor, ...]]], tuple[Tensor, ...]]
+"""Called by slow initialisers as remember(inputs, solve): what `solve()` returns, or has returned before for these very
+inputs on such a machine. `inputs` must be all that the solution depends on, the code of `solve` included."""
+
+
+def solve_anew(inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """A `Remember` that remembers nothing."""
+    return solve()
 
 
 class Initializer(BaseModel):
@@ -56,6 +65,12 @@ class Initializer(BaseModel):
             attention maps, else None. They are only measured against.
         """
         raise NotImplementedError
+
+    def apply_remembering(
+        self, model: nn.Module, generator: torch.Generator, progress: Progress, remember: Remember
+    ) -> Tensor | None:
+        """`apply`, with slow solutions looked up first; a method that has none leaves this as it is."""
+        return self.apply(model, generator, progress)
 
 
 _classes: dict[str, type[Initializer]] = {}

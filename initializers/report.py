@@ -38,7 +38,9 @@ class InitReport(_Frozen):
     """What initialisation did to one model."""
 
     seconds: NonNegative
-    """Base and method together, measuring left out."""
+    """Base and method together, measuring left out; of a solution that was read, what solving took when it was done."""
+    cached: bool = False
+    """Whether a solution was read that an earlier run had computed from the same inputs."""
     method_parameters: list[str]
     """Names of the parameters and buffers whose values the method changed; the base set all of them."""
     norms: list[LayerNorms]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from runners.plan import Planned
     from runners.run import Setting
 
+COMPILERS = ("g++", "clang++")
 LOOK_S = 5.0
 """Seconds between two looks at the jobs with --wait."""
 
@@ -88,6 +89,9 @@ def run(
             "auto: resident where they take at most a quarter of the device's memory. The numbers are the same."
         ),
     ] = "auto",
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Train through torch.compile: faster once it has compiled.")
+    ] = False,
     keep_weights: Annotated[
         bool, typer.Option("--keep-weights", help="Keep final weights: weights/RUN_ID.pt beside the records.")
     ] = False,
@@ -115,6 +119,8 @@ def run(
         raise VitinitError(f"--profile is for the executor slurm, and the runs would be carried out by {executor}")
     asked = profiles.load(profile) if executor == "slurm" else None
     chosen_device = _device(device, asked)
+    if compiled and not asked and chosen_device == "cpu" and not any(map(shutil.which, COMPILERS)):
+        raise VitinitError(f"--compile: on a CPU it needs a C++ compiler, one of {', '.join(COMPILERS)}")
     world = context.with_resource(led(chosen_device))
     if world.rank:
         follow(world)
@@ -140,7 +146,9 @@ def run(
         tidy(results, loaded.name, {item.cell.run_id for item in planned if item.state == "done"})
     at_once = workers or _default_workers(chosen_device, asked)
     threads = cores() if executor == "inline" else max(1, (asked.cpus if asked else cores()) // at_once)
-    execution = Execution(chosen_device, threads, executor, deterministic, micro_batch=micro_batch, loader=loader)
+    execution = Execution(
+        chosen_device, threads, executor, deterministic, micro_batch=micro_batch, compiled=compiled, loader=loader
+    )
     setting = Setting(
         root=results.absolute(),
         study=loaded.name,

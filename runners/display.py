@@ -68,7 +68,8 @@ class Display:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
             return
         row = event.epoch
-        self._progress.update(task, completed=row.epoch, text=f"epoch {row.epoch}/{epochs}, top-1 {row.test_top1:.1f}%")
+        text = f"epoch {row.epoch}/{epochs}, top-1 {row.test_top1:.1f}%, {row.images_per_s or 0:,.0f} images/s"
+        self._progress.update(task, completed=row.epoch, text=text)
         self._share[event.run_id] = row.epoch / epochs
         self._update()
 

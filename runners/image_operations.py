@@ -22,7 +22,7 @@ LUMA = (19595, 38470, 7471)
 
 def replaced(images_BCHW: Tensor, places_N: Tensor, new_NCHW: Tensor) -> Tensor:
     """The images, with new ones at some places. The others are as they were, and so is what was given."""
-    images_BCHW = images_BCHW.clone()
+    images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
     rows_BX, new_NX = images_BCHW.flatten(1), new_NCHW.flatten(1)
     if rows_BX.shape[1] % 8 == 0:  # elements are copied one by one: the larger, the faster
         rows_BX, new_NX = rows_BX.view(torch.int64), new_NX.view(torch.int64)

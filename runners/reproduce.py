@@ -101,6 +101,7 @@ def execution(
         executor="inline",
         deterministic=record.execution.get("deterministic") is True,
         micro_batch=micro_batch if type(micro_batch) is int and micro_batch > 0 else None,
+        compiled=record.execution.get("compiled") is True,
     )
 
 
@@ -126,7 +127,14 @@ def repeat(
     cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
     if store.outcome(record.study, record.run_id):
         store.supersede(record.study, record.run_id)
-    setting = Setting(root=out, study=record.study, data_dir=data_dir, execution=execution, code=code())
+    setting = Setting(
+        root=out,
+        study=record.study,
+        data_dir=data_dir,
+        execution=execution,
+        code=code(),
+        reuse_solutions=False,  # the numbers of the run are to come out again, not to be looked up
+    )
     with on_signals(stop), display:
         display.begin([cell], {record.run_id: 1.0})
         display.start(cell)
@@ -241,7 +249,7 @@ def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution, by dotted key."""
     execution = {key: record.execution.get(key) for key in ("device", "threads")}
     # Records of before these were recorded are of runs without them.
-    since = {"deterministic": False, "processes": 1, "micro_batch": None}
+    since = {"deterministic": False, "processes": 1, "micro_batch": None, "compiled": False}
     execution |= {key: record.execution.get(key, default) for key, default in since.items()}
     return flat({**record.environment, "execution": execution})
 

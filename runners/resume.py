@@ -16,7 +16,7 @@ from runners.distributed import World
 from runners.environment import differences
 from runners.train import Training
 
-SHARING = {"processes": 1, "nodes": 1, "micro_batch": None}
+SHARING = {"processes": 1, "nodes": 1, "micro_batch": None, "compiled": False}
 """What of a run's execution decides how sums are rounded, beside what its environment says; with the values of runs of
 before this was recorded. A change of the loader, which gives the same images, is told of too."""
 

@@ -30,6 +30,7 @@ from runners.distributed import ALONE, Failed, World
 from runners.environment import encodable, environment
 from runners.loaders import make_loader, open_data
 from runners.resume import Begun, resume, share_state
+from runners.solutions import Solutions
 from runners.stop import Stop, Stopped
 from runners.streams import stream
 from runners.train import Diverged, Training, fingerprint, train
@@ -56,6 +57,8 @@ class Execution:
     """On so many machines."""
     micro_batch: int | None = None
     """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
+    compiled: bool = False
+    """Train through torch.compile."""
     loader: str = "auto"
     """Where batches come from: see `loaders.open_data`. A record names the loader that it came to."""
 
@@ -76,6 +79,8 @@ class Setting:
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
     grace_s: float = 10.0
     """Seconds that runs have to save and end when the launch is stopped."""
+    reuse_solutions: bool = True
+    """Read what a slow initialiser has solved before for the same inputs on such a machine."""
     retried: dict[str, str] = field(default_factory=dict)
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
 
@@ -251,6 +256,7 @@ def _run(
             stop.check()
             on_event(Event(spec.run_id, init_done=done, init_total=total))
 
+        solutions = Solutions(provenance)
         report = initialize(
             training.model,
             registry.build(spec.base.name, spec.base.params, "base"),
@@ -258,8 +264,10 @@ def _run(
             lambda name: stream(spec.seed, name),
             loader.plain(probe),
             progress,
+            solutions if setting.reuse_solutions else registry.solve_anew,
         )
-        return Begun(training, report)
+        took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}
+        return Begun(training, report.model_copy(update=took))
 
     begun = None
     with world.same_fate():
@@ -303,6 +311,7 @@ def _run(
         between_steps,
         world,
         execution.micro_batch,
+        execution.compiled,
     )
     if not checkpoints or not begun:
         return None
@@ -339,6 +348,10 @@ def set_flags(execution: Execution) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
     torch.use_deterministic_algorithms(execution.deterministic)
     torch.backends.cudnn.deterministic = execution.deterministic
+    if execution.compiled:
+        from torch._inductor import config as inductor
+
+        inductor.fallback_random = True  # dropout as without torch.compile, from the seeds of `train`
 
 
 def _record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> None:

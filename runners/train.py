@@ -113,6 +113,7 @@ def train(
     between_steps: Callable[[], None] = lambda: None,
     world: World = ALONE,
     micro_batch: int | None = None,
+    compiled: bool = False,
 ) -> None:
     """Train to the last epoch and evaluate on the whole test split after every epoch.
 
@@ -127,13 +128,15 @@ def train(
             raises ends the training.
         world: the processes that train together.
         micro_batch: at most this many images at once in this process; None: all of its part of a batch.
+        compiled: train through `torch.compile`; evaluation stays as it is.
 
     Raises:
         Diverged: a loss is NaN or infinite at the end of an epoch.
     """
     model, recipe, device = training.model, training.recipe, loader.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        parallel = warmed_up(world.parallel(model), training)
+        forward: nn.Module = torch.compile(model, dynamic=False) if compiled else model  # type: ignore[assignment]
+        parallel = warmed_up(world.parallel(forward), training)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
             training.scheduler.step(epoch)
@@ -149,6 +152,7 @@ def train(
                 training.epoch_seconds = time.perf_counter() - start
                 between_steps()
             train_loss = float(training.loss_sum) / loader.steps
+            training_seconds = time.perf_counter() - start
             test_loss, test_top1 = evaluate(model, loader, recipe, between_steps, world, micro_batch)
             if not torch.isfinite(torch.tensor([train_loss, test_loss])).all():
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, test loss {test_loss}")
@@ -159,6 +163,7 @@ def train(
                 test_loss=test_loss,
                 test_top1=test_top1,
                 seconds=time.perf_counter() - start,
+                images_per_s=loader.steps * recipe.batch_size / training_seconds,
             )
             training.history.append(row)
             training.epoch, training.step, training.epoch_seconds = epoch + 1, 0, 0.0

@@ -36,8 +36,9 @@ def _own_core() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Resolved grids are kept in a folder of the tests, not in the user's."""
+    """Resolved grids and solutions are kept in a folder of the tests, not in the user's."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("VITINIT_CACHE", raising=False)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
         yield
 

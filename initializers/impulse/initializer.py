@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -10,9 +11,12 @@ from torch import Tensor, nn
 
 from initializers.attention import attention_layers, position_embedding, token_grid
 from initializers.errors import VitinitError
-from initializers.impulse.solvers import Rotation, Solver
-from initializers.impulse.targets import head_offsets, impulse_targets
-from initializers.registry import Initializer, Progress, register
+from initializers.impulse.solvers import Problem, Rotation, Solver
+from initializers.impulse.targets import Offset, head_offsets, impulse_targets
+from initializers.registry import Initializer, Progress, Remember, register, solve_anew
+
+SOURCE = b"".join((Path(__file__).with_name(name)).read_bytes() for name in ("solvers.py", "targets.py"))
+"""Of the code that solves, as it was when it was imported."""
 
 
 @register
@@ -71,26 +75,33 @@ class Impulse(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor:
         """Overwrite W_q and W_k of every attention layer; returns the targets of the first."""
+        return self.apply_remembering(model, generator, progress, solve_anew)
+
+    @torch.no_grad()
+    def apply_remembering(
+        self, model: nn.Module, generator: torch.Generator, progress: Progress, remember: Remember
+    ) -> Tensor:
+        """`apply`; solutions of `gradient` are looked up first, for the others take no longer than reading."""
         position_embedding(model, class_row=True).mul_(self.position_scale)
         pseudo_ND = pseudo_input(position_embedding(model))
         grid = token_grid(model)
         layers = attention_layers(model)
         heads, features, _ = layers[0].query_HdD.shape
-        solutions = len(layers) if self.per_layer else 1
-        first: Tensor | None = None
+        offsets_LH: list[list[Offset]] = []
+        draws_L: list[Tensor] = []
+        for _ in layers if self.per_layer else layers[:1]:
+            offsets_LH.append(head_offsets(self.kernel_size, heads, self.offsets, generator))
+            draws_L.append(self.solver.draw(pseudo_ND, heads, features, generator))
+        problem = Problem(pseudo_ND, grid, features, offsets_LH, draws_L)
+        if self.solver.slow:
+            inputs = (self.solver.model_dump_json().encode(), SOURCE, *problem.content())
+            query_LHdD, key_LHdD = remember(inputs, lambda: self.solver.solve(problem, progress))
+        else:
+            query_LHdD, key_LHdD = self.solver.solve(problem, progress)
         for index, layer in enumerate(layers):
-            if index < solutions:
-
-                def layer_progress(step: int, steps: int, index: int = index) -> None:
-                    progress(index * steps + step, solutions * steps)
-
-                offsets = head_offsets(self.kernel_size, heads, self.offsets, generator)
-                query_HdD, key_HdD = self.solver.solve(pseudo_ND, grid, offsets, features, generator, layer_progress)
-                first = impulse_targets(grid, offsets) if first is None else first
-            layer.query_HdD.copy_(query_HdD)
-            layer.key_HdD.copy_(key_HdD)
-        assert first is not None
-        return first
+            layer.query_HdD.copy_(query_LHdD[index if self.per_layer else 0])
+            layer.key_HdD.copy_(key_LHdD[index if self.per_layer else 0])
+        return impulse_targets(grid, offsets_LH[0])
 
 
 def pseudo_input(embedding_ND: Tensor) -> Tensor:

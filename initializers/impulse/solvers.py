@@ -3,18 +3,53 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from initializers.impulse.targets import Offset, impulse_targets
+from initializers.impulse.targets import Offset, impulse_targets, target_keys
 from initializers.registry import Progress
+
+PROGRESS_SECONDS = 0.25
+"""Between two calls of a progress callback, which may end the run."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the weights of one or more attention layers are solved for: all of them at once, each on its own."""
+
+    pseudo_ND: Tensor
+    """The pseudo-input; solutions are of its type and on its device."""
+    grid: tuple[int, int]
+    """Rows and columns of the N tokens."""
+    features: int
+    """Of a head, d."""
+    offsets_LH: list[list[Offset]]
+    """Where each head of each layer is to look."""
+    draws_L: list[Tensor]
+    """What the solver's `draw` gave for each layer, on the CPU."""
+
+    def content(self) -> list[bytes]:
+        """Every bit of it."""
+        described = f"{self.pseudo_ND.dtype} {self.pseudo_ND.device.type} {self.grid} {self.features} {self.offsets_LH}"
+        return [described.encode(), *(part.cpu().numpy().tobytes() for part in (self.pseudo_ND, *self.draws_L))]
 
 
 class _Solver(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    slow: ClassVar[bool] = False
+    """Whether a solution is worth keeping on disk."""
+
+    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
+        """All random numbers that the solution for one layer needs; none here."""
+        return torch.empty(0)
 
 
 class Gradient(_Solver):
@@ -28,40 +63,97 @@ class Gradient(_Solver):
     steps: NonNegativeInt = 10_000
     lr: PositiveFloat = 1e-4
     renormalize_every: PositiveInt = 100
+    slow: ClassVar[bool] = True
 
-    def solve(
-        self,
-        pseudo_ND: Tensor,
-        grid: tuple[int, int],
-        offsets: list[Offset],
-        features: int,
-        generator: torch.Generator,
-        progress: Progress,
-    ) -> tuple[Tensor, Tensor]:
-        """W_q and W_k, both heads x features x D, on the device of the pseudo-input."""
-        device, width, heads = pseudo_ND.device, pseudo_ND.shape[1], len(offsets)
-        targets_HNN = impulse_targets(grid, offsets).to(device)
+    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
+        """Where Q and K^T start: 2 x heads x D x d."""
+        width = pseudo_ND.shape[1]
         bound = math.sqrt(1 / (features * heads))
-        query_HDd = torch.empty(heads, width, features).uniform_(-1, 1, generator=generator).mul_(bound).to(device)
-        key_HdD = torch.empty(heads, features, width).uniform_(-1, 1, generator=generator).mul_(bound).to(device)
-        norm = query_HDd.norm(dim=1).mean()
-        query_HDd.requires_grad_()
-        key_HdD.requires_grad_()
-        optimizer = torch.optim.Adam([query_HDd, key_HdD], lr=self.lr)
-        with torch.enable_grad():
-            for step in range(self.steps):
-                if step % self.renormalize_every == 0:
-                    with torch.no_grad():
-                        query_HDd.mul_(norm / query_HDd.norm(dim=1, keepdim=True))
-                        key_HdD.mul_(norm / key_HdD.norm(dim=1, keepdim=True))
-                    progress(step, self.steps)
-                logits_HNN = (pseudo_ND @ query_HDd) @ (key_HdD @ pseudo_ND.T) * features**-0.5
-                loss = (logits_HNN.softmax(-1) - targets_HNN).square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+        query_HDd = torch.empty(heads, width, features).uniform_(-1, 1, generator=generator)
+        key_HdD = torch.empty(heads, features, width).uniform_(-1, 1, generator=generator)
+        return torch.stack([query_HDd, key_HdD.mT]).mul_(bound)
+
+    def solve(self, problem: Problem, progress: Progress) -> tuple[Tensor, Tensor]:
+        """W_q and W_k, both layers x heads x d x D.
+
+        The gradient of softmax and squared error is worked out on paper. With A the attention and a its entry at a
+        query's target, that of the logits is A * (A - s) - a H, times a constant, where s = sum of A^2 - a.
+        """
+        pseudo_ND, features = problem.pseudo_ND, problem.features
+        layers, heads = len(problem.offsets_LH), len(problem.offsets_LH[0])
+        tokens, width = pseudo_ND.shape
+        start_D2LHd = torch.stack(problem.draws_L).permute(3, 1, 0, 2, 4).contiguous().to(pseudo_ND)
+        weights = start_D2LHd.flatten().requires_grad_()
+        weights.grad = torch.zeros_like(weights)
+        value_D2LHd, gradient_DW = weights.detach().view_as(start_D2LHd), weights.grad.view(width, -1)
+        norm_L11 = start_D2LHd[:, 0].norm(dim=0).mean(dim=(1, 2))[:, None, None]
+        optimizer = torch.optim.Adam([weights], lr=self.lr, fused=True)
+
+        basis_Nr, pseudo_rD = _factors(pseudo_ND)
+        rank = len(pseudo_rD)
+        offsets = [offset for layer in problem.offsets_LH for offset in layer]
+        has_target_XN1, target_XN1 = (
+            part.to(pseudo_ND.device)[..., None] for part in target_keys(problem.grid, offsets)
+        )
+        scale = features**-0.5
+        constant = scale * 2 / (heads * tokens**2)
+        heads_X = layers * heads
+        gradient_r2Xd = pseudo_ND.new_empty(rank, 2, heads_X, features)
+        attention_XNN = pseudo_ND.new_empty(heads_X, tokens, tokens)
+        due = 0.0
+        for step in range(self.steps):
+            if step % self.renormalize_every == 0:
+                query_DLHd, key_DLHd = value_D2LHd[:, 0], value_D2LHd[:, 1]
+                query_DLHd.mul_(norm_L11 / query_DLHd.norm(dim=0, keepdim=True))
+                key_DLHd.mul_(norm_L11 / key_DLHd.norm(dim=-1, keepdim=True))
+            if time.monotonic() >= due:
+                progress(step, self.steps)
+                due = time.monotonic() + PROGRESS_SECONDS
+            both_2Xrd = (pseudo_rD @ value_D2LHd.view(width, -1)).view(rank, 2, heads_X, features).permute(1, 2, 0, 3)
+            query_Xrd, key_Xrd = both_2Xrd
+            logits_XNN = _spread(scale * query_Xrd @ key_Xrd.mT, basis_Nr)
+            torch.softmax(logits_XNN, -1, out=attention_XNN)
+            on_target_XN1 = attention_XNN.gather(-1, target_XN1).mul_(has_target_XN1)
+            shift_XN1 = torch.linalg.vector_norm(attention_XNN, dim=-1, keepdim=True).square_().sub_(on_target_XN1)
+            torch.sub(attention_XNN, shift_XN1, out=logits_XNN).mul_(attention_XNN)  # from here on their gradient
+            logits_XNN.scatter_add_(-1, target_XN1, on_target_XN1.neg_())
+            inner_Xrr = _gather(logits_XNN, basis_Nr).mul_(constant)
+            gradient_r2Xd[:, 0] = (inner_Xrr @ key_Xrd).transpose(0, 1)
+            gradient_r2Xd[:, 1] = (inner_Xrr.mT @ query_Xrd).transpose(0, 1)
+            torch.mm(pseudo_rD.T, gradient_r2Xd.view(rank, -1), out=gradient_DW)
+            optimizer.step()
         progress(self.steps, self.steps)
-        return query_HDd.detach().transpose(1, 2), key_HdD.detach()
+        query_LHdD, key_LHdD = value_D2LHd.permute(1, 2, 3, 4, 0)
+        return query_LHdD, key_LHdD
+
+
+def _factors(pseudo_ND: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The pseudo-input as B (N x r, orthonormal columns) times C (r x D), equal to rounding.
+
+    A sin-cos embedding has a rank r far below N and D. Where the rank is not below half of N, B is None for the
+    identity: factors would not save anything.
+    """
+    pseudo = pseudo_ND.double()
+    with one_thread():
+        vectors_NM, values_M, _ = torch.linalg.svd(pseudo, full_matrices=False)
+    basis_Nr = vectors_NM[:, values_M > values_M[0] * torch.finfo(pseudo_ND.dtype).eps]
+    if 2 * basis_Nr.shape[1] >= len(pseudo):
+        return None, pseudo_ND
+    return basis_Nr.to(pseudo_ND), (basis_Nr.T @ pseudo).to(pseudo_ND)
+
+
+def _spread(inner_Xrr: Tensor, basis_Nr: Tensor | None) -> Tensor:
+    """B M B^T for every M, X x N x N."""
+    if basis_Nr is None:
+        return inner_Xrr
+    return ((basis_Nr @ inner_Xrr).flatten(0, 1) @ basis_Nr.T).view(-1, len(basis_Nr), len(basis_Nr))
+
+
+def _gather(outer_XNN: Tensor, basis_Nr: Tensor | None) -> Tensor:
+    """B^T G B for every G, X x r x r."""
+    if basis_Nr is None:
+        return outer_XNN
+    return basis_Nr.T @ (outer_XNN.flatten(0, 1) @ basis_Nr).view(len(outer_XNN), *basis_Nr.shape)
 
 
 class Svd(_Solver):
@@ -82,28 +174,41 @@ class Svd(_Solver):
     noise_std: PositiveFloat = 0.6
     norm: PositiveFloat = 7.0
 
-    def solve(
-        self,
-        pseudo_ND: Tensor,
-        grid: tuple[int, int],
-        offsets: list[Offset],
-        features: int,
-        generator: torch.Generator,
-        progress: Progress,
-    ) -> tuple[Tensor, Tensor]:
-        """W_q and W_k, both heads x features x D, on the device of the pseudo-input."""
-        targets_HNN = impulse_targets(grid, offsets)
-        noise_HNN = torch.nn.init.trunc_normal_(torch.empty_like(targets_HNN), std=self.noise_std, generator=generator)
-        goal_HNN = self.signal * targets_HNN + self.noise * noise_HNN * (targets_HNN == 0)
-        pseudo = pseudo_ND.double()
-        rank = min(features, int(torch.linalg.matrix_rank(pseudo_ND)))
-        vectors, values, _ = torch.linalg.svd(pseudo.T @ pseudo)
-        inverse_DN = (vectors[:, :rank] / values[:rank]) @ vectors[:, :rank].T @ pseudo.T
-        u, s, vh = torch.linalg.svd(inverse_DN @ goal_HNN.to(pseudo) @ inverse_DN.T)
-        root = s[:, None, :features].sqrt()
-        factors = (u[:, :, :features] * root).transpose(1, 2), root.transpose(1, 2) * vh[:, :features]
-        query, key = (self.norm * part / part.norm(dim=(1, 2), keepdim=True) for part in factors)
-        return query.to(pseudo_ND), key.to(pseudo_ND)
+    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
+        """Z: heads x N x N."""
+        tokens = len(pseudo_ND)
+        noise_HNN = torch.empty(heads, tokens, tokens)
+        return torch.nn.init.trunc_normal_(noise_HNN, std=self.noise_std, generator=generator)
+
+    def solve(self, problem: Problem, progress: Progress) -> tuple[Tensor, Tensor]:
+        """W_q and W_k, both layers x heads x d x D, from float64 on the CPU.
+
+        With P = U S V^T cut to rank r <= d, the matrix to be cut is V M V^T, where M = S^-1 U^T (signal H + noise Z) U
+        S^-1 is only r x r: an SVD of M gives that of the whole.
+        """
+        features = problem.features
+        with one_thread():
+            pseudo = problem.pseudo_ND.double().cpu()
+            u, s, vh = torch.linalg.svd(pseudo, full_matrices=False)
+            rounding = max(pseudo.shape) * torch.finfo(torch.float32).eps
+            rank = min(features, int((s > s[0] * rounding).sum()))
+            inverse_Nr = u[:, :rank] / s[:rank]
+            core_LHrr = torch.stack(
+                [
+                    inverse_Nr.T @ self._goal(noise_HNN, impulse_targets(problem.grid, offsets)).double() @ inverse_Nr
+                    for noise_HNN, offsets in zip(problem.draws_L, problem.offsets_LH, strict=True)
+                ]
+            )
+            left, values, right = torch.linalg.svd(core_LHrr)
+            root = values[..., None, :].sqrt()
+            factors = (left * root).mT, (right.mT * root).mT
+            scaled = (self.norm * part / part.norm(dim=(2, 3), keepdim=True) @ vh[:rank] for part in factors)
+            query_LHrD, key_LHrD = (part.to(problem.pseudo_ND) for part in scaled)
+        missing = (0, 0, 0, features - rank)
+        return torch.nn.functional.pad(query_LHrD, missing), torch.nn.functional.pad(key_LHrD, missing)
+
+    def _goal(self, noise_HNN: Tensor, targets_HNN: Tensor) -> Tensor:
+        return torch.where(targets_HNN == 0, self.noise * noise_HNN, self.signal)
 
 
 class Rotation(_Solver):
@@ -126,29 +231,33 @@ class Rotation(_Solver):
     temperature: PositiveFloat | None = None
     """None: as large as keeps the norm of PyTorch's default; 5.0 for ViT-T at patch 2."""
 
-    def solve(
-        self,
-        pseudo_ND: Tensor,
-        grid: tuple[int, int],
-        offsets: list[Offset],
-        features: int,
-        generator: torch.Generator,
-        progress: Progress,
-    ) -> tuple[Tensor, Tensor]:
-        """W_q and W_k, both heads x features x D, on the device of the pseudo-input; draws nothing."""
-        width = pseudo_ND.shape[1]
-        pseudo = pseudo_ND.double()
-        gram = pseudo.T @ pseudo + self.ridge * torch.eye(width).to(pseudo)
+    def solve(self, problem: Problem, progress: Progress) -> tuple[Tensor, Tensor]:
+        """W_q and W_k, both layers x heads x d x D, from float64 on the CPU; one solution for every distinct offset."""
+        features, width = problem.features, problem.pseudo_ND.shape[1]
+        offsets = sorted({(0, 0)}.union(*problem.offsets_LH))
+        with one_thread():
+            pseudo = problem.pseudo_ND.double().cpu()
+            gram_DD = pseudo.T @ pseudo + self.ridge * torch.eye(width, dtype=torch.float64)
+            codes = torch.cat([position_code(problem.grid, offset, features, width) for offset in offsets], dim=1)
+            solved = torch.cholesky_solve(pseudo.T @ codes, torch.linalg.cholesky(gram_DD))
+            weights_OdD = solved.T.reshape(len(offsets), features, width)
+            key_dD = weights_OdD[offsets.index((0, 0))]
+            temperature = self.temperature or features / 3 / float(key_dD.norm()) ** 2
+            weights_OdD = (math.sqrt(temperature) * weights_OdD).to(problem.pseudo_ND)
+        chosen_LH = torch.tensor([[offsets.index(offset) for offset in layer] for layer in problem.offsets_LH])
+        query_LHdD = weights_OdD[chosen_LH]
+        return query_LHdD, weights_OdD[offsets.index((0, 0))].expand_as(query_LHdD)
 
-        def weights(offset: Offset) -> Tensor:
-            code_ND = position_code(grid, offset, features, width).to(pseudo)
-            return torch.linalg.solve(gram, pseudo.T @ code_ND).T
 
-        query_HdD = torch.stack([weights(offset) for offset in offsets])
-        key_dD = weights((0, 0))
-        temperature = self.temperature or features / 3 / float(key_dD.norm()) ** 2
-        scale = math.sqrt(temperature)
-        return (scale * query_HdD).to(pseudo_ND), (scale * key_dD).expand_as(query_HdD).to(pseudo_ND)
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Small matrices are factorised fastest on one thread, and to the same bits whatever the number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def position_code(grid: tuple[int, int], offset: Offset, features: int, width: int) -> Tensor:

@@ -28,16 +28,21 @@ def head_offsets(
     return [(cell // kernel_size - kernel_size // 2, cell % kernel_size - kernel_size // 2) for cell in cells]
 
 
-def impulse_targets(grid: tuple[int, int], offsets: list[Offset]) -> Tensor:
-    """H: heads x N x N, 1 where key = query + offset, tokens in row-major order.
+def target_keys(grid: tuple[int, int], offsets: list[Offset]) -> tuple[Tensor, Tensor]:
+    """Whether a query has its target inside the grid, and which key it is (0 where it has none), both heads x N.
 
-    A query whose offset points outside the grid has a row of zeros: no wrapping, no padding.
+    Tokens are in row-major order; no wrapping, no padding.
     """
     rows, columns = grid
     row, column = (axis.flatten() for axis in torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij"))
-    targets = torch.zeros(len(offsets), rows * columns, rows * columns)
-    for head, (down, right) in enumerate(offsets):
-        inside = (row + down >= 0) & (row + down < rows) & (column + right >= 0) & (column + right < columns)
-        query = inside.nonzero().flatten()
-        targets[head, query, query + down * columns + right] = 1.0
-    return targets
+    shift_H2 = torch.tensor(offsets)
+    row_HN, column_HN = row + shift_H2[:, :1], column + shift_H2[:, 1:]
+    inside_HN = (row_HN >= 0) & (row_HN < rows) & (column_HN >= 0) & (column_HN < columns)
+    return inside_HN, (row_HN * columns + column_HN) * inside_HN
+
+
+def impulse_targets(grid: tuple[int, int], offsets: list[Offset]) -> Tensor:
+    """H: heads x N x N, 1 where key = query + offset; a query without a target has a row of zeros."""
+    inside_HN, key_HN = target_keys(grid, offsets)
+    targets_HNN = torch.zeros(*inside_HN.shape, inside_HN.shape[1])
+    return targets_HNN.scatter_(-1, key_HN[..., None], inside_HN[..., None].float())

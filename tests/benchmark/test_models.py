@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import timm
 import torch
 from pydantic import ValidationError
+from timm.models.convit import GPSA, MHSA
 from torch import nn
 
 from benchmark.models import PRESETS, build_model, parameter_count
@@ -227,3 +229,28 @@ def test_rates_reach_the_model(spec: ModelSpec) -> None:
 def test_fields_that_do_not_fit_each_other_are_refused(spec: ModelSpec, fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         changed(spec, **fields)
+
+
+@pytest.mark.parametrize("gate", [-2.0, 1.0, 30.0])
+def test_convit_computes_what_timms_does_gradients_too(gate: float) -> None:
+    """timm's mixes both attentions before they meet the values; so here in float64, where only rounding differs."""
+    spec = changed(SMALL_CONVIT, qkv_bias=True)
+    ours = build_model(spec, 10).double()
+    registry.build("trunc_normal", {}).apply(ours, torch.Generator().manual_seed(0), lambda done, total: None)
+    with torch.no_grad():
+        for name, parameter in ours.named_parameters():
+            if name.endswith(("pos_proj.weight", "qk.weight", "qkv.weight")):
+                parameter.mul_(40)  # attention that is far from uniform
+            if name.endswith("gating_param"):
+                parameter.fill_(gate)
+    theirs = copy.deepcopy(ours)
+    for block in theirs.blocks:
+        block.attn.__class__ = GPSA if block.use_gpsa else MHSA
+    images = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    outputs = [m(images) for m in (ours, theirs)]
+    torch.testing.assert_close(*outputs, rtol=1e-10, atol=1e-12)
+    for output in outputs:
+        output.square().sum().backward()
+    for (name, parameter), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 from small_models import (
     f64,
     generator,
@@ -17,6 +18,9 @@ from small_models import (
 )
 
 from initializers import registry
+from initializers.impulse.solvers import Problem, Solver
+from initializers.impulse.targets import Offset
+from initializers.registry import Progress
 
 SMALL_GRID = (3, 4)
 SMALL_OFFSETS = [(1, 0), (-1, -1), (0, 0)]
@@ -27,6 +31,21 @@ def impulse(spec: Any, seed: int = 0, **params: Any) -> Any:
     registry.build("kaiming_uniform", {}).apply(m, generator(99), silent)
     registry.build("impulse", params).apply(m, generator(seed), silent)
     return m
+
+
+def solve(
+    solver: Solver,
+    pseudo_ND: torch.Tensor,
+    grid: tuple[int, int],
+    offsets: list[Offset],
+    features: int,
+    g: torch.Generator,
+    progress: Progress = silent,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """W_q and W_k of one layer, heads x d x D."""
+    draws = solver.draw(pseudo_ND, len(offsets), features, g)
+    query, key = solver.solve(Problem(pseudo_ND, grid, features, [offsets], [draws]), progress)
+    return query[0], key[0]
 
 
 def random_pseudo_input(tokens: int, width: int, seed: int = 0) -> np.ndarray:

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from impulse_helpers import SMALL_GRID, SMALL_OFFSETS, impulse, mass_and_argmax, position_attention, random_pseudo_input
+from impulse_helpers import (
+    SMALL_GRID,
+    SMALL_OFFSETS,
+    impulse,
+    mass_and_argmax,
+    position_attention,
+    random_pseudo_input,
+    solve,
+)
 from small_models import (
     TINY,
     VIT,
@@ -27,7 +35,7 @@ from small_models import (
 )
 
 from initializers.impulse.initializer import pseudo_input
-from initializers.impulse.solvers import Gradient, Rotation, Svd
+from initializers.impulse.solvers import Gradient, Problem, Rotation, Svd
 
 # --- gradient solver, 1.6 items 4 to 7 -----------------------------------------------------------------------------
 
@@ -76,8 +84,13 @@ def solve_gradient(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pseudo-input, Q (heads x D x d) and K (heads x d x D) of the package's solver."""
     pseudo = random_pseudo_input(math.prod(SMALL_GRID), width)
-    query, key = Gradient(**params).solve(
-        torch.tensor(pseudo, dtype=torch.float32), SMALL_GRID, SMALL_OFFSETS, features, generator(seed), silent
+    query, key = solve(
+        Gradient(**params),
+        torch.tensor(pseudo, dtype=torch.float32),
+        SMALL_GRID,
+        SMALL_OFFSETS,
+        features,
+        generator(seed),
     )
     assert not query.requires_grad
     assert not key.requires_grad
@@ -125,6 +138,55 @@ def test_gradient_equals_250_steps_by_hand(lr: float) -> None:
     assert np.abs(key - early[1]).max() > 5 * tolerance
 
 
+@pytest.mark.parametrize("rank", [5, 24], ids=["low-rank", "full-rank"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+def test_gradient_of_many_layers_equals_a_loop_over_layers_and_heads(
+    rank: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    """200 steps, random offsets a layer; weights are about 0.3 and move by about 0.1 (lr 1e-3)."""
+    grid, width, features = (5, 6), 24, 8
+    numbers = np.random.default_rng(0)
+    pseudo = layer_norm(numbers.standard_normal((30, rank)) @ numbers.standard_normal((rank, width)))
+    assert np.linalg.matrix_rank(pseudo) == min(rank, width - 1)
+    offsets_LH = [[(0, 1), (0, 0), (-1, -1)], [(1, 0), (-2, 1), (0, 1)], [(1, 1), (0, -1), (2, 2)]]
+    solver, g = Gradient(lr=1e-3), generator(7)
+    pseudo_ND = torch.tensor(pseudo, dtype=dtype)
+    draws = [solver.draw(pseudo_ND, 3, features, g) for _ in offsets_LH]
+    steps = 200
+    query, key = Gradient(lr=1e-3, steps=steps).solve(Problem(pseudo_ND, grid, features, offsets_LH, draws), silent)
+    for layer, offsets in enumerate(offsets_LH):
+        query_0, key_0 = (f64(part) for part in draws[layer])
+        expected = adam_by_hand(
+            f64(pseudo_ND), loop_targets(*grid, offsets), query_0, key_0.transpose(0, 2, 1), steps, 1e-3
+        )
+        np.testing.assert_allclose(f64(query[layer]).transpose(0, 2, 1), expected[0], atol=tolerance)
+        np.testing.assert_allclose(f64(key[layer]), expected[1], atol=tolerance)
+        assert np.abs(expected[0] - query_0).max() > 0.05
+
+
+@pytest.mark.parametrize("solver", [Gradient(steps=30, lr=1e-3), Svd(), Rotation()], ids=lambda solver: solver.name)
+def test_layers_solved_together_draw_and_end_as_one_after_the_other(solver: Any) -> None:
+    m = impulse(VIT, 5, solver=solver.model_dump(), per_layer=True)
+    pseudo_ND, g = pseudo_input(m.pos_embed[0]), generator(5)
+    for layer in range(VIT.depth):
+        offsets = [(k // 3 - 1, k % 3 - 1) for k in torch.randint(9, (VIT.heads,), generator=g).tolist()]
+        query, key = solve(solver, pseudo_ND, (8, 8), offsets, VIT.width // VIT.heads, g)
+        found = qkv_rows(m, layer)
+        np.testing.assert_allclose(found[0], f64(query), atol=1e-5)
+        np.testing.assert_allclose(found[1], f64(key), atol=1e-5)
+
+
+def test_a_progress_callback_that_raises_ends_the_gradient_solver() -> None:
+    class Stop(Exception):
+        pass
+
+    def progress(done: int, total: int) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        solve(Gradient(), torch.eye(12), SMALL_GRID, SMALL_OFFSETS, 4, generator(), progress)
+
+
 def test_renormalisation_is_asymmetric() -> None:
     """Q over D, per head and column; K over d, per head and input feature (paper-facts 1.6, item 6)."""
     _, query_0, _ = solve_gradient(steps=0)
@@ -150,8 +212,14 @@ def test_gradient_lowers_the_loss_and_reports_progress() -> None:
     assert losses[1] < losses[0] / 4
     seen: list[tuple[int, int]] = []
     pseudo_ND = torch.tensor(pseudo, dtype=torch.float32)
-    Gradient(steps=250).solve(
-        pseudo_ND, SMALL_GRID, SMALL_OFFSETS, 4, generator(), lambda done, total: seen.append((done, total))
+    solve(
+        Gradient(steps=250),
+        pseudo_ND,
+        SMALL_GRID,
+        SMALL_OFFSETS,
+        4,
+        generator(),
+        lambda done, total: seen.append((done, total)),
     )
     assert seen[-1] == (250, 250)
     assert seen == sorted(seen)
@@ -180,13 +248,18 @@ def test_gradient_in_the_model_is_the_loop_on_the_layer_normed_embedding() -> No
 
 
 def svd_by_hand(
-    pseudo: np.ndarray, targets: np.ndarray, features: int, g: torch.Generator, norm: float = 7.0
+    pseudo: np.ndarray,
+    targets: np.ndarray,
+    features: int,
+    g: torch.Generator,
+    norm: float = 7.0,
+    rank: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Q (heads x D x d) and K (heads x d x D) of 2505.19985's code."""
     noise = f64(torch.nn.init.trunc_normal_(torch.empty(targets.shape), std=0.6, generator=g))
     wanted = 1000 * targets + 3 * noise * (targets == 0)
     eigenvalues, eigenvectors = np.linalg.eigh(pseudo.T @ pseudo)
-    top = np.argsort(eigenvalues)[::-1][:features]
+    top = np.argsort(eigenvalues)[::-1][: rank or features]
     inverse = sum(np.outer(eigenvectors[:, i], eigenvectors[:, i]) / eigenvalues[i] for i in top) @ pseudo.T
     queries, keys = [], []
     for w in wanted:
@@ -202,8 +275,13 @@ def svd_by_hand(
 def test_svd_equals_the_formula_on_a_random_pseudo_input(tokens_by: tuple[int, int], norm: float) -> None:
     features, width = 6, 24
     pseudo = random_pseudo_input(math.prod(tokens_by), width)
-    query, key = Svd(norm=norm).solve(
-        torch.tensor(pseudo, dtype=torch.float32), tokens_by, SMALL_OFFSETS, features, generator(5), silent
+    query, key = solve(
+        Svd(norm=norm),
+        torch.tensor(pseudo, dtype=torch.float32),
+        tokens_by,
+        SMALL_OFFSETS,
+        features,
+        generator(5),
     )
     expected = svd_by_hand(pseudo, loop_targets(*tokens_by, SMALL_OFFSETS), features, generator(5), norm)
     for h in range(len(SMALL_OFFSETS)):
@@ -220,7 +298,9 @@ def test_svd_noise_is_on_the_zeros_of_the_target_only() -> None:
     """Head offset (0, 0) on a square, invertible pseudo-input: P A P^T is then `signal H + noise Z` itself, scaled."""
     width = 9
     pseudo = torch.linalg.qr(torch.randn(width, width, generator=generator(1)))[0] * 3
-    query, key = Svd(noise=3.0, noise_std=0.6, signal=10.0).solve(pseudo, (3, 3), [(0, 0)], width, generator(2), silent)
+    query, key = solve(
+        Svd(noise=3.0, noise_std=0.6, signal=10.0), pseudo, (3, 3), [(0, 0)], width, generator(2), silent
+    )
     wanted = f64(pseudo @ query[0].T @ key[0] @ pseudo.T)
     wanted *= 10.0 / wanted[0, 0]
     np.testing.assert_allclose(np.diag(wanted), 10.0, atol=1e-3)
@@ -237,6 +317,25 @@ def test_svd_on_the_rank_deficient_sincos_embedding_still_finds_every_target() -
     np.testing.assert_allclose(np.linalg.norm(key, axis=(1, 2)), 7, rtol=1e-5)
     _, argmax = mass_and_argmax(position_attention(m), loop_targets(16, 16, [(0, 0), (-1, 0), (0, 1)]))
     assert argmax == 1.0
+
+
+def test_svd_on_the_rank_deficient_sincos_embedding_equals_the_formula_cut_to_its_rank() -> None:
+    m = impulse(TINY, 2, solver="svd", offsets="fixed")
+    pseudo = layer_norm(f64(m.pos_embed)[0])
+    rank = int(np.linalg.matrix_rank(pseudo.astype(np.float32)))
+    assert rank == 21
+    targets = loop_targets(16, 16, [(0, 0), (-1, 0), (0, 1)])
+    expected = svd_by_hand(f64(pseudo_input(m.pos_embed[0])), targets, 64, generator(2), rank=rank)
+    query, key, _ = qkv_rows(m)
+    for h in range(3):
+        q, k = query[h].T, key[h]
+        for found, wanted in (
+            (q @ k, expected[0][h] @ expected[1][h]),
+            (q @ q.T, expected[0][h] @ expected[0][h].T),
+            (k.T @ k, expected[1][h].T @ expected[1][h]),
+        ):
+            np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
+        assert not query[h, rank:].any()
 
 
 def test_svd_on_a_learned_embedding_equals_the_formula_in_every_layer() -> None:
@@ -269,8 +368,13 @@ def test_rotation_equals_ridge_regression_by_least_squares(features: int, ridge:
     rows, columns, width = 5, 4, 16
     pseudo = random_pseudo_input(rows * columns, width)
     offsets = [(0, 0), (1, -2), (-1, 1)]
-    query, key = Rotation(ridge=ridge, temperature=temperature).solve(
-        torch.tensor(pseudo, dtype=torch.float32), (rows, columns), offsets, features, generator(), silent
+    query, key = solve(
+        Rotation(ridge=ridge, temperature=temperature),
+        torch.tensor(pseudo, dtype=torch.float32),
+        (rows, columns),
+        offsets,
+        features,
+        generator(),
     )
     # ridge regression is least squares with sqrt(ridge) I stacked under P and zeros under the codes
     stacked = np.vstack([pseudo, math.sqrt(ridge) * np.eye(width)])
@@ -291,7 +395,7 @@ def test_rotation_equals_ridge_regression_by_least_squares(features: int, ridge:
 def test_rotation_draws_nothing() -> None:
     g = generator(3)
     before = g.get_state()
-    Rotation().solve(torch.randn(9, 16, generator=generator(1)), (3, 3), [(0, 1)], 8, g, silent)
+    solve(Rotation(), torch.randn(9, 16, generator=generator(1)), (3, 3), [(0, 1)], 8, g)
     assert torch.equal(g.get_state(), before)
 
 
@@ -311,6 +415,6 @@ def test_rotation_at_vit_tiny_patch_2(temperature: float, norm: float, mass: flo
 def test_rotation_reaches_kernel_5_with_every_offset() -> None:
     pseudo_ND = pseudo_input(model(TINY).pos_embed[0])
     offsets = [(m, n) for m in range(-2, 3) for n in range(-2, 3)]
-    query, key = Rotation().solve(pseudo_ND, (16, 16), offsets, 64, generator(), silent)
+    query, key = solve(Rotation(), pseudo_ND, (16, 16), offsets, 64, generator())
     logits = f64(pseudo_ND) @ f64(query).transpose(0, 2, 1) @ f64(key) @ f64(pseudo_ND).T / 8
     assert mass_and_argmax(softmax(logits), loop_targets(16, 16, offsets))[1] == 1.0

@@ -34,7 +34,7 @@ FILL = (128, 64, 32)
 PAPERS = "rand-m9-mstd0.5-inc1"
 EACH_ALONE = [
     f"rand-{magnitude}-n1-p1{increasing}"
-    for magnitude in ("m0", "m1", "m3", "m7", "m9-mstd0.5", "m10", "m10-mstd101", "m14-mmax20")
+    for magnitude in ("m0", "m1", "m4", "m9-mstd0.5", "m10", "m10-mstd101", "m14-mmax20")
     for increasing in ("", "-inc1")
 ]
 """Every operation on its own; magnitude 10 with mstd101 is anything from 0 to 10."""
@@ -86,7 +86,7 @@ def ours(config: str, images: torch.Tensor, seed: int, device: str = "cpu") -> t
 def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device):
     differences: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for seed, config in enumerate(EACH_ALONE):
-        images = photographs.roll(seed, 0)
+        images = photographs.roll(seed, 0)[:128]
         kinds = draw(config, 32, len(images), [seed])[:, 0, 0].astype(int)
         difference = (ours(config, images, seed, device).int() - by_timm(config, images, seed).int()).abs()
         for kind, of_image in zip(kinds, difference.float().mean((1, 2, 3)).tolist(), strict=True):
@@ -94,19 +94,21 @@ def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device
     assert differences.pop("nothing") == []
     for kind, of_images in differences.items():
         print(f"{kind}: mean absolute difference {np.mean(of_images)} over {len(of_images)} images")
-        assert len(of_images) > 40, kind
+        assert len(of_images) > 20, kind
         assert max(of_images) == 0, kind
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
-@pytest.mark.parametrize("size", [32, 31, 3, 2, 1])
+@pytest.mark.parametrize("size", [32, 31, 2, 1])
 @pytest.mark.parametrize(
     "config", [PAPERS, "rand-m9-n4-mstd1", "rand-m8-n3-mstd0.5-tweights", "rand-m9-n3-p0.8-mmax15"]
 )
 def test_operations_after_one_another_are_timms_at_any_size(photographs, config, size, device):
-    images = photographs[:128, :, :size, :size].contiguous()
+    images = photographs[:128, :, :size, :size]
     before = images.clone()
-    assert torch.equal(ours(config, images, 7, device), by_timm(config, images, 7))
+    expected = by_timm(config, images, 7)
+    for layout in (torch.contiguous_format, torch.channels_last):
+        assert torch.equal(ours(config, images.contiguous(memory_format=layout), 7, device), expected)
     assert torch.equal(images, before)
 
 

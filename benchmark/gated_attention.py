@@ -1,0 +1,49 @@
+"""ConViT's two attentions through `scaled_dot_product_attention`: timm's weights and names, less time and memory."""
+
+from __future__ import annotations
+
+import torch
+from timm.models.convit import GPSA, MHSA, ConVit
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class FusedGPSA(GPSA):
+    """timm's gated positional self-attention, of which it is linear in that an image's attention is never stored.
+
+    The output of a head is (1 - s) A v + s P v with s = sigmoid(gate), A the content attention and P the positional one
+    (arXiv 2103.10697, equations 6 and 7). timm mixes A and P first, for every image anew, and divides by their sum,
+    which is 1. P is the same for every image.
+    """
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        """B x N x D in and out."""
+        batch, tokens, width = x_BND.shape
+        if self.rel_indices.shape[1] != tokens:
+            self.rel_indices = self.get_rel_indices(tokens)
+        query, key = self.qk(x_BND).view(batch, tokens, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        value_BHNd = self.v(x_BND).view(batch, tokens, self.num_heads, -1).transpose(1, 2)
+        position_HNN = self.pos_proj(self.rel_indices[0]).permute(2, 0, 1).softmax(-1)
+        gate_HNN = self.gating_param.sigmoid()[:, None, None]
+        content_BHNd = F.scaled_dot_product_attention(query, key, value_BHNd)
+        local_BHNd = torch.einsum("hnm,bhmd->bhnd", gate_HNN * position_HNN, value_BHNd)
+        mixed_BHNd = (1 - gate_HNN) * content_BHNd + local_BHNd
+        return self.proj_drop(self.proj(mixed_BHNd.transpose(1, 2).reshape(batch, tokens, width)))
+
+
+class FusedMHSA(MHSA):
+    """timm's self-attention of ConViT's last layers."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        """B x N x D in and out."""
+        batch, tokens, width = x_BND.shape
+        query, key, value = self.qkv(x_BND).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        attended_BHNd = F.scaled_dot_product_attention(query, key, value)
+        return self.proj_drop(self.proj(attended_BHNd.transpose(1, 2).reshape(batch, tokens, width)))
+
+
+def fuse_attention(model: ConVit) -> ConVit:
+    """Give the attention layers of a model without attention dropout these forward passes; returns it."""
+    for block in model.blocks:
+        block.attn.__class__ = FusedGPSA if block.use_gpsa else FusedMHSA
+    return model
