@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FFCV := $(VENV)/.ffcv
+FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
+FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench-small bench-smoke bench-saving bench-solvers bench-scale test test-faults test-slow \
@@ -11,7 +14,9 @@ READY := $(VENV)/.ready
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-setup: $(READY) ## Make the environment in .venv from the hash-pinned lock
+setup: $(READY) $(if $(FFCV_BUILDS),$(FFCV)) ## Make the environment in .venv from the hash-pinned lock
+	@$(if $(FFCV_BUILDS),,echo "FFCV (optional, for data larger than memory) is left out; on Debian: apt-get install -y \
+	  --no-install-recommends $(FFCV_PACKAGES), then make setup")
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
@@ -23,6 +28,11 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps -e .
 	@touch $@
+
+# Nothing else needs it: where it cannot be built, all but the loader ffcv works.
+$(FFCV): requirements-ffcv.lock $(READY)
+	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-ffcv.lock && touch $@ \
+	  || echo "FFCV could not be installed (optional, for data larger than memory); it needs $(FFCV_PACKAGES)"
 
 bench-small: setup ## The main job: train the six rows on real images, then print and write Table 2
 	$(BIN)/vitinit run small --no-download --retry-failed --wait; status=$$?; \
@@ -70,9 +80,12 @@ format: setup ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: setup ## Renew requirements.lock from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --upgrade --generate-hashes \
-	  --no-annotate --no-header --quiet --output-file requirements.lock
+COMPILE := uv pip compile pyproject.toml --universal --python-version 3.10 --upgrade --generate-hashes --no-annotate \
+  --no-header --no-emit-index-url --quiet
+
+lock: setup ## Renew requirements.lock, and requirements-ffcv.lock beside it, from pyproject.toml
+	$(BIN)/$(COMPILE) --extra dev --output-file requirements.lock
+	$(BIN)/$(COMPILE) --extra ffcv --constraint requirements.lock --output-file requirements-ffcv.lock
 
 clean: ## Remove the environment and caches; results stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -25,7 +26,19 @@ from benchmark.spec import DatasetSpec
 from benchmark.subset import stratified
 from initializers.errors import VitinitError, unknown_name
 
-__all__ = ["FILE_NAMES", "NAMES", "Data", "Split", "data_dir", "download", "load", "unavailable"]
+__all__ = [
+    "FILE_NAMES",
+    "NAMES",
+    "Data",
+    "Source",
+    "Sources",
+    "Split",
+    "data_dir",
+    "download",
+    "load",
+    "sources",
+    "unavailable",
+]
 
 # torchvision and scikit-learn take seconds to import, so only the functions that need them do.
 
@@ -73,6 +86,45 @@ class Data:
     std: tuple[float, ...]
     checksum: str
 
+    @property
+    def image_size(self) -> int:
+        """Side of the images in pixels."""
+        return self.train.images.shape[-1]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A split whose images have not been brought to their size yet.
+
+    Attributes:
+        labels: int64, N.
+        images: Makes some of its images, by number: uint8, RGB, 3 x S x S each. Safe to call from several threads,
+            within `no_bombs`.
+    """
+
+    labels: torch.Tensor
+    images: Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """A dataset that is not decoded yet.
+
+    Attributes:
+        train: The whole training split.
+        test: The test split.
+        classes: The class names in the order of the labels.
+        statistics: Mean and std of each channel, pixels in 0..1; None where the whole training split, decoded, has to
+            tell (`statistics`).
+        chosen: Numbers of the training images that the spec asks for, ascending.
+    """
+
+    train: Source
+    test: Source
+    classes: tuple[str, ...]
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None
+    chosen: torch.Tensor
+
 
 def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data | PackedData:
     """Reads a dataset, takes the subset the spec asks for and brings the images to `image_size`.
@@ -90,29 +142,54 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data | PackedDat
             (PATH/train/CLASS and PATH/test/CLASS, or PATH/CLASS), an image cannot be used, or `train_size` does not
             fit the training split.
     """
-    reason = unavailable(spec, data_dir)
-    if reason is not None:
-        raise VitinitError(reason)
     if spec.name in PACKED_NAMES:
+        if reason := unavailable(spec, data_dir):
+            raise VitinitError(reason)
         return load_packed(spec, image_size, data_dir / spec.name)
-    try:
-        if spec.name == "digits":
-            train, test, classes = _digits()
-        elif spec.path is not None:
-            train, test, classes = _folder(Path(spec.path), image_size)
+    source = sources(spec, image_size, data_dir)
+    with no_bombs():
+        if source.statistics is None:
+            images = source.train.images(torch.arange(len(source.train.labels)))
+            mean, std = statistics(levels(images))
+            images = images if spec.train_size is None else images[source.chosen]
         else:
-            train, test, classes = _from_files(spec.name, data_dir)
-    except OSError as error:
-        raise VitinitError(f"dataset {spec.label}: {error}") from error
-    mean, std = STATISTICS.get(spec.name) or _statistics(train.images)
-    if spec.train_size is not None:
-        chosen = torch.from_numpy(stratified(train.labels.numpy(), spec.train_size, len(classes)))
-        train = Split(train.images[chosen], train.labels[chosen])
-    train, test = _resized(train, image_size), _resized(test, image_size)
+            mean, std = source.statistics
+            images = source.train.images(source.chosen)
+        train = Split(images, source.train.labels[source.chosen])
+        test = Split(source.test.images(torch.arange(len(source.test.labels))), source.test.labels)
     checksum = hashlib.sha256()
     for tensor in (train.images, train.labels, test.images, test.labels):
         checksum.update(tensor.numpy().data)
-    return Data(train, test, classes, mean, std, checksum.hexdigest())
+    return Data(train, test, source.classes, mean, std, checksum.hexdigest())
+
+
+def sources(spec: DatasetSpec, image_size: int, data_dir: Path) -> Sources:
+    """Opens a dataset whose images are a function of the spec alone, and decodes none of them.
+
+    Args:
+        spec: Any dataset but a prepared one (imagenet).
+        image_size: Side that its images will have, in pixels.
+        data_dir: Where the files of cifar10, cifar100 and svhn are.
+
+    Raises:
+        VitinitError: As `load`, but for what only decoding tells.
+    """
+    if reason := unavailable(spec, data_dir):
+        raise VitinitError(reason)
+    known = STATISTICS.get(spec.name)
+    try:
+        if spec.path is not None:
+            train, test, classes = _folder(Path(spec.path), image_size)
+        else:
+            splits = _digits() if spec.name == "digits" else _from_files(spec.name, data_dir)
+            train, test = (_in_memory(split, image_size) for split in splits[:2])
+            classes, known = splits[2], known or statistics(levels(splits[0].images))
+    except OSError as error:
+        raise VitinitError(f"dataset {spec.label}: {error}") from error
+    chosen = torch.arange(len(train.labels))
+    if spec.train_size is not None:
+        chosen = torch.from_numpy(stratified(train.labels.numpy(), spec.train_size, len(classes)))
+    return Sources(train, test, classes, known, chosen)
 
 
 def download(name: str, data_dir: Path) -> None:
@@ -201,7 +278,7 @@ def _digits() -> tuple[Split, Split, tuple[str, ...]]:
     return Split(train_images, train_labels.long()), Split(test_images, test_labels.long()), tuple("0123456789")
 
 
-def _folder(root: Path, image_size: int) -> tuple[Split, Split, tuple[str, ...]]:
+def _folder(root: Path, image_size: int) -> tuple[Source, Source, tuple[str, ...]]:
     """Either layout; without a folder `train`, a fifth of each class is the test split."""
     root = root.resolve()
     if (root / "train").is_dir():
@@ -218,7 +295,7 @@ def _folder(root: Path, image_size: int) -> tuple[Split, Split, tuple[str, ...]]
         train, test = _held_out(_image_files(root, root))
     if len(train) < 2:
         raise VitinitError(f"{root}: found {len(train)} class folders, at least 2 are needed, as in CLASS/image.png")
-    return _decoded(train, image_size), _decoded(test, image_size), tuple(train)
+    return _on_disk(train, image_size), _on_disk(test, image_size), tuple(train)
 
 
 def _held_out(classes: dict[str, list[Path]]) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
@@ -239,39 +316,52 @@ def _image_files(folder: Path, root: Path) -> dict[str, list[Path]]:
     return {entry.name: image_files(entry, root, IMAGE_FORMATS) for entry in class_folders(folder)}
 
 
-def _decoded(classes: dict[str, list[Path]], image_size: int) -> Split:
+def _on_disk(classes: dict[str, list[Path]], image_size: int) -> Source:
     labels = [label for label, files in enumerate(classes.values()) for _ in files]
-    images = torch.empty(len(labels), 3, image_size, image_size, dtype=torch.uint8)
-    for index, path in enumerate(path for files in classes.values() for path in files):
-        images[index] = torch.from_numpy(_image(path, image_size)).permute(2, 0, 1)
-    return Split(images, torch.tensor(labels))
+    files = [path for files in classes.values() for path in files]
+
+    def images(numbers: torch.Tensor) -> torch.Tensor:
+        decoded = torch.empty(len(numbers), 3, image_size, image_size, dtype=torch.uint8)
+        for place, number in enumerate(numbers.tolist()):
+            decoded[place] = torch.from_numpy(_image(files[number], image_size)).permute(2, 0, 1)
+        return decoded
+
+    return Source(torch.tensor(labels), images)
+
+
+def _in_memory(split: Split, image_size: int) -> Source:
+    def images(numbers: torch.Tensor) -> torch.Tensor:
+        chosen = split.images[numbers]
+        if chosen.shape[-1] != image_size:
+            side = (image_size, image_size)
+            chosen = torch.nn.functional.interpolate(chosen, side, mode="bilinear", antialias=True)
+        return chosen.contiguous()
+
+    return Source(split.labels, images)
 
 
 def _image(path: Path, size: int) -> np.ndarray:
     """One image file as uint8, size x size x 3."""
     try:
-        with no_bombs(), opened(path, tuple(sorted(set(IMAGE_FORMATS.values())))) as image:
+        with opened(path, tuple(sorted(set(IMAGE_FORMATS.values())))) as image:
             # Crop and resize in one step: a very long image never exists at its full resized length.
             return np.array(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR))
     except Exception as error:  # PIL's decoders raise errors of many types on damaged files
         raise VitinitError(f"cannot use the image {path}: {' '.join(str(error).split())}") from error
 
 
-def _statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and std of each channel in 0..1, exact: from the count of each of the 256 levels."""
-    levels = np.arange(256) / 255
+def levels(images: torch.Tensor) -> np.ndarray:
+    """How often each of the 256 levels occurs in each channel, 3 x 256; those of parts of the images add up."""
+    return np.stack([torch.bincount(images[:, channel].flatten(), minlength=256).numpy() for channel in range(3)])
+
+
+def statistics(counts: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and std of each channel in 0..1, exact: from the count of each of the 256 levels, 3 x 256."""
+    level = np.arange(256) / 255
     mean, std = [], []
-    for channel in range(3):
-        share = torch.bincount(images[:, channel].flatten(), minlength=256).numpy() / images[:, channel].numel()
-        mean.append(float(share @ levels))
+    for count in counts:
+        share = count / count.sum()
+        mean.append(float(share @ level))
         # A channel of one constant value is divided by 1, not by 0.
-        std.append(float(np.sqrt(share @ (levels - mean[-1]) ** 2)) or 1.0)
+        std.append(float(np.sqrt(share @ (level - mean[-1]) ** 2)) or 1.0)
     return tuple(mean), tuple(std)
-
-
-def _resized(split: Split, size: int) -> Split:
-    """The split with images of `size` x `size`, contiguous in memory."""
-    images = split.images
-    if images.shape[-2:] != (size, size):
-        images = torch.nn.functional.interpolate(images, (size, size), mode="bilinear", antialias=True)
-    return Split(images.contiguous(), split.labels)

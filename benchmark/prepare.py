@@ -80,7 +80,8 @@ def prepare(source: Path, folder: Path, allow_incomplete: bool, report: Report, 
         if (free := shutil.disk_usage(folder.parent).free) < needed:
             raise VitinitError(f"{folder.parent}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
         total, done = sum(found.images for found in sources.values()), 0
-        with _scratch(folder) as scratch:
+        with scratch_beside(folder) as scratch:
+            _refuse_existing(folder)  # another process may just have finished
             infos = {}
             for name, found in sources.items():
                 infos[name] = _pack(name, found, scratch, threads, lambda images: report(done + images, total))  # noqa: B023
@@ -141,8 +142,12 @@ def _check(source: Path, sources: dict[str, Source], allow_incomplete: bool) -> 
 
 
 @contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """A folder beside `folder` that one process at a time has; removed with what is in it, unless it was renamed."""
+def scratch_beside(folder: Path) -> Iterator[Path]:
+    """An empty folder beside `folder` that one process at a time has; removed with its files, unless it was renamed.
+
+    Raises:
+        VitinitError: another process has it.
+    """
     scratch = folder.with_name(f".{folder.name}.preparing")
     scratch.mkdir(exist_ok=True)
     descriptor = os.open(scratch, os.O_RDONLY)
@@ -151,7 +156,6 @@ def _scratch(folder: Path) -> Iterator[Path]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with this process, however that ends
         except BlockingIOError:
             raise VitinitError(f"another process is preparing {folder}") from None
-        _refuse_existing(folder)  # another process may just have finished
         for left in scratch.iterdir():
             left.unlink()
         try:

@@ -23,6 +23,7 @@ LATER: dict[str, Any] = {
     "crop_scale": None,
     "crop_ratio": [3 / 4, 4 / 3],
     "crop_pct": 1.0,
+    "order": "random",
 }
 """Recipe fields that came after the first records, each with the value that leaves a run as it was before the field.
 
@@ -152,6 +153,9 @@ class Recipe(Frozen):
     """Random resized crop: least and largest width over height."""
     crop_pct: Share = 1.0
     """Test images: the side of the central crop over the shorter side of the image."""
+    order: Literal["random", "blocks"] = "random"
+    """Of the training images in an epoch. `blocks` is for files that memory does not hold: neighbours (8 MiB, decoded)
+    stay together, and are mixed with 127 other such blocks (1 GiB), so that large files are read in large pieces."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:

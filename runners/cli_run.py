@@ -82,6 +82,13 @@ def run(
     micro_batch: Annotated[
         int | None, typer.Option(min=1, help="At most this many images at once in a process; the batch stays.")
     ] = None,
+    loader: Annotated[
+        Literal["auto", "resident", "ffcv"],
+        typer.Option(
+            help="resident: decoded images in memory. ffcv: read from the disk, as vitinit data prepare has left them. "
+            "auto: resident where they take at most a quarter of the device's memory. The numbers are the same."
+        ),
+    ] = "auto",
     compiled: Annotated[
         bool, typer.Option("--compile", help="Train through torch.compile: faster once it has compiled.")
     ] = False,
@@ -139,7 +146,9 @@ def run(
         tidy(results, loaded.name, {item.cell.run_id for item in planned if item.state == "done"})
     at_once = workers or _default_workers(chosen_device, asked)
     threads = cores() if executor == "inline" else max(1, (asked.cpus if asked else cores()) // at_once)
-    execution = Execution(chosen_device, threads, executor, deterministic, micro_batch=micro_batch, compiled=compiled)
+    execution = Execution(
+        chosen_device, threads, executor, deterministic, micro_batch=micro_batch, compiled=compiled, loader=loader
+    )
     setting = Setting(
         root=results.absolute(),
         study=loaded.name,
@@ -325,7 +334,7 @@ def _packed(todo: _Todo, profile: profiles.Profile, workers: int, runs_per_job: 
     from runners.launch import estimated_work, preflight
 
     cells = todo.cells
-    images = preflight(cells, todo.setting.data_dir)
+    images = preflight(cells, todo.setting)
     measured = estimate(cells, [todo.setting.root, REFERENCE], todo.setting.execution.device)
     work = measured.seconds
     if len(work) < len(cells):

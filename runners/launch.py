@@ -26,6 +26,7 @@ from initializers.errors import VitinitError
 from runners import claims
 from runners.display import Display
 from runners.distributed import ALONE, World, usable_cores
+from runners.loaders import open_data
 from runners.rand_augment import recording
 from runners.run import Ended, Event, Setting, failure
 from runners.stop import SIGNALS, Stop, on_signals
@@ -39,8 +40,10 @@ OUT_OF_MEMORY = torch.OutOfMemoryError.__name__
 PRELOAD = ["runners.run", "sklearn.datasets", "sklearn.model_selection", "torchvision.datasets"]
 
 
-def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
-    """Read every dataset once before anything trains, so that bad data stops a study at its start.
+def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
+    """Open every dataset once before anything trains, so that bad data stops a study at its start.
+
+    What is to be resident is decoded, the others are not.
 
     Returns:
         Number of training images by dataset.
@@ -53,7 +56,9 @@ def preflight(cells: list[Cell], data_dir: Path) -> dict[DatasetSpec, int]:
         recording(str(config), 32)
     images: dict[DatasetSpec, int] = {}
     for spec in {(cell.spec.dataset, cell.spec.model.image_size): cell.spec for cell in cells}.values():
-        images[spec.dataset] = len(datasets.load(spec.dataset, spec.model.image_size, data_dir).train.labels)
+        loader, device = setting.execution.loader, setting.execution.device
+        data = open_data(spec.dataset, spec.model.image_size, setting.data_dir, loader, device)
+        images[spec.dataset] = len(data.train.labels)
     for cell in cells:
         size, count = cell.spec.recipe.batch_size, images[cell.spec.dataset]
         if size > count:
@@ -114,7 +119,7 @@ def launch(
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
     if work is None:
-        images = preflight(cells, setting.data_dir)
+        images = preflight(cells, setting)
         work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     check_writable(setting.root / setting.study)
     cells = sorted(cells, key=lambda cell: -work[cell.run_id])  # so that no long one is left over alone

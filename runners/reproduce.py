@@ -123,7 +123,7 @@ def repeat(
     from runners.stop import Stop, on_signals
 
     check_trusted(record, trust)
-    check_possible(record, data_dir)
+    check_possible(record, data_dir, execution.device)
     cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
     if store.outcome(record.study, record.run_id):
         store.supersede(record.study, record.run_id)
@@ -161,7 +161,7 @@ def check_trusted(record: RunRecord, trust: bool) -> None:
         )
 
 
-def check_possible(record: RunRecord, data_dir: Path) -> None:
+def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu") -> None:
     """Find out before hours of training whether the run can be repeated here: initialisers, model and images.
 
     Raises:
@@ -169,9 +169,9 @@ def check_possible(record: RunRecord, data_dir: Path) -> None:
     """
     import torch
 
-    from benchmark import datasets
     from benchmark.models import build_model
     from initializers import registry
+    from runners.loaders import open_data
 
     spec = record.spec
     try:
@@ -180,7 +180,7 @@ def check_possible(record: RunRecord, data_dir: Path) -> None:
         registry.build(spec.base.name, spec.base.params, "base").check(empty)
         if spec.method:
             registry.build(spec.method.name, spec.method.params, "method").check(empty)
-        found = datasets.load(spec.dataset, spec.model.image_size, data_dir).checksum
+        found = open_data(spec.dataset, spec.model.image_size, data_dir, device=device).checksum
     except VitinitError as error:
         raise VitinitError(f"run {record.run_id} cannot be repeated here: {error}") from None
     if found != record.dataset.checksum:

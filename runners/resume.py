@@ -18,7 +18,7 @@ from runners.train import Training
 
 SHARING = {"processes": 1, "nodes": 1, "micro_batch": None, "compiled": False}
 """What of a run's execution decides how sums are rounded, beside what its environment says; with the values of runs of
-before this was recorded."""
+before this was recorded. A change of the loader, which gives the same images, is told of too."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def resume(
                 raise ValueError(f"it belongs to run {state['run_id']}")
             training.load_state_dict(state["training"])
             changes, resumed = list(state["changes"]), f"epoch {training.epoch + 1}, step {training.step}"
-            then = {**state["environment"], "execution": _sharing(state.get("execution", {}))}
+            before = {"loader": execution["loader"], **state.get("execution", {})}
+            then = {**state["environment"], "execution": _sharing(before)}
             found = differences(then, {**environment, "execution": _sharing(execution)})
             if found:
                 what = {key: list(values) for key, values in found.items()}
@@ -101,4 +102,5 @@ def share_state(training: Training, world: World) -> None:
 
 
 def _sharing(execution: dict[str, Any]) -> dict[str, Any]:
-    return {key: execution.get(key, default) for key, default in SHARING.items()}
+    shared = {key: execution.get(key, default) for key, default in SHARING.items()}
+    return {**shared, "loader": execution["loader"]}

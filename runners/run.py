@@ -9,14 +9,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import torch
 
-from benchmark import datasets
 from benchmark.atomic import write_atomically
 from benchmark.grid import Cell
 from benchmark.models import build_model, parameter_count
@@ -29,7 +28,7 @@ from runners import claims
 from runners.checkpoint import Checkpoints, Interval
 from runners.distributed import ALONE, Failed, World
 from runners.environment import encodable, environment
-from runners.loaders import make_loader
+from runners.loaders import make_loader, open_data
 from runners.resume import Begun, resume, share_state
 from runners.solutions import Solutions
 from runners.stop import Stop, Stopped
@@ -60,6 +59,8 @@ class Execution:
     """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
     compiled: bool = False
     """Train through torch.compile."""
+    loader: str = "auto"
+    """Where batches come from: see `loaders.open_data`. A record names the loader that it came to."""
 
 
 @dataclass(frozen=True)
@@ -232,14 +233,15 @@ def _run(
 ) -> RunRecord | None:
     """The run itself, in all processes; rank 0, which has the checkpoints, returns its record."""
     started, began = now(), time.perf_counter()
-    spec, execution = cell.spec, setting.execution
+    spec = cell.spec
     with world.same_fate():
-        device = world.device(execution.device)
-        set_flags(execution)
+        device = world.device(setting.execution.device)
+        set_flags(setting.execution)
         provenance = environment(device, setting.code)
-        data = datasets.load(spec.dataset, spec.model.image_size, setting.data_dir)
+        data = open_data(spec.dataset, spec.model.image_size, setting.data_dir, setting.execution.loader, str(device))
         stop.check()
         loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
+        execution = replace(setting.execution, loader=loader.name)
 
     def new_training() -> Training:
         model = build_model(spec.model, len(data.classes)).to(device)

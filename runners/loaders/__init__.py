@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import torch
 
+from benchmark.beton import BetonData, threads_kept
 from benchmark.datasets import Data
 from benchmark.packed import PackedData
 from benchmark.spec import Recipe
+from initializers.errors import VitinitError, plain
 from runners.loaders.base import ALONE, Loader
+from runners.loaders.choice import LoaderName, open_data
 from runners.loaders.packed import PackedLoader
 from runners.loaders.resident import ResidentLoader
 from runners.shard import Shard
 
-__all__ = ["Loader", "make_loader"]
+__all__ = ["Loader", "LoaderName", "make_loader", "open_data"]
 
 
 def make_loader(
-    data: Data | PackedData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE
+    data: Data | PackedData | BetonData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE
 ) -> Loader:
     """The loader for this kind of data.
 
     Raises:
-        VitinitError: more processes than can share a batch.
+        VitinitError: more processes than can share a batch, or FFCV cannot be imported.
     """
     if isinstance(data, PackedData):
         return PackedLoader(data, recipe, seed, device, shard)
-    return ResidentLoader(data, recipe, seed, device, shard)
+    if isinstance(data, Data):
+        return ResidentLoader(data, recipe, seed, device, shard)
+    try:
+        with threads_kept():
+            from runners.loaders.ffcv import FfcvLoader
+    except (ImportError, OSError) as error:
+        raise VitinitError(f"FFCV is installed but cannot be imported: {plain(str(error), 200)}") from error
+    return FfcvLoader(data, recipe, seed, device, shard)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from benchmark.beton import BetonData
 from benchmark.datasets import Data
 from benchmark.packed import PackedData
 from benchmark.spec import Recipe
@@ -20,6 +22,8 @@ from runners.shard import Shard
 from runners.streams import derive, stream
 
 EVALUATION_BATCH = 500
+BLOCK, BLOCKS_MIXED = 2**23, 128
+"""Order `blocks`: decoded bytes of a block, and how many blocks are mixed with one another. They decide numbers."""
 ALONE = Shard()
 
 
@@ -33,12 +37,20 @@ class Loader(ABC):
     gets.
 
     Attributes:
+        name: what records call it.
         steps: optimiser steps in an epoch.
         device: where the batches are.
     """
 
+    name: ClassVar[str]
+
     def __init__(
-        self, data: Data | PackedData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE
+        self,
+        data: Data | PackedData | BetonData,
+        recipe: Recipe,
+        seed: int,
+        device: torch.device,
+        shard: Shard = ALONE,
     ) -> None:
         chunks = recipe.batch_size // recipe.mix_unit
         if shard.size > chunks:
@@ -52,6 +64,7 @@ class Loader(ABC):
         """This process's part of every batch."""
         self.test_part = shard.part(len(data.test.labels))
         """This process's part of the test split."""
+        self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self._classes = data.train.labels.to(device), len(data.classes)
         self._fill = fill_color(data.mean).to(device)
         self._mean = torch.tensor(data.mean, device=device)[:, None, None]
@@ -75,8 +88,17 @@ class Loader(ABC):
         return pixels.div_(255).sub_(self._mean).div_(self._std)
 
     def order(self, epoch: int) -> Tensor:
-        """The order of the training images in one epoch."""
-        return torch.randperm(len(self._labels), generator=stream(self.seed, "order", epoch))
+        """The order of the training images in one epoch, as the recipe says. It is the same for every loader."""
+        generator = stream(self.seed, "order", epoch)
+
+        def shuffled(count: int) -> Tensor:
+            return torch.randperm(count, generator=generator)
+
+        if self.recipe.order == "random":
+            return shuffled(len(self._labels))
+        blocks = torch.arange(len(self._labels)).split(self._block)
+        windows = [torch.cat([blocks[i] for i in mixed]) for mixed in shuffled(len(blocks)).split(BLOCKS_MIXED)]
+        return torch.cat([window[shuffled(len(window))] for window in windows])
 
     def finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
         """All of augmentation, on the device and in timm's order: crop, flip, RandAugment, mix, normalise, erase.

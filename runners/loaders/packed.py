@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +39,8 @@ TRAINING_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 
 class PackedLoader(Loader):
     """A loader of images that are decoded when they are needed, in as many threads as torch may use."""
+
+    name: ClassVar[str] = "packed"
 
     def __init__(self, data: PackedData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
         super().__init__(data, recipe, seed, device, shard)

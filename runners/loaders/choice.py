@@ -1,0 +1,73 @@
+"""Which loader a dataset gets, and the opened dataset that goes with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from benchmark import datasets
+from benchmark.beton import BetonData, decoded_size, ffcv_missing, load_beton
+from benchmark.dataset_files import PACKED_NAMES
+from benchmark.datasets import Data
+from benchmark.packed import PackedData
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
+
+LoaderName = Literal["auto", "resident", "ffcv"]
+
+RESIDENT_SHARE = 0.25
+"""`auto` keeps a dataset in memory when its decoded images take at most this share of the device's memory."""
+
+
+def open_data(
+    spec: DatasetSpec, image_size: int, data_dir: Path, loader: str = "auto", device: str = "cpu"
+) -> Data | PackedData | BetonData:
+    """Open a dataset for a loader; of those that are not resident no image is decoded.
+
+    imagenet has its own loader, whatever is asked for.
+
+    Raises:
+        VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
+            prepared for it.
+    """
+    if reason := datasets.unavailable(spec, data_dir):
+        raise VitinitError(reason)
+    why = ""
+    if loader == "auto" and spec.name not in PACKED_NAMES:
+        size, memory = decoded_size(spec, image_size), device_memory(device)
+        loader = choose(size, memory)
+        why = (
+            f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {RESIDENT_SHARE:.0%} of the "
+            f"{memory / 1e9:.1f} GB of memory, so FFCV has to read it (--loader resident keeps it in memory): "
+        )
+    if loader != "ffcv" or spec.name in PACKED_NAMES:
+        return datasets.load(spec, image_size, data_dir)
+    if missing := ffcv_missing():
+        raise VitinitError(why + missing)
+    try:
+        return load_beton(spec, image_size, data_dir)
+    except VitinitError as error:
+        raise VitinitError(f"{why}{error}") from None
+
+
+def choose(decoded: int, memory: int) -> Literal["resident", "ffcv"]:
+    """What `auto` is for so many bytes of decoded images and of memory of the device."""
+    return "resident" if decoded <= RESIDENT_SHARE * memory else "ffcv"
+
+
+def device_memory(device: str) -> int:
+    """Bytes of memory of a device, at most those of this machine: images are decoded there.
+
+    Where the GPU is another machine's (a job is being handed over), those of this one.
+    """
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return min(main_memory(), torch.cuda.get_device_properties(torch.device(device)).total_memory)
+    return main_memory()
+
+
+def main_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

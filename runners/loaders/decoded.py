@@ -1,0 +1,62 @@
+"""Batches of images that are decoded at their final size, wherever they lie."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from benchmark.beton import BetonData
+from benchmark.datasets import Data
+from benchmark.spec import Recipe
+from runners.loaders.base import ALONE, EVALUATION_BATCH, Loader
+from runners.shard import Shard
+
+
+class DecodedLoader(Loader):
+    """What does not depend on where the decoded images lie: nothing that can change a number does.
+
+    Attributes:
+        numbers_on: the device on which `read` takes the numbers of images.
+    """
+
+    def __init__(
+        self, data: Data | BetonData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE
+    ) -> None:
+        super().__init__(data, recipe, seed, device, shard)
+        self.numbers_on = torch.device("cpu")
+        self._test_labels = data.test.labels[self.test_part].to(device)
+
+    @abstractmethod
+    def read(self, split: Literal["train", "test"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Images by their numbers, uint8, B x 3 x S x S.
+
+        Args:
+            split: the training split, or this process's part of the test split.
+            batches: numbers B of each, on `numbers_on`; all batches but the last are equally large.
+        """
+
+    def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of the batches of one epoch (counted from 0), from one of its steps on."""
+        size = self.recipe.batch_size
+        order = self.order(epoch)[first_step * size : self.steps * size].to(self.numbers_on)
+        batches = order.view(-1, size)[:, self.part].unbind()
+        for step, (numbers, images) in enumerate(zip(batches, self.read("train", batches), strict=True), first_step):
+            yield self.finish(images, numbers, epoch, step)
+
+    def test(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of the test split in file order."""
+        if not len(self._test_labels):
+            return
+        batches = torch.arange(len(self._test_labels), device=self.numbers_on).split(EVALUATION_BATCH)
+        labels = self._test_labels.split(EVALUATION_BATCH)
+        for images, labels_B in zip(self.read("test", batches), labels, strict=True):
+            yield self.normalise(images), labels_B
+
+    def plain(self, numbers: Tensor) -> Tensor:
+        """These training images, normalised, without augmentation."""
+        (images,) = self.read("train", [numbers.to(self.numbers_on)])
+        return self.normalise(images)

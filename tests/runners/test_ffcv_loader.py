@@ -1,0 +1,315 @@
+"""FFCV against the resident loader: the same images, batches and records; and no error or hang goes unsaid."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from benchmark import grid
+from benchmark.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
+from benchmark.datasets import load
+from benchmark.prepare_beton import prepare_beton
+from benchmark.spec import DatasetSpec, Recipe
+from benchmark.store import Store
+from initializers.errors import VitinitError
+from runners.launch import preflight
+from runners.loaders import base, make_loader, open_data
+from runners.run import Event, Execution, Setting, carry_out
+from runners.shard import Shard
+from runners.stop import Stop, Stopped
+from tests.faults.harness import assert_same
+
+pytestmark = pytest.mark.skipif(find_spec("ffcv") is None, reason=f"FFCV is not installed; {HOW_TO_INSTALL}")
+
+CPU = torch.device("cpu")
+SIZE = 20
+PER_CLASS = {"train": 130, "test": 30}
+EVERYTHING = {
+    "hflip": 0.5,
+    "crop_padding": 2,
+    "rand_augment": "rand-m9-mstd0.5-inc1",
+    "mixup": 1.0,
+    "cutmix": 0.8,
+    "mix_images": 25,
+    "random_erasing": 0.25,
+}
+
+
+def recipe(**fields) -> Recipe:
+    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 100, "lr": 1e-3, **fields})
+
+
+def prepare(spec: DatasetSpec, image_size: int, data_dir: Path) -> Path:
+    return prepare_beton(spec, image_size, data_dir, lambda done, total: None, 2)[0]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> DatasetSpec:
+    """Three classes of noise in several sizes, of which one of three has its own brightness."""
+    root, random = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    for split, count in PER_CLASS.items():
+        for label, name in enumerate(("dark", "light", "middle")):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                height, width = random.integers(SIZE, 2 * SIZE, 2)
+                pixels = random.integers(60 * label, 60 * label + 120, (height, width, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{number}.png")
+    return DatasetSpec(name="folder", path=str(root))
+
+
+@pytest.fixture(scope="module")
+def data_dir(images, tmp_path_factory) -> Path:
+    """A data folder where those images are prepared. Not to be changed."""
+    folder = tmp_path_factory.mktemp("data")
+    prepare(images, SIZE, folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before():
+    import numba
+
+    torch.set_num_threads(2)
+    before = torch.get_num_threads(), numba.get_num_threads()
+    yield
+    assert (torch.get_num_threads(), numba.get_num_threads()) == before
+    deadline = time.monotonic() + 2
+    while reading() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert reading() == []
+
+
+def reading() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if type(thread).__name__ in ("Reading", "PageReader")]
+
+
+def assert_equal(expected, found) -> None:
+    expected, found = list(expected), list(found)
+    assert len(expected) == len(found) > 0
+    for first, second in zip(expected, found, strict=True):
+        assert torch.equal(first[0], second[0])
+        assert torch.equal(first[1], second[1])
+
+
+def test_what_is_prepared_is_what_would_be_decoded(images, data_dir, tmp_path):
+    for spec, size in (
+        (images, SIZE),
+        (images.model_copy(update={"train_size": 50}), 8),
+        (DatasetSpec(name="digits"), 8),
+        (DatasetSpec(name="digits", train_size=100), 13),
+    ):
+        where = data_dir if size == SIZE else tmp_path
+        if size != SIZE:
+            prepare(spec, size, where)
+        resident, opened = load(spec, size, where), load_beton(spec, size, where)
+        for name in ("classes", "mean", "std", "checksum", "image_size"):
+            assert getattr(opened, name) == getattr(resident, name), name
+        assert torch.equal(opened.train.labels, resident.train.labels)
+        assert torch.equal(opened.test.labels, resident.test.labels)
+
+
+def test_pixels_and_labels_are_those_of_the_resident_loader(images, data_dir):
+    resident = make_loader(load(images, SIZE, data_dir), recipe(), 3, CPU)
+    ffcv = make_loader(load_beton(images, SIZE, data_dir), recipe(), 3, CPU)
+    assert (ffcv.name, resident.name, ffcv.steps) == ("ffcv", "resident", 3)
+    assert_equal(resident.train(1), ffcv.train(1))
+    assert_equal(resident.test(), ffcv.test())
+    numbers = torch.tensor([389, 0, 7, 200])
+    assert torch.equal(resident.plain(numbers), ffcv.plain(numbers))
+    kept = [(images.clone(), images) for images, _ in ffcv.train(0)]
+    assert all(torch.equal(*pair) for pair in kept), "FFCV's memory is used again"
+
+
+def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_on(images, data_dir):
+    everything = recipe(batch_size=50, **EVERYTHING)
+    expected = list(make_loader(load(images, SIZE, data_dir), everything, 3, CPU).train(2))
+    opened = load_beton(images, SIZE, data_dir)
+    alone = make_loader(opened, everything, 3, CPU)
+    assert_equal(expected, alone.train(2))
+    assert_equal(expected[5:], alone.train(2, 5))
+    assert list(alone.train(2, alone.steps)) == []
+    parts = [list(make_loader(opened, everything, 3, CPU, Shard(rank, 2)).train(2, 6)) for rank in (0, 1)]
+    assert_equal(expected[6:], [tuple(map(torch.cat, zip(*pair, strict=True))) for pair in zip(*parts, strict=True)])
+
+
+def test_a_file_larger_than_memory_is_read_in_blocks_and_nothing_damaged_is_passed_on(
+    images, data_dir, tmp_path, monkeypatch
+):
+    import runners.loaders.ffcv as module
+
+    monkeypatch.setattr(module, "main_memory", lambda: 1)
+    monkeypatch.setattr(base, "BLOCK", 7 * 3 * SIZE**2)
+    monkeypatch.setattr(base, "BLOCKS_MIXED", 3)
+    in_blocks = recipe(order="blocks", batch_size=20)
+    shutil.copytree(data_dir, tmp_path / "data")
+    opened = load_beton(images, SIZE, tmp_path / "data")
+    ffcv = make_loader(opened, in_blocks, 3, CPU)
+    expected = list(make_loader(load(images, SIZE, data_dir), in_blocks, 3, CPU).train(1))
+    assert_equal(expected, ffcv.train(1))
+    half = ffcv.train(1)
+    next(half)
+    half.close()  # a stop
+
+    def error_of(batches) -> str:
+        begun = time.monotonic()
+        with pytest.raises(VitinitError) as error:
+            list(batches)
+        assert time.monotonic() - begun < 10
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    run_pipeline = module.Reading.run_pipeline
+
+    def broken(self, number, *arguments):
+        if number == 4:
+            raise ZeroDivisionError("a test")
+        return run_pipeline(self, number, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Reading, "run_pipeline", broken)
+        batches = ffcv.train(1)
+        assert_equal(expected[:4], (next(batches) for _ in range(4)))
+        assert "FFCV failed on" in error_of(batches)
+    forever = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Reading, "run_pipeline", lambda self, *_: forever.wait())
+        patch.setattr(module, "SILENT_S", 0.5)
+        assert "FFCV has read nothing from" in error_of(ffcv.train(1))
+        forever.set()
+
+    at = opened.file.read_bytes().index(load(images, SIZE, data_dir).test.images[5].permute(1, 2, 0).numpy().tobytes())
+    with opened.file.open("r+b") as file:
+        file.seek(at)
+        file.write(b"damage")
+    assert_equal(expected, ffcv.train(1))
+    assert "image 395 is not what was written" in error_of(ffcv.test())
+    with opened.file.open("r+b") as file:
+        file.truncate(at - 100)
+    assert "is not what was written" in error_of(ffcv.test())
+
+
+def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tmp_path):
+    def error_of(change, spec: DatasetSpec = images) -> str:
+        shutil.rmtree(tmp_path / "data", ignore_errors=True)
+        shutil.copytree(data_dir, tmp_path / "data")
+        (folder,) = (tmp_path / "data/ffcv").iterdir()
+        change(folder)
+        with pytest.raises(VitinitError) as error:
+            load_beton(spec, SIZE, tmp_path / "data")
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    def flip(file: Path, place: int) -> None:
+        content = bytearray(file.read_bytes())
+        content[place] ^= 1
+        file.write_bytes(content)
+
+    for place in (3, 3000, -1):
+        assert "images.beton is damaged" in error_of(lambda folder, at=place: flip(folder / "images.beton", at))
+    assert "is damaged" in error_of(lambda folder: flip(folder / "index.npy", 200))
+    assert "manifest.json is damaged" in error_of(lambda folder: (folder / MANIFEST).write_text("{}"))
+    assert "bytes instead of" in error_of(lambda folder: (folder / "images.beton").write_bytes(b"short"))
+    assert "cannot read" in error_of(lambda folder: (folder / "index.npy").unlink())
+    assert "move away all but one" in error_of(lambda folder: shutil.copytree(folder, f"{folder}-again"))
+    assert "is not prepared for FFCV" in error_of(lambda folder: folder.rename(folder.with_name(".preparing")))
+    shutil.copytree(images.path, tmp_path / "images")
+    moved = DatasetSpec(name="folder", path=str(tmp_path / "images"))
+    prepare(moved, SIZE, tmp_path)
+    with pytest.raises(VitinitError, match="is prepared already in"):
+        prepare(moved, SIZE, tmp_path)
+    (tmp_path / "images/train/dark/7.png").unlink()
+    with pytest.raises(VitinitError, match="files of .* were added or removed since it was prepared"):
+        load_beton(moved, SIZE, tmp_path)
+    prepare(moved, SIZE, tmp_path)
+    assert len(load_beton(moved, SIZE, tmp_path).train.labels) == 389
+
+
+def test_the_command_line_prepares_a_subset(here, tmp_path):
+    status, output = here("data", "prepare", "digits", "--image-size", "8", "--train-size", "99", "--data-dir", "made")
+    assert status == 0, output
+    assert "digits[99] at 8 px is in made/ffcv/digits-99-8px-" in output
+    assert "99 training and 360 test images" in output
+    opened = open_data(DatasetSpec(name="digits", train_size=99), 8, tmp_path / "made", "ffcv")
+    assert isinstance(opened, BetonData)
+
+
+def test_a_preparation_that_fails_leaves_nothing(images, tmp_path):
+    shutil.copytree(images.path, tmp_path / "images")
+    (tmp_path / "images/test/light/3.png").write_bytes(b"no image")
+    spec = DatasetSpec(name="folder", path=str(tmp_path / "images"))
+    with pytest.raises(VitinitError, match="cannot use the image .*3.png"):
+        prepare(spec, SIZE, tmp_path)
+    assert list((tmp_path / "ffcv").iterdir()) == []
+
+
+def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_resident_loader(
+    images, data_dir, tmp_path, monkeypatch
+):
+    block = {
+        "datasets": [{"name": f"folder:{images.path}"}],
+        "model": {"preset": "vit_micro", "image_size": SIZE, "patch_size": 10, "width": 16, "depth": 1},
+        "recipe": {"name": "small", "epochs": 2, "batch_size": 100, "hflip": 0.5, "crop_padding": 2},
+        "seeds": [0],
+    }
+    path = tmp_path / "faults.yaml"
+    path.write_text(yaml.safe_dump({"title": "mine", "rows": {"Mine": {"base": "trunc_normal"}}, "blocks": [block]}))
+    (cell,) = grid.load(str(path)).cells
+
+    def setting(name: str, loader: str) -> Setting:
+        execution = Execution(device="cpu", threads=2, executor="inline", loader=loader)
+        return Setting(tmp_path / name, "faults", data_dir, execution, {}, keep_weights=True)
+
+    def decoded(*arguments):
+        raise AssertionError("FFCV needs no image decoded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("benchmark.datasets._image", decoded)
+        assert preflight([cell], setting("", "ffcv")) == {cell.spec.dataset: 390}
+    carry_out(cell, setting("resident", "resident"), Stop())
+    finish = base.Loader.finish
+    for place, loader in (((0, 1), "ffcv"), ((1, 0), "ffcv"), (None, "resident")):
+        stop = Stop()
+
+        def finish_and_stop(self, images, numbers, *at, place=place, stop=stop):
+            if at == place:
+                stop.request("a test")
+            return finish(self, images, numbers, *at)
+
+        monkeypatch.setattr(base.Loader, "finish", finish_and_stop)
+        told: list[Event] = []
+        try:
+            carry_out(cell, setting("resumed", loader), stop, told.append)
+        except Stopped:
+            assert place
+    assert "changed since then: execution.loader" in "".join(event.resumed for event in told)
+    store = {name: Store(tmp_path / name).outcome("faults", cell.run_id) for name in ("resident", "resumed")}
+    assert store["resident"].execution["loader"] == "resident"
+    assert store["resumed"].environment["changed_while_running"] == [
+        {"from_step": 4, "changed": {"execution.loader": ["ffcv", "resident"]}}
+    ]
+    assert [session.from_step for session in store["resumed"].sessions] == [0, 2, 4]
+    carry_out(cell, setting("ffcv", "ffcv"), Stop())
+    assert_same(setting("resident", ""), setting("ffcv", ""), cell, but=("execution",))
+    assert_same(setting("resident", ""), setting("resumed", ""), cell, but=("environment",))
+
+
+def test_threads_are_put_back_after_an_error():
+    before = torch.get_num_threads()
+
+    def set_and_fail() -> None:
+        with threads_kept():
+            torch.set_num_threads(before + 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        set_and_fail()
+    assert torch.get_num_threads() == before

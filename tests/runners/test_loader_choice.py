@@ -1,0 +1,128 @@
+"""Which loader a run gets, what is said where it cannot have it, and the order that all loaders share."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from benchmark import beton
+from benchmark.beton import decoded_size, how_to_prepare
+from benchmark.dataset_files import IMAGES
+from benchmark.datasets import Data, Split, load
+from benchmark.spec import DatasetSpec, Recipe
+from initializers.errors import VitinitError
+from runners.loaders import base as loaders_base
+from runners.loaders import choice, make_loader, open_data
+
+CPU = torch.device("cpu")
+DIGITS = DatasetSpec(name="digits")
+GIB = 2**30
+
+
+def folder_of_images(root: Path, count: int) -> DatasetSpec:
+    for split in ("train", "test"):
+        for label in "ab":
+            (root / split / label).mkdir(parents=True)
+            for number in range(count):
+                pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(root / split / label / f"{number}.png")
+    (root / "train/a/notes.txt").write_text("no image")
+    (root / "train/a/.hidden.png").write_text("no image")
+    return DatasetSpec(name="folder", path=str(root))
+
+
+def test_auto_is_resident_up_to_a_quarter_of_the_memory():
+    assert choice.choose(4 * GIB, 16 * GIB) == "resident"
+    assert choice.choose(4 * GIB + 1, 16 * GIB) == "ffcv"
+
+
+@pytest.mark.parametrize("train_size", [None, 100])
+def test_the_decoded_size_is_known_before_decoding(train_size, tmp_path):
+    for spec in (DIGITS.model_copy(update={"train_size": train_size}), folder_of_images(tmp_path / "images", 3)):
+        data = load(spec, 16, tmp_path)
+        assert decoded_size(spec, 16) == data.train.images.nbytes + data.test.images.nbytes
+
+
+def test_the_known_numbers_of_images_are_those_of_the_files(cifar10_dir):
+    for name in ("digits", "cifar10"):
+        data = load(DatasetSpec(name=name), 8, cifar10_dir)
+        assert IMAGES[name] == (len(data.train.labels), len(data.test.labels))
+
+
+def test_what_does_not_fit_is_said_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(choice, "main_memory", lambda: 4 * decoded_size(DIGITS, 8))
+    assert isinstance(open_data(DIGITS, 8, tmp_path), Data)
+    monkeypatch.setattr(choice, "main_memory", lambda: 4 * decoded_size(DIGITS, 8) - 1)
+    assert isinstance(open_data(DIGITS, 8, tmp_path, "resident"), Data)
+    monkeypatch.setitem(sys.modules, "ffcv", None)
+    with pytest.raises(VitinitError, match="digits at 8 px has .* of memory, so .*: FFCV is not installed; .*apt-get"):
+        open_data(DIGITS, 8, tmp_path)
+    with pytest.raises(VitinitError, match="^FFCV is not installed; .*libturbojpeg0-dev; then: make setup$"):
+        open_data(DIGITS, 8, tmp_path, "ffcv")
+    monkeypatch.setattr(choice, "ffcv_missing", lambda: None)
+    with pytest.raises(VitinitError) as error:
+        open_data(DatasetSpec(name="digits", train_size=100), 8, tmp_path, "ffcv")
+    command = f"vitinit data prepare digits --image-size 8 --train-size 100 --data-dir {tmp_path}"
+    assert str(error.value).startswith("digits[100] at 8 px is not prepared for FFCV in ")
+    assert str(error.value).endswith(f"run '{command}'")
+
+
+def test_without_ffcv_nothing_can_be_prepared(monkeypatch, here):
+    monkeypatch.setitem(sys.modules, "ffcv", None)
+    assert here("data", "prepare", "digits", "--image-size", "8")[0] == 2
+    assert not Path("nothing").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("imagenet",), ("imagenet", "--from", "x", "--image-size", "8"), ("digits", "--from", "x"), ("mnist",)],
+)
+def test_options_that_do_not_go_together_are_refused(here, arguments):
+    assert here("data", "prepare", *arguments)[0] == 2
+
+
+def test_the_packages_to_install_are_named_alike():
+    root = Path(__file__).parents[2]
+    named = re.search(r"--no-install-recommends (.*?);", beton.HOW_TO_INSTALL)
+    assert named
+    assert f"FFCV_PACKAGES := {named.group(1)}\n" in (root / "Makefile").read_text()
+    assert f"packages=({named.group(1)})\n" in (root / ".ci/run").read_text()
+
+
+def test_a_path_with_blanks_can_be_copied_from_the_message(tmp_path):
+    spec = DatasetSpec(name="folder", path="/my images")
+    assert "'folder:/my images'" in how_to_prepare(spec, 32, tmp_path)
+
+
+def orders(count: int, **fields) -> list[torch.Tensor]:
+    recipe = Recipe(name="test", epochs=1, batch_size=10, lr=1e-3, **fields)
+    data = Data(
+        train=Split(torch.zeros(count, 3, 16, 16, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64)),
+        test=Split(torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)),
+        classes=("a", "b"),
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        checksum="",
+    )
+    return [make_loader(data, recipe, 0, CPU).order(epoch) for epoch in range(2)]
+
+
+def test_blocks_of_neighbours_are_shuffled_and_mixed_with_a_few_others(monkeypatch):
+    block, mixed, count = 40, 4, 1000
+    monkeypatch.setattr(loaders_base, "BLOCK", block * 3 * 16 * 16)
+    monkeypatch.setattr(loaders_base, "BLOCKS_MIXED", mixed)
+    for order in orders(count, order="blocks"):
+        assert torch.equal(order.sort().values, torch.arange(count))
+        windows = [window // block for window in order.split(block * mixed)]
+        assert all(len(window.unique()) == mixed for window in windows[:-1])
+        assert len({tuple(window.unique().tolist()) for window in windows}) == len(windows)
+        assert windows[0].unique().tolist() != list(range(mixed)), "blocks are shuffled"
+        assert (windows[0][1:] != windows[0][:-1]).sum() > 40, "images of a window are shuffled"
+    assert not torch.equal(*orders(count, order="blocks"))
+    assert not torch.equal(orders(count, order="blocks")[0], orders(count)[0])
