@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from benchmark.packed import PackedData
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
 from runners.augment import crop_and_flip
+from runners.loaders.ahead import carried_out
 from runners.mixing import erase, mix
 from runners.rand_augment import carry_out, draw, fill_color
 from runners.shard import Shard
@@ -100,20 +102,34 @@ class Loader(ABC):
         windows = [torch.cat([blocks[i] for i in mixed]) for mixed in shuffled(len(blocks)).split(BLOCKS_MIXED)]
         return torch.cat([window[shuffled(len(window))] for window in windows])
 
-    def finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
+    def augmented(
+        self, batches: Iterator[tuple[Tensor, Tensor]], epoch: int, first_step: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """All of augmentation, on the device and in timm's order: crop, flip, RandAugment, mix, normalise, erase.
 
         Args:
-            images_BCHW: uint8, this process's part of the batch.
-            numbers_B: which training images they are.
+            batches: this process's part of each: images, uint8, B x 3 x S x S, and which training images they are.
             epoch: counted from 0.
-            step: of the epoch.
+            first_step: of the epoch, that of the first batch.
         """
+
+        def jobs() -> Iterator[Callable[[], tuple[Tensor, Tensor]]]:
+            for step, (images, numbers) in enumerate(batches, first_step):
+                # drawn here: it seeds global generators, which only one thread may
+                drawn = self.drawn(numbers, images.shape[-1], epoch, step) if self.recipe.rand_augment else None
+                yield partial(self._finish, images, numbers, drawn, epoch, step)
+
+        much = self.device.type == "cpu" and self.recipe.rand_augment
+        return carried_out(jobs(), torch.get_num_threads() if much else 1)
+
+    def _finish(
+        self, images_BCHW: Tensor, numbers_B: Tensor, drawn_BL3: np.ndarray | None, epoch: int, step: int
+    ) -> tuple[Tensor, Tensor]:
         recipe, first = self.recipe, step * self.recipe.batch_size + self.part.start
         images = self.crop_and_flip(images_BCHW.to(self.device, non_blocking=True), epoch, step)
         targets = self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
-        if recipe.rand_augment:
-            images = carry_out(images, self.drawn(numbers_B, images.shape[-1], epoch, step), self._fill)
+        if drawn_BL3 is not None:
+            images = carry_out(images, drawn_BL3, self._fill)
         if recipe.mixes:
             images, targets = mix(images, targets, recipe, self._classes, self.seed, epoch, first)
         images = self.normalise(images)

@@ -44,8 +44,7 @@ class DecodedLoader(Loader):
         size = self.recipe.batch_size
         order = self.order(epoch)[first_step * size : self.steps * size].to(self.numbers_on)
         batches = order.view(-1, size)[:, self.part].unbind()
-        for step, (numbers, images) in enumerate(zip(batches, self.read("train", batches), strict=True), first_step):
-            yield self.finish(images, numbers, epoch, step)
+        yield from self.augmented(zip(self.read("train", batches), batches, strict=True), epoch, first_step)
 
     def test(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of the test split in file order."""

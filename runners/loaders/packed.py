@@ -51,8 +51,7 @@ class PackedLoader(Loader):
         size, order = self.recipe.batch_size, self.order(epoch)
         batches = (order[step * size : (step + 1) * size][self.part] for step in range(first_step, self.steps))
         changes = self._training_changes(epoch)
-        for step, (images, numbers) in enumerate(self._decoded(self.data.train, batches, changes), first_step):
-            yield self.finish(images, numbers, epoch, step)
+        yield from self.augmented(self._decoded(self.data.train, batches, changes), epoch, first_step)
 
     def test(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of the test split in file order."""
