@@ -30,7 +30,13 @@ MD5: dict[str, dict[str, str]] = {
 }
 """md5 of each file by its path in the data folder; torchvision's, which a test compares them with."""
 
-IMAGES = {"digits": (1437, 360), "cifar10": (50_000, 10_000), "cifar100": (50_000, 10_000), "svhn": (73_257, 26_032)}
+IMAGES = {
+    "digits": (1437, 360),
+    "cifar10": (50_000, 10_000),
+    "cifar100": (50_000, 10_000),
+    "svhn": (73_257, 26_032),
+    "imagenet": (1_281_167, 50_000),
+}
 """Training and test images of the datasets that are the same for everybody."""
 FILE_NAMES = tuple(MD5)
 """The datasets that are files in the data folder."""

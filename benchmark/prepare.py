@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmark import dataset_files
 from benchmark.atomic import sync_folder, write_atomically
 from benchmark.dataset_files import MANIFEST, packed_files
 from benchmark.images import class_folders, image_files, no_bombs, opened
@@ -26,7 +27,7 @@ from benchmark.packed import ENTRY, FORMATS, Manifest, SplitInfo, read_manifest
 from initializers.errors import VitinitError
 
 CLASSES = 1000
-IMAGES = {"train": 1_281_167, "val": 50_000}
+IMAGES = dict(zip(("train", "val"), dataset_files.IMAGES["imagenet"], strict=True))
 """ImageNet-1K: its classes and the images of its splits."""
 EXTENSIONS = (".jpeg", ".jpg", ".png")
 AHEAD = 64

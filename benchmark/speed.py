@@ -109,8 +109,14 @@ class SpeedReport(Frozen):
         return str(self.machine.get("gpu") or self.machine.get("processor"))
 
     def gflops(self, model: ModelSpec, precision: str) -> float | None:
-        """What training such a model reaches here: that of the nearest shape measured at this precision, if any."""
-        known = [row for row in (*self.training, *self.scaling) if row.precision == precision and not row.compiled]
+        """What training such a model reaches here: that of the nearest shape measured at this precision, if any.
+
+        Where fp16 was not measured (on a CPU), bf16 stands for it.
+        """
+        rows = [row for row in (*self.training, *self.scaling) if not row.compiled]
+        if precision == "fp16" and all(row.precision != precision for row in rows):
+            precision = "bf16"
+        known = [row for row in rows if row.precision == precision]
         if not known:
             return None
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich import box
@@ -20,6 +20,7 @@ from benchmark.store import Outline, Store
 from initializers.errors import VitinitError, plain, unknown_name
 from runners.cli_options import (
     LOCAL,
+    REFERENCE,
     DataOption,
     GridArgument,
     LimitOption,
@@ -28,6 +29,7 @@ from runners.cli_options import (
     SeedsOption,
     console,
 )
+from runners.duration import duration
 from runners.markup import safe
 
 if TYPE_CHECKING:
@@ -43,12 +45,21 @@ def plan(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     limit: LimitOption = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else from vitinit speed.")
+    ] = False,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="Of the estimate. auto: cuda where there is one.")
+    ] = "auto",
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
 ) -> None:
     """Show every run of a grid and what is to become of it. Nothing is written."""
     planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results)
-    print_plan(loaded, planned, contents)
+    if estimate:
+        _print_estimate(loaded, planned, device, results)
+    else:
+        print_plan(loaded, planned, contents)
 
 
 def status(
@@ -170,6 +181,43 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=True)
     print("\n".join(rest), file=console.file)
     console.print(_details(planned, contents))
+
+
+def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Path) -> None:
+    """One line for each dataset, model and recipe among the runs that have no record yet; then the hours of all."""
+    from benchmark import speed
+    from benchmark.models import default_device
+    from runners.estimate import estimate, in_proportion
+
+    chosen = default_device() if device == "auto" else device
+    cells = [item.cell for item in planned if item.state != "done"]
+    roots = [results, REFERENCE]
+    measured, reports = estimate(cells, roots, chosen), speed.reports(roots, chosen)
+    guessed = in_proportion(cells, reports[0]) if reports else {}
+    table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("dataset", "model", "epochs", "runs", "each", "hours", "from"):
+        table.add_column(heading, justify="left" if heading in ("dataset", "model", "from") else "right")
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        model = cell.spec.model
+        shape = f"{model.arch} {model.width} x {model.depth}, {model.grid**2} tokens, {cell.spec.recipe.precision}"
+        groups.setdefault((cell.spec.dataset.label, shape, str(cell.spec.recipe.epochs)), []).append(cell)
+    total, unknown = 0.0, 0
+    for (dataset, shape, epochs), members in groups.items():
+        known = [measured.seconds.get(cell.run_id, guessed.get(cell.run_id)) for cell in members]
+        times = [seconds for seconds in known if seconds is not None]
+        total, unknown = total + sum(times), unknown + len(members) - len(times)
+        source = "records" if members[0].run_id in measured.seconds else "speed" if times else "unknown"
+        each = duration(sum(times) / len(times)) if times else ""
+        hours = f"{sum(times) / 3600:.2f}" if times else ""
+        table.add_row(safe(dataset), shape, epochs, str(len(members)), each, hours, source)
+    console.print(table)
+    where = sorted({*measured.measured_on, *([reports[0].name] if guessed else [])})
+    if not where:
+        console.print(f"nothing like it was measured on {chosen} yet; measure this machine with: vitinit speed")
+        return
+    missing = f", without {unknown} runs that nothing is known of" if unknown else ""
+    console.print(f"{total / 3600:.2f} hours, one run at a time, as measured on {safe(', '.join(where))}{missing}")
 
 
 def _aligned(column: Sequence[str], right: bool) -> list[str]:

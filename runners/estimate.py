@@ -1,4 +1,4 @@
-"""How long runs will take, from how long runs like them took. Imports no torch."""
+"""How long runs will take: as long as runs like them took, or from what `vitinit speed` measured. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmark.dataset_files import IMAGES
 from benchmark.grid import Cell
 from benchmark.record import RunRecord
 from benchmark.spec import RunSpec
+from benchmark.speed import BACKWARD, SpeedReport, forward_flops
 from benchmark.store import Store
+
+CLASSES = {"cifar100": 100, "imagenet": 1000}
+"""Of datasets that have not ten."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,24 @@ def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> Estim
     }
     machines = {machine for kind in measured.values() for _, machine in kind}
     return Estimate(seconds, tuple(sorted(machines)))
+
+
+def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float]:
+    """Seconds of each run by run_id, from the matrix products that it consists of; initialising is left out.
+
+    Those of a folder of images are missing, as are those at a precision that was not measured.
+    """
+    seconds = {}
+    for cell in cells:
+        spec = cell.spec
+        gflops = report.gflops(spec.model, spec.recipe.precision)
+        if gflops and spec.dataset.name in IMAGES:
+            train, test = IMAGES[spec.dataset.name]
+            train = min(train, spec.dataset.train_size or train)
+            forward = forward_flops(spec.model, classes=CLASSES.get(spec.dataset.name, 10))
+            epoch = (1 + BACKWARD) * forward * train + forward * test
+            seconds[cell.run_id] = spec.recipe.epochs * epoch / (1e9 * gflops)
+    return seconds
 
 
 def _kind(spec: RunSpec) -> str:

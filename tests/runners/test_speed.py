@@ -1,0 +1,127 @@
+"""`vitinit speed`, and the hours that `vitinit plan --estimate` makes of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmark import speed
+from benchmark.models import build_model
+from benchmark.resolve import resolve_model
+from benchmark.spec import ModelSpec
+from initializers.errors import VitinitError
+from runners import cli
+from runners.speed import scaling
+
+VIT = ModelSpec(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
+TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
+CONVIT = resolve_model({"preset": "convit_micro", "image_size": 32, "patch_size": 4})
+
+
+@pytest.mark.parametrize(("spec", "exact"), [(VIT, True), (TOKEN, True), (CONVIT, False)])
+def test_operations_are_those_that_torch_counts(spec, exact):
+    model = build_model(spec, 10)
+    with FlopCounterMode(display=False) as counter:
+        loss = model(torch.zeros(1, 3, 32, 32)).sum()
+    forward = counter.get_total_flops()
+    # of ConViT, positions too are multiplied by values, and that once for all images
+    assert speed.forward_flops(spec, 10) == pytest.approx(forward, rel=1e-12 if exact else 0.1)
+    with FlopCounterMode(display=False) as counter:
+        loss.backward()
+    # the gradient of the images is not asked for; attention is computed once more in the backward pass
+    assert speed.training_flops(spec, 10) == pytest.approx(forward + counter.get_total_flops(), rel=0.1)
+
+
+def test_the_report_is_printed_written_and_turned_into_hours(here, tmp_path):
+    options = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
+    parts = ("--only", "training", "--only", "checkpoints")
+    code, output = here("speed", "--model", "vit_micro/8", "--batch-size", "16", *parts, *options)
+    assert code == 0, output
+    (file,) = (tmp_path / "results" / "speed").glob("*/speed.json")
+    report = speed.read(file)
+    assert [row.precision for row in report.training] == ["fp32", "bf16"]
+    assert not report.loaders
+    for row in report.training:
+        flops = speed.training_flops(resolve_model({"preset": "vit_micro", "image_size": 32, "patch_size": 8}), 10)
+        assert row.gflops == pytest.approx(row.images_per_s * flops / 1e9)
+        assert 0 < row.share_of_peak < 1.2
+        assert row.peak_memory_mib > 100
+    # 0.1 M parameters, and Adam keeps two values for each
+    assert 0.5 < report.checkpoints[0].megabytes < 3
+    assert f"{report.training[0].images_per_s:,.0f}" in output
+
+    (tmp_path / "mine.yaml").write_text(
+        'title: "mine"\nrows: {Kaiming uniform: {base: kaiming_uniform}}\nblocks:\n'
+        "  - datasets: [cifar100]\n    model: {preset: vit_micro, image_size: 32, patch_size: 8}\n"
+        "    recipe: {name: small, epochs: 700}\n    seeds: [0, 1]\n"
+    )
+    code, output = here("plan", "mine.yaml", "--estimate", *options[4:])
+    assert code == 0, output
+    model = resolve_model({"preset": "vit_micro", "image_size": 32, "patch_size": 8})
+    operations = 700 * speed.forward_flops(model, 100) * (3 * 50_000 + 10_000)
+    hours = 2 * operations / (1e9 * report.training[0].gflops) / 3600
+    assert f"{hours:.2f} hours, one run at a time, as measured on {report.name}" in output
+
+
+def test_the_nearest_shape_at_the_precision_counts(tmp_path):
+    rows = [
+        {"tokens": tokens, "width": width, "precision": precision, "gflops": gflops}
+        for tokens, width, precision, gflops in (
+            (64, 192, "fp32", 100.0),
+            (256, 192, "fp32", 80.0),
+            (64, 384, "fp32", 150.0),
+            (64, 192, "bf16", 300.0),
+        )
+    ]
+    same = {"model": "m", "image_size": 32, "patch_size": 4, "depth": 2, "batch_size": 64, "compiled": False}
+    same |= {"augmentation": "none", "images_per_s": 1.0, "share_of_peak": 0.5, "peak_memory_mib": 1.0}
+    report = speed.SpeedReport.model_validate(
+        {"written": "", "device": "cpu", "threads": 2, "machine": {"processor": "P"}, "matmul_size": 8}
+        | {"matmul_gflops": {}, "loaders": [], "training": [row | same for row in rows], "scaling": []}
+        | {"initializers": [], "checkpoints": [], "compiling": []}
+    )
+    shape = {"patch_size": 2, "depth": 12, "heads": 3}
+    assert report.gflops(ModelSpec(image_size=32, width=192, **shape), "fp32") == 80
+    assert report.gflops(ModelSpec(image_size=16, width=768, **shape), "fp32") == 150
+    assert report.gflops(ModelSpec(image_size=16, width=96, **shape), "fp16") == 300
+    assert report.model_copy(update={"training": report.training[:3]}).gflops(VIT, "bf16") is None
+
+    path = speed.path(tmp_path, report)
+    path.parent.mkdir(parents=True)
+    path.write_text(report.model_dump_json())
+    assert speed.reports([tmp_path / "none", tmp_path], "cpu") == [report]
+    assert speed.reports([tmp_path], "cuda") == []
+    path.write_text(json.dumps({"version": 2}))
+    with pytest.raises(VitinitError, match=re.escape(f"{path} is no report of vitinit speed")):
+        speed.reports([tmp_path], "cpu")
+
+
+def test_scaling_changes_one_thing_at_a_time():
+    points = [(spec.grid, spec.width, size) for spec, size in scaling()]
+    assert len(set(points)) == len(points) == 7
+    assert all(sum(a != b for a, b in zip(points[0], point, strict=True)) == 1 for point in points[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model", "vit_tiny"), "write PRESET/PATCH"),
+        (("--model", "vit_huge/4"), "vit_huge"),
+        (("--only", "speed"), "part of --only"),
+        (("--device", "cuda"), "no CUDA GPU"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_one_line(monkeypatch, capsys, arguments, said):
+    monkeypatch.setattr("benchmark.models.default_device", lambda: "cpu")
+    monkeypatch.setattr(sys, "argv", ["vitinit", "speed", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    error = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said in error
+    assert error.count("\n") == 1
