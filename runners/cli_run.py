@@ -119,6 +119,8 @@ def run(
         raise VitinitError(f"--profile is for the executor slurm, and the runs would be carried out by {executor}")
     asked = profiles.load(profile) if executor == "slurm" else None
     chosen_device = _device(device, asked)
+    if compiled and deterministic and chosen_device == "cuda":
+        raise VitinitError("--compile: what it measures decides which kernels it makes, so it is never --deterministic")
     if compiled and not asked and chosen_device == "cpu" and not any(map(shutil.which, COMPILERS)):
         raise VitinitError(f"--compile: on a CPU it needs a C++ compiler, one of {', '.join(COMPILERS)}")
     world = context.with_resource(led(chosen_device))
