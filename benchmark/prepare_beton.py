@@ -85,7 +85,7 @@ def prepare_beton(
         with scratch_beside(root / stem) as scratch:
             refuse_existing()  # another process may just have finished
             taken = _Taken(source, report, threads)
-            pixels = _write(scratch / BETON, taken.images(), count, image_size)
+            pixels = write_beton(scratch / BETON, taken.images(), count, image_size)
             buffer = io.BytesIO()
             np.save(buffer, taken.index(), allow_pickle=False)
             index = buffer.getvalue()
@@ -177,7 +177,7 @@ class _Taken:
                 pool.shutdown(cancel_futures=True)
 
 
-def _write(file: Path, images: Iterator[np.ndarray], count: int, image_size: int) -> tuple[int, int]:
+def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size: int) -> tuple[int, int]:
     """Write a .beton with the parts of FFCV's writer, but in this process.
 
     Its own `from_indexed_dataset` waits for ever when one of its worker processes dies, of a full disk say.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -136,12 +137,21 @@ def _measurements(
 
 
 def _loaders(meter: Meter) -> Iterator[report.LoaderSpeed]:
+    from benchmark.beton import ffcv_missing
     from runners.loaders import make_loader
-    from runners.speed import AUGMENTATIONS, LOADER_BATCH, recipe
+    from runners.speed import AUGMENTATIONS, LOADER_BATCH, PAPERS, beton, recipe
 
     for name, fields in AUGMENTATIONS.items():
         loader = make_loader(meter.data, recipe(LOADER_BATCH, "fp32", **fields), 0, meter.device)
         yield meter.loader("resident", loader, name, 32)
+    if missing := ffcv_missing():
+        console.print(f"without FFCV: {safe(missing)}")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        data = beton(meter.data, Path(folder))
+        for name in ("none", PAPERS):
+            loader = make_loader(data, recipe(LOADER_BATCH, "fp32", **AUGMENTATIONS[name]), 0, meter.device)
+            yield meter.loader("ffcv", loader, name, 32)
 
 
 def _training(meter: Meter, models: dict[str, Any], batch_size: int | None) -> Iterator[report.TrainingSpeed]:

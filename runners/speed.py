@@ -9,17 +9,21 @@ import resource
 import statistics
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from benchmark.beton import BetonData, BetonSplit
 from benchmark.datasets import Data, Split
 from benchmark.models import build_model
+from benchmark.prepare_beton import write_beton
 from benchmark.resolve import resolve_model
 from benchmark.spec import ModelSpec, Recipe
 from benchmark.speed import (
@@ -58,6 +62,7 @@ CLASSES = 10
 LOADER_BATCH = 512
 IMAGES = 50_000
 """As many as CIFAR-10 has to train on."""
+FFCV_IMAGES = 10_000
 STEPS = 90
 """At most so many are measured, so that no epoch ends."""
 FEW_STEPS = Gradient(steps=50)
@@ -344,6 +349,25 @@ def random_data(count: int, size: int) -> Data:
     train_split = Split(integers(256, count, 3, size, size), integers(CLASSES, count).long())
     test_split = Split(train_split.images[:CLASSES], train_split.labels[:CLASSES])
     return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "")
+
+
+def beton(data: Data, folder: Path) -> BetonData:
+    """The same, for FFCV; of the training images only some."""
+    kept = data.train.images[:FFCV_IMAGES].permute(0, 2, 3, 1).contiguous().numpy()
+    images = [*kept, *data.test.images.permute(0, 2, 3, 1).contiguous().numpy()]
+    file = folder / "images.beton"
+    write_beton(file, iter(images), len(images), kept.shape[1])
+    return BetonData(
+        BetonSplit(data.train.labels[: len(kept)], 0),
+        BetonSplit(data.test.labels, len(kept)),
+        data.classes,
+        data.mean,
+        data.std,
+        data.checksum,
+        kept.shape[1],
+        np.array([zlib.crc32(image) for image in images]),
+        file,
+    )
 
 
 def reset_peak_memory(device: torch.device) -> None:

@@ -25,6 +25,7 @@ from runners.launch import preflight
 from runners.loaders import base, make_loader, open_data
 from runners.run import Event, Execution, Setting, carry_out
 from runners.shard import Shard
+from runners.speed import beton, random_data
 from runners.stop import Stop, Stopped
 from tests.faults.harness import assert_same
 
@@ -313,3 +314,16 @@ def test_threads_are_put_back_after_an_error():
     with pytest.raises(ZeroDivisionError):
         set_and_fail()
     assert torch.get_num_threads() == before
+
+
+def test_what_speed_measures_of_ffcv_is_what_it_measures_of_the_resident_loader(tmp_path):
+    data = random_data(256, 16)
+    with threads_kept():
+        batches = [
+            list(make_loader(either, recipe(batch_size=64), 0, CPU).train(0))
+            for either in (data, beton(data, tmp_path))
+        ]
+    assert len(batches[0]) == len(batches[1]) == 4
+    for (images, labels), (images_again, labels_again) in zip(*batches, strict=True):
+        assert torch.equal(images, images_again)
+        assert torch.equal(labels, labels_again)
