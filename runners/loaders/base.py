@@ -23,7 +23,8 @@ from runners.rand_augment import carry_out, draw, fill_color
 from runners.shard import Shard
 from runners.streams import derive, stream
 
-EVALUATION_BATCH = 500
+EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
+"""Images at once, by type of device: a GPU is busy with a large batch only."""
 BLOCK, BLOCKS_MIXED = 2**23, 128
 """Order `blocks`: decoded bytes of a block, and how many blocks are mixed with one another. They decide numbers."""
 ALONE = Shard()
@@ -62,6 +63,7 @@ class Loader(ABC):
             )
         self.recipe, self.seed, self.device, self.shard = recipe, seed, device, shard
         self.steps = len(data.train.labels) // recipe.batch_size
+        self.evaluation_batch = EVALUATION_BATCH[device.type]
         self.part = shard.part(recipe.batch_size, recipe.mix_unit)
         """This process's part of every batch."""
         self.test_part = shard.part(len(data.test.labels))

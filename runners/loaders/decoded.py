@@ -12,7 +12,7 @@ from torch import Tensor
 from benchmark.beton import BetonData
 from benchmark.datasets import Data
 from benchmark.spec import Recipe
-from runners.loaders.base import ALONE, EVALUATION_BATCH, Loader
+from runners.loaders.base import ALONE, Loader
 from runners.shard import Shard
 
 
@@ -50,8 +50,8 @@ class DecodedLoader(Loader):
         """This process's part of the test split in file order."""
         if not len(self._test_labels):
             return
-        batches = torch.arange(len(self._test_labels), device=self.numbers_on).split(EVALUATION_BATCH)
-        labels = self._test_labels.split(EVALUATION_BATCH)
+        batches = torch.arange(len(self._test_labels), device=self.numbers_on).split(self.evaluation_batch)
+        labels = self._test_labels.split(self.evaluation_batch)
         for images, labels_B in zip(self.read("test", batches), labels, strict=True):
             yield self.normalise(images), labels_B
 

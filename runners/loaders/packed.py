@@ -23,7 +23,7 @@ from torchvision.transforms import functional as TF
 
 from benchmark.packed import PackedData, PackedSplit
 from benchmark.spec import Recipe
-from runners.loaders.base import ALONE, EVALUATION_BATCH, Loader
+from runners.loaders.base import ALONE, Loader
 from runners.rand_augment import draw
 from runners.shard import Shard
 from runners.streams import derive
@@ -56,7 +56,9 @@ class PackedLoader(Loader):
     def test(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of the test split in file order."""
         numbers = torch.arange(len(self.data.test.labels))[self.test_part]
-        for images, batch in self._decoded(self.data.test, iter(numbers.split(EVALUATION_BATCH)), self._plain_changes):
+        for images, batch in self._decoded(
+            self.data.test, iter(numbers.split(self.evaluation_batch)), self._plain_changes
+        ):
             yield self.normalise(images), self.data.test.labels[batch].to(self.device)
 
     def plain(self, numbers: Tensor) -> Tensor:
