@@ -102,6 +102,8 @@ def execution(
         deterministic=record.execution.get("deterministic") is True,
         micro_batch=micro_batch if type(micro_batch) is int and micro_batch > 0 else None,
         compiled=record.execution.get("compiled") is True,
+        # What was resident was so perhaps by --loader, where auto would ask for FFCV. All others auto finds anew.
+        loader="resident" if record.execution.get("loader") == "resident" else "auto",
     )
 
 
@@ -123,7 +125,7 @@ def repeat(
     from runners.stop import Stop, on_signals
 
     check_trusted(record, trust)
-    check_possible(record, data_dir, execution.device)
+    check_possible(record, data_dir, execution.device, execution.loader)
     cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
     if store.outcome(record.study, record.run_id):
         store.supersede(record.study, record.run_id)
@@ -161,7 +163,7 @@ def check_trusted(record: RunRecord, trust: bool) -> None:
         )
 
 
-def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu") -> None:
+def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loader: str = "auto") -> None:
     """Find out before hours of training whether the run can be repeated here: initialisers, model and images.
 
     Raises:
@@ -180,7 +182,7 @@ def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu") -> No
         registry.build(spec.base.name, spec.base.params, "base").check(empty)
         if spec.method:
             registry.build(spec.method.name, spec.method.params, "method").check(empty)
-        found = open_data(spec.dataset, spec.model.image_size, data_dir, device=device).checksum
+        found = open_data(spec.dataset, spec.model.image_size, data_dir, loader, device).checksum
     except VitinitError as error:
         raise VitinitError(f"run {record.run_id} cannot be repeated here: {error}") from None
     if found != record.dataset.checksum:

@@ -48,4 +48,5 @@ def carried_out(jobs: Iterator[Callable[[], Result]], threads: int) -> Iterator[
         while under_way:
             yield under_way.popleft().result()
     finally:
+        all_here.abort()  # an interrupt while they gather would leave them waiting, and this waiting for them
         pool.shutdown(cancel_futures=True)

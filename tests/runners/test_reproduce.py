@@ -18,6 +18,7 @@ from initializers.errors import VitinitError
 from runners import cli, cli_records
 from runners.cli_options import console
 from runners.environment import ROOT, code
+from runners.loaders import choice
 from runners.reproduce import compare, execution, repeat
 
 REFERENCE = ROOT / "results" / "reference"
@@ -201,6 +202,13 @@ def test_another_number_of_threads_is_named_as_a_cause(recorded, tmp_path):
 
 
 # What stands in the way
+
+
+def test_what_was_kept_in_memory_is_kept_there_again(recorded, monkeypatch, tmp_path):
+    """Perhaps by --loader resident: where the memory is small, auto would ask for FFCV."""
+    monkeypatch.setattr(choice, "main_memory", lambda: 1)
+    assert repeat(recorded, execution(recorded), tmp_path, tmp_path, Silent()).execution["loader"] == "resident"
+    assert execution(altered(recorded, execution={"device": "cpu", "threads": 1})).loader == "auto"
 
 
 def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
