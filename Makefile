@@ -15,7 +15,7 @@ help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: $(READY) $(if $(FFCV_BUILDS),$(FFCV)) ## Make the environment in .venv from the hash-pinned lock
-	@$(if $(FFCV_BUILDS),,echo "FFCV (optional, for data larger than memory) is left out; on Debian: apt-get install -y \
+	@$(if $(FFCV_BUILDS)$(filter-out setup,$(MAKECMDGOALS)),,echo "FFCV (optional, for data larger than memory) is left out; on Debian: apt-get install -y \
 	  --no-install-recommends $(FFCV_PACKAGES), then make setup")
 
 $(READY): requirements.lock pyproject.toml

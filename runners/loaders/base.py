@@ -25,6 +25,8 @@ from runners.streams import derive, stream
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""
+AHEAD_BYTES = 2**28
+"""Batches are made beside one another, ahead of their use, where they take no more memory than this."""
 BLOCK, BLOCKS_MIXED = 2**23, 128
 """Order `blocks`: decoded bytes of a block, and how many blocks are mixed with one another. They decide numbers."""
 ALONE = Shard()
@@ -68,6 +70,7 @@ class Loader(ABC):
         """This process's part of every batch."""
         self.test_part = shard.part(len(data.test.labels))
         """This process's part of the test split."""
+        self._batch_bytes = 4 * recipe.batch_size * 3 * data.image_size**2
         self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self._classes = data.train.labels.to(device), len(data.classes)
         self._fill = fill_color(data.mean).to(device)
@@ -121,8 +124,8 @@ class Loader(ABC):
                 drawn = self.drawn(numbers, images.shape[-1], epoch, step) if self.recipe.rand_augment else None
                 yield partial(self._finish, images, numbers, drawn, epoch, step)
 
-        much = self.device.type == "cpu" and self.recipe.rand_augment
-        return carried_out(jobs(), torch.get_num_threads() if much else 1)
+        threads = torch.get_num_threads() if self.device.type == "cpu" and self.recipe.rand_augment else 1
+        return carried_out(jobs(), threads if self._batch_bytes * threads <= AHEAD_BYTES else 1)
 
     def _finish(
         self, images_BCHW: Tensor, numbers_B: Tensor, drawn_BL3: np.ndarray | None, epoch: int, step: int
