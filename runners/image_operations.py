@@ -158,12 +158,12 @@ def rotate(images_BCHW: Tensor, cos_sin_B2: Tensor, counts: Sequence[int], fill_
     at_2BHW = torch.stack([x_BHW, y_BHW]).sub_(0.5)
     start_2BHW = at_2BHW.floor()
     across_BHW, down_BHW = at_2BHW.sub_(start_2BHW)
-    source_2B1HW = start_2BHW.long()[:, :, None]
+    source_2B1HW = start_2BHW.int()[:, :, None]
     moved = []
     for part, reach in _parts(counts):
-        taps = torch.arange(reach[0], reach[-1] + 1, device=device)[:, None, None]
+        taps = torch.arange(reach[0], reach[-1] + 1, dtype=torch.int32, device=device)[:, None, None]
         columns, rows = (source_2B1HW[:, part] + taps).clamp_(0, size - 1)
-        source = (rows[:, :, None] * size + columns[:, None]).flatten(1)
+        source = (rows.mul_(size)[:, :, None] + columns[:, None]).flatten(1).long()
         pixels = images_BCHW[part].flatten(2).gather(2, source[:, None].expand(-1, images_BCHW.shape[1], -1))
         pixels = pixels.short().unflatten(2, (len(taps), len(taps), size, size))
         lines = _interpolate(pixels.unbind(3), across_BHW[part, None, None])
@@ -185,8 +185,8 @@ def _interpolate(taps: Sequence[Tensor], between: Tensor) -> Tensor:
     if len(taps) == 2:
         return (taps[1] - taps[0]).double().mul_(between).add_(taps[0].double())
     before, first, second, after = taps
-    value = (-before + first - second + after).double()
-    value.mul_(between).add_((2 * (before - first) + second - after).double())
+    value = (first - before).sub_(second).add_(after).double()
+    value.mul_(between).add_((before - first).mul_(2).add_(second).sub_(after).double())
     value.mul_(between).add_((second - before).double())
     return value.mul_(between).add_(first.double())
 

@@ -1,31 +1,112 @@
-"""Jobs carried out ahead: whatever ends them, no thread is left and nothing waits for ever."""
+"""Jobs carried out beside one another: order, errors, threads, and the bits of augmented batches."""
 
 from __future__ import annotations
 
 import threading
+import time
+from functools import partial
 
 import pytest
 import torch
 
-from runners.loaders import ahead
+from benchmark.spec import Recipe
+from runners.loaders import ahead, make_loader
+from runners.loaders.ahead import carried_out
+from runners.speed import random_data
 
 
-def batch_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("batch")]
-
-
-def test_results_are_in_order_on_one_thread_each_and_nothing_is_left():
+@pytest.fixture(autouse=True)
+def _threads():
     before = torch.get_num_threads()
-    jobs = (lambda number=number: (number, torch.get_num_threads()) for number in range(7))
-    assert list(ahead.carried_out(jobs, 3)) == [(number, 1) for number in range(7)]
-    assert (torch.get_num_threads(), batch_threads()) == (before, [])
+    torch.set_num_threads(3)
+    yield
+    assert working() == []
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(before)
 
 
-def test_one_who_takes_no_more_results_leaves_no_thread():
-    results = ahead.carried_out((int for _ in range(100)), 2)
+def working() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("batch")]
+
+
+def slow_at_first(number: int) -> int:
+    time.sleep(0.02 if number % 3 == 0 else 0)
+    return number
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("jobs", [0, 1, 10])
+def test_results_come_in_the_order_of_the_jobs(jobs, threads):
+    assert list(carried_out((partial(slow_at_first, number) for number in range(jobs)), threads)) == list(range(jobs))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_in_a_job_comes_at_its_place(threads):
+    def fails() -> int:
+        raise ValueError("the fourth")
+
+    results = carried_out(iter([*(partial(slow_at_first, number) for number in range(3)), fails, fails]), threads)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="the fourth"):
+        next(results)
+    assert list(results) == []
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_in_fetching_a_job_is_passed_on(threads):
+    def jobs():
+        yield partial(slow_at_first, 0)
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        list(carried_out(jobs(), threads))
+
+
+def test_abandoned_it_leaves_no_thread():
+    results = carried_out((partial(slow_at_first, number) for number in range(1000)), 3)
     assert next(results) == 0
+    assert len(working()) == 3
     results.close()
-    assert not batch_threads()
+    assert working() == []
+
+
+def test_jobs_have_one_thread_each_and_nobody_else_notices():
+    seen = []
+
+    def other(begin: threading.Event, end: threading.Event) -> None:
+        seen.append(torch.get_num_threads())
+        begin.set()
+        end.wait()
+        seen.append(torch.get_num_threads())
+
+    begin, end = threading.Event(), threading.Event()
+    thread = threading.Thread(target=other, args=(begin, end))
+    thread.start()
+    begin.wait()
+    results = carried_out(iter([torch.get_num_threads] * 8), 3)
+    assert next(results) == 1
+    assert torch.get_num_threads() == 3
+    assert list(results) == [1] * 7
+    end.set()
+    thread.join()
+    assert seen == [3, 3]
+    late = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    late.start()
+    late.join()
+    assert seen == [3, 3, 3]
+
+
+def test_augmented_batches_are_the_same_on_any_number_of_threads():
+    augmentation = {"hflip": 0.5, "rand_augment": "rand-m9-mstd0.5-inc1", "mixup": 0.8, "random_erasing": 0.25}
+    recipe = Recipe(name="test", epochs=1, batch_size=48, lr=1e-3, **augmentation)
+    loader = make_loader(random_data(480, 16), recipe, 0, torch.device("cpu"))
+    torch.set_num_threads(1)
+    alone = list(loader.train(0))
+    torch.set_num_threads(3)
+    together = list(loader.train(0))
+    assert len(alone) == len(together) == 10
+    for ours, theirs in zip(alone, together, strict=True):
+        assert all(map(torch.equal, ours, theirs))
 
 
 def test_an_interrupt_while_threads_gather_does_not_hang(monkeypatch):
@@ -38,4 +119,4 @@ def test_an_interrupt_while_threads_gather_does_not_hang(monkeypatch):
     monkeypatch.setattr(ahead, "Barrier", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(ahead.carried_out(iter([int]), 2))
-    assert not batch_threads()
+    assert working() == []

@@ -276,16 +276,16 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
         patch.setattr("benchmark.datasets._image", decoded)
         assert preflight([cell], setting("", "ffcv")) == {cell.spec.dataset: 390}
     carry_out(cell, setting("resident", "resident"), Stop())
-    finish = base.Loader.finish
+    finish = base.Loader._finish
     for place, loader in (((0, 1), "ffcv"), ((1, 0), "ffcv"), (None, "resident")):
         stop = Stop()
 
-        def finish_and_stop(self, images, numbers, *at, place=place, stop=stop):
+        def finish_and_stop(self, images, numbers, drawn, *at, place=place, stop=stop):
             if at == place:
                 stop.request("a test")
-            return finish(self, images, numbers, *at)
+            return finish(self, images, numbers, drawn, *at)
 
-        monkeypatch.setattr(base.Loader, "finish", finish_and_stop)
+        monkeypatch.setattr(base.Loader, "_finish", finish_and_stop)
         told: list[Event] = []
         try:
             carry_out(cell, setting("resumed", loader), stop, told.append)

@@ -225,16 +225,16 @@ def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(study, t
 
     carry_out(cell, setting("whole"), Stop())
     resumed = setting("resumed")
-    finish = PackedLoader.finish
+    finish = PackedLoader._finish
     for epoch, step in ((0, 2), (0, 3), (1, 0)):
         stop = Stop()
 
-        def finish_and_stop(self, images, numbers, *place, at=(epoch, step), stop=stop):
+        def finish_and_stop(self, images, numbers, drawn, *place, at=(epoch, step), stop=stop):
             if place == at:
                 stop.request("a test")
-            return finish(self, images, numbers, *place)
+            return finish(self, images, numbers, drawn, *place)
 
-        monkeypatch.setattr(PackedLoader, "finish", finish_and_stop)
+        monkeypatch.setattr(PackedLoader, "_finish", finish_and_stop)
         with pytest.raises(Stopped):
             carry_out(cell, resumed, stop)
         assert decoding() == []
