@@ -8,7 +8,7 @@ FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke bench-saving bench-solvers bench-scale test test-faults test-slow \
+.PHONY: help setup bench-small bench-smoke bench-saving bench-solvers bench-scale test test-faults test-slow test-ffcv \
   test-slurm slurm-up slurm-down check format lock clean
 
 help: ## Show the targets
@@ -48,6 +48,9 @@ test: setup ## The tests, on every core
 
 test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with a report
 	FAULTS=all $(BIN)/python -m pytest -n auto tests/faults
+
+test-ffcv: setup ## The loader that reads with FFCV, where it is installed
+	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/test_ffcv_loader.py
 
 test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -29,7 +30,10 @@ from runners.speed import beton, random_data
 from runners.stop import Stop, Stopped
 from tests.faults.harness import assert_same
 
-pytestmark = pytest.mark.skipif(find_spec("ffcv") is None, reason=f"FFCV is not installed; {HOW_TO_INSTALL}")
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("VITINIT_TEST_FFCV") != "1", reason="FFCV compiles for a minute: make test-ffcv"),
+    pytest.mark.skipif(find_spec("ffcv") is None, reason=f"FFCV is not installed; {HOW_TO_INSTALL}"),
+]
 
 CPU = torch.device("cpu")
 SIZE = 20
