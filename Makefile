@@ -55,7 +55,7 @@ test-ffcv: setup ## The loader that reads with FFCV, where it is installed
 test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
 
-test-slow: setup ## What takes minutes: torch.compile, bf16 against fp32 over seeds
+test-slow: setup ## What takes minutes: torch.compile, bf16 against fp32 over seeds, memory over epochs
 	VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest tests/slow
 
 slurm-up: ## Bring up a real SLURM on this machine (Debian, as root); prints the line to source
