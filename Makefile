@@ -84,7 +84,7 @@ format: setup ## Format and mend what can be mended
 	$(BIN)/ruff format .
 
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.10 --upgrade --generate-hashes --no-annotate \
-  --no-header --no-emit-index-url --quiet
+  --no-header --quiet
 
 lock: setup ## Renew requirements.lock, and requirements-ffcv.lock beside it, from pyproject.toml
 	$(BIN)/$(COMPILE) --extra dev --output-file requirements.lock
