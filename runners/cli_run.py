@@ -90,7 +90,7 @@ def run(
         ),
     ] = "auto",
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Train through torch.compile: faster once it has compiled.")
+        bool, typer.Option("--compile", help="Train through torch.compile; vitinit speed measures what it gains.")
     ] = False,
     keep_weights: Annotated[
         bool, typer.Option("--keep-weights", help="Keep final weights: weights/RUN_ID.pt beside the records.")
