@@ -44,7 +44,7 @@ bench-smoke: setup ## The same path in seconds
 	$(BIN)/python -m analysis.figures --study smoke --out results/local/smoke/figures
 
 test: setup ## The tests, on every core
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with a report
 	FAULTS=all $(BIN)/python -m pytest -n auto tests/faults

@@ -58,9 +58,9 @@ class Work:
         """File names and contents of what the jobs wrote."""
         return {path.name: path.read_text() for path in self.out.iterdir() if path.suffix != ".part"}
 
-    def wait(self, seconds: float = 60) -> None:
+    def wait(self) -> None:
         """Until all jobs are over."""
-        until(lambda: not jobs.queued(self.job_ids), seconds)
+        until(lambda: not jobs.queued(self.job_ids))
 
     def log(self, job_id: str) -> str:
         """What all processes of a job printed."""
@@ -73,7 +73,7 @@ def work(tmp_path) -> Iterator[Work]:
     work = Work(tmp_path)
     yield work
     jobs.cancel(work.job_ids)
-    until(lambda: not jobs.queued(work.job_ids), 30)
+    until(lambda: not jobs.queued(work.job_ids))
 
 
 @pytest.fixture(scope="session")

@@ -59,11 +59,11 @@ class Study:
 
     def until_trained(self, epochs: int = 2) -> claims.Owner:
         """Until some run has so many epochs behind it; who carries it out."""
-        until(lambda: any(owner.epoch >= epochs for owner in self.live()), 90)
+        until(lambda: any(owner.epoch >= epochs for owner in self.live()))
         return next(owner for owner in self.live() if owner.epoch >= epochs)
 
     def until_done(self, count: int = 2) -> None:
-        until(lambda: len(self.records) == count, 200)
+        until(lambda: len(self.records) == count)
 
     def jobs(self) -> list[str]:
         return [job_id for _, dispatch in jobs.dispatches(self.root, "study") for job_id in dispatch.jobs]
@@ -125,8 +125,8 @@ def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states:
     for accident in (scancel, kill_the_worker, kill_slurmd):
         owner = study.until_trained(owner.epoch + 1)
         accident(slurm, study, owner)
-        until(lambda: not jobs.look(study.root, "study").states, 60)
-        until(lambda: not study.live(), 30)
+        until(lambda: not jobs.look(study.root, "study").states)
+        until(lambda: not study.live())
         status = study.vitinit("status", "study.yaml")
         assert re.search(rf"to do, \d runs: job \d+ ({states})", status), status
         study.submit("--runs-per-job", "2")

@@ -17,7 +17,7 @@ def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):
     [failed] = work.submit(calls.fail, ["anything"])
     held = work.submit(calls.wait, ["held"] * 3, sbatch={"hold": True})
     dropped = work.submit(calls.wait, ["dropped"] * 2, sbatch={"hold": True})
-    until(lambda: "running-started" in work.written() and failed not in jobs.queued([failed]), 30)
+    until(lambda: "running-started" in work.written() and failed not in jobs.queued([failed]))
 
     found = jobs.queued([running, failed, *held, "999999"])
     assert found.keys() == {running, *held}
@@ -28,7 +28,7 @@ def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):
     assert jobs.ended([running, failed, "999999"]).keys() == {failed}
 
     jobs.cancel([running, held[1], *dropped])
-    until(lambda: jobs.queued(work.job_ids).keys() == {held[0], held[2]}, 20)
+    until(lambda: jobs.queued(work.job_ids).keys() == {held[0], held[2]})
     jobs.cancel([running, held[1], failed, "999999"])  # all over: nothing happens
     states = {job: how.state for job, how in jobs.ended([running, failed, *held]).items()}
     assert states == {running: "CANCELLED", failed: "FAILED"}  # of held[1] SLURM keeps no trace
@@ -42,22 +42,22 @@ def test_limits_and_what_the_controller_forgets(slurm, work):
     pending = work.submit(calls.wait, range(3), sbatch={"hold": True})
     slurm.run("scancel", pending[0].partition("_")[0])
     early += pending
-    until(lambda: jobs.ended(early).keys() == set(early), 60)
+    until(lambda: jobs.ended(early).keys() == set(early))
     before = {job: (how.state, how.exit_code) for job, how in jobs.ended(early).items()}
 
     [told] = work.submit(calls.requeue_when_told, ["told"], time=2, signal_seconds=30)
     [deaf] = work.submit(calls.wait_deaf, ["deaf"], time=1, signal_seconds=10)
-    until(lambda: "told-requeued" in work.written(), 130)
+    until(lambda: "told-requeued" in work.written())
     written = work.written()
     name, when = written["told-told"].split()
     assert name == "SIGUSR2"
     assert 25 <= float(when) - float(written["told-started-0"]) <= 95
     assert written["told-requeued"] == "True"
-    until(lambda: not jobs.queued([told, deaf]), 150)
+    until(lambda: not jobs.queued([told, deaf]))
     assert "told-started-1" in work.written()
     assert {job: how.state for job, how in jobs.ended([told, deaf]).items()} == {told: "COMPLETED", deaf: "TIMEOUT"}
 
-    until(lambda: not remembered(early[0]), 100)
+    until(lambda: not remembered(early[0]))
     assert {job: (how.state, how.exit_code) for job, how in jobs.ended(early).items()} == before
 
 
@@ -67,14 +67,14 @@ def remembered(job_id: str) -> bool:
 
 def test_a_job_may_ask_for_another_go_but_not_once_it_is_cancelled(slurm, work):
     [again, cancelled] = work.submit(calls.requeue_when_told, ["again", "cancelled"])
-    until(lambda: {"again-started-0", "cancelled-started-0"} <= work.written().keys(), 30)
+    until(lambda: {"again-started-0", "cancelled-started-0"} <= work.written().keys())
     slurm.run("scancel", "--signal=USR2", again)
     jobs.cancel([cancelled])
-    until(lambda: {"again-requeued", "cancelled-requeued"} <= work.written().keys(), 30)
+    until(lambda: {"again-requeued", "cancelled-requeued"} <= work.written().keys())
     assert work.written()["again-requeued"] == "True"
     assert work.written()["cancelled-requeued"] == "False"
     assert work.written()["cancelled-told"].startswith("SIGTERM")
-    until(lambda: jobs.queued([again])[again].state == "PENDING", 30)
+    until(lambda: jobs.queued([again])[again].state == "PENDING")
     work.wait()
     assert "again-started-1" in work.written()
     assert {job: how.state for job, how in jobs.ended([again, cancelled]).items()} == {

@@ -9,11 +9,11 @@ from slurm import jobs
 
 def make_way(work) -> str:
     [job_id] = work.submit(calls.requeue_when_told, ["low"])
-    until(lambda: "low-started-0" in work.written(), 30)
+    until(lambda: "low-started-0" in work.written())
     [urgent] = work.submit(calls.stamp, [0], partition="high", cpus=4)
-    until(lambda: "low-requeued" in work.written(), 30)
+    until(lambda: "low-requeued" in work.written())
     assert work.written()["low-requeued"] == "True"
-    until(lambda: jobs.queued([job_id])[job_id].state == "PENDING", 30)
+    until(lambda: jobs.queued([job_id])[job_id].state == "PENDING")
     work.wait()
     written = work.written()
     assert jobs.ended([job_id, urgent]).keys() == {job_id, urgent}

@@ -32,7 +32,7 @@ def test_the_smoke_grid_as_an_array_of_which_two_run_at_once(slurm, tmp_path):
 
     [(_, dispatch)] = jobs.dispatches(study.root, "smoke")
     ids = ",".join(dispatch.jobs)
-    until(lambda: slurm.run("sacct", "-nPX", "-j", ids, "-o", "state").split() == ["COMPLETED"] * 6, 20)
+    until(lambda: slurm.run("sacct", "-nPX", "-j", ids, "-o", "state").split() == ["COMPLETED"] * 6)
     rows = slurm.run("sacct", "-nPX", "-j", ids, "-o", "start,end").split()
     spans = [[datetime.fromisoformat(time) for time in row.split("|")] for row in rows]
     assert len(spans) == 6
@@ -48,7 +48,7 @@ def test_out_of_time_it_saves_comes_back_and_ends_with_the_same_bits(slurm, tmp_
         5
     ):  # where the machine is slow, the limit may come before the first step: a failure, with that reason
         study.submit("--runs-per-job", "2", "--retry-failed")
-        until(lambda: not jobs.look(study.root, "study").states, 300)
+        until(lambda: not jobs.look(study.root, "study").states)
         if len(study.records) == 2:
             break
         assert {failed.error for failed in Store(study.root).read("study").failed.values()} <= {"OutOfTime"}
@@ -116,7 +116,7 @@ HUNGRY = {**GRID, "rows": {"Hungry": {"base": "trunc_normal", "method": "tests.s
 def test_more_memory_than_asked_for_is_a_failure_with_that_reason(node, tmp_path):
     study = Study(tmp_path, HUNGRY, memory="4G")
     study.submit()
-    until(lambda: study.jobs() and not jobs.look(study.root, "study").states, 60)
+    until(lambda: study.jobs() and not jobs.look(study.root, "study").states)
     text = study.submit(code=1)
     assert "1 runs failed before and were left alone" in text
     assert "OutOfMemory: its job" in study.vitinit("status", "study.yaml")
@@ -132,7 +132,7 @@ def test_the_readme_from_clone_to_table(slurm, tmp_path):
         if words == ["make", "setup"]:
             continue
         if words[0] == "python":
-            until(lambda: len(Store(tmp_path / "results" / "local").read("smoke").done) == 6, 120)
+            until(lambda: len(Store(tmp_path / "results" / "local").read("smoke").done) == 6)
         command = VITINIT + words[1:] if words[0] == "vitinit" else [sys.executable, *words[1:]]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -153,9 +153,9 @@ def test_signals_while_a_job_still_imports_requeue_it(slurm, work):
     from calls import slow_import
 
     [job_id] = work.submit(slow_import.restarts, [0])
-    until(lambda: "importing" in work.log(job_id), 30)
+    until(lambda: "importing" in work.log(job_id))
     slurm.run("scancel", "--signal=USR2", job_id)
-    work.wait(90)
+    work.wait()
     assert work.written() == {"restarts": "1"}
     assert jobs.ended([job_id])[job_id].state == "COMPLETED"
     assert "SIGUSR2 while nothing was at work; requeued: True" in work.log(job_id)

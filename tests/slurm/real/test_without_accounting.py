@@ -13,7 +13,7 @@ from slurm.profiles import Profile
 def test_states_and_accounts(node, work):
     done, failed = work.submit(calls.stamp, [0]), work.submit(calls.fail, range(2))
     cancelled = work.submit(calls.wait, range(3), sbatch={"hold": True})
-    until(lambda: not jobs.queued([*done, *failed]), 30)
+    until(lambda: not jobs.queued([*done, *failed]))
     assert jobs.queued(work.job_ids).keys() == set(cancelled)
     node.run("scancel", cancelled[0].partition("_")[0])
     states = {job: how.state for job, how in jobs.ended([*work.job_ids, "999999"]).items()}
