@@ -36,12 +36,19 @@ def study(folder: Path, epochs: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def left_alone(tmp_path_factory) -> Path:
-    """Results of the run that nobody disturbs."""
-    folder = study(tmp_path_factory.mktemp("left-alone"), epochs=40)
-    done = call(*RUN, "--executor", "inline", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder / "results/local"
+def left_alone(tmp_path_factory):
+    """Results of the run that nobody disturbs, by executor."""
+    made: dict[str, Path] = {}
+
+    def results(executor: str) -> Path:
+        if executor not in made:
+            folder = study(tmp_path_factory.mktemp(executor), epochs=40)
+            done = call(*RUN, "--executor", executor, cwd=folder)
+            assert done.returncode == 0, done.stderr
+            made[executor] = folder / "results/local"
+        return made[executor]
+
+    return results
 
 
 def until_an_epoch_is_done(folder: Path) -> Path:
@@ -88,7 +95,7 @@ def test_a_signal_saves_and_stops_within_ten_seconds(tmp_path, left_alone, execu
     assert again.returncode == 0, again.stderr
     assert "goes on from epoch" in again.stdout
     (cell,) = (cell for cell in cells(tmp_path, 40) if cell.spec.run_id == run.name)
-    assert_same(setting(left_alone), setting(tmp_path / "results/local"), cell)
+    assert_same(setting(left_alone(executor)), setting(tmp_path / "results/local"), cell)
     record = Store(tmp_path / "results/local").read("faults").done[run.name]
     assert [session.from_step == 0 for session in record.sessions] == [True, False]
     tally("signals", tried=1, survived=1)
@@ -123,7 +130,7 @@ def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, tally)
     assert len(list(run.glob("step-*.ckpt"))) == 1
     assert call(*RUN, "--executor", "local", cwd=tmp_path).returncode == 0
     (cell,) = (cell for cell in cells(tmp_path, 40) if cell.spec.run_id == run.name)
-    assert_same(setting(left_alone), setting(tmp_path / "results/local"), cell)
+    assert_same(setting(left_alone("local")), setting(tmp_path / "results/local"), cell)
     tally("launchers killed", tried=1, survived=1)
 
 
@@ -147,7 +154,7 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
     assert "goes on from epoch" in out
     contents = Store(tmp_path / "results/local").read("faults")
     assert contents.failed == {}
-    alone = Store(left_alone).read("faults").done[run.name]
+    alone = Store(left_alone("local")).read("faults").done[run.name]
     assert contents.done[run.name].weights == alone.weights
     tally("SIGKILL, under a launcher", tried=1, survived=1)
 
