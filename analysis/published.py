@@ -18,6 +18,10 @@ PAPER, TABLE = "2404.01139", "Table 2"
 """The one published table that stands beside ours."""
 
 
+ABLATIONS = {"pseudo_input", "pseudo_input_later", "control", "value_proj", "weight_norm", "parts"}
+"""Method parameters that a record holds only where they differ from the method as it was published."""
+
+
 class PublishedCell(Frozen):
     """One number of a paper and the runs of ours that it belongs beside."""
 
@@ -28,7 +32,7 @@ class PublishedCell(Frozen):
     base: str
     method: str | None
     params: dict[str, Any]
-    """Method parameters that the paper fixes; ours must have these and may have more."""
+    """Method parameters that the paper fixes; ours must have these and may have more, but no other of `ABLATIONS`."""
     value: Percent
     spread: Annotated[float, Field(ge=0)] | None
     """Half-width of the published error bar."""
@@ -40,14 +44,17 @@ class PublishedCell(Frozen):
     note: str
 
     def matches(self, spec: RunSpec) -> bool:
-        """Whether dataset, architecture, base and method are the spec's; size, recipe and solver may differ."""
+        """Whether dataset, architecture, base and method are the spec's; size, recipe and solver may differ.
+
+        A method in part, or with its pattern broken, is not the method whose number was published.
+        """
         method, params = (spec.method.name, spec.method.params) if spec.method else (None, {})
         return (self.dataset, self.arch, self.base, self.method) == (
             spec.dataset.name,
             spec.model.arch,
             spec.base.name,
             method,
-        ) and all(key in params and params[key] == value for key, value in self.params.items())
+        ) and {**params, **self.params} == params and ABLATIONS & params.keys() <= self.params.keys()
 
 
 class Publication(Frozen):

@@ -64,10 +64,13 @@ def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
-    """An InitializerSpec with every default filled in, so that the run's identity does not depend on defaults."""
+    """An InitializerSpec with defaults filled in, so that the run's identity does not depend on them.
+
+    Only parameters that came later (`Initializer.later`) are left out at their default.
+    """
     params = {key: value for key, value in named.items() if key != "name"}
     initializer = registry.build(str(named.get("name")), params, kind)
-    return InitializerSpec(name=str(named["name"]), params=initializer.model_dump(mode="json"))
+    return InitializerSpec(name=str(named["name"]), params=initializer.recorded_params())
 
 
 def check_fit(spec: RunSpec) -> None:

@@ -122,15 +122,15 @@ class _Reached(Exception):
 
 
 @torch.no_grad()
-def first_layer_input(model: nn.Module, images_BCHW: Tensor) -> Tensor:
-    """What the first attention layer receives from these images, B x N x D, class token left out."""
+def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Tensor:
+    """What an attention layer, by default the first, receives from these images: B x N x D, class token left out."""
     seen: list[Tensor] = []
 
     def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         seen.append(inputs[0].detach())
         raise _Reached  # the rest of a large model would take minutes
 
-    handle = attention_layers(model)[0].module.register_forward_pre_hook(keep)
+    handle = attention_layers(model)[layer].module.register_forward_pre_hook(keep)
     training = model.training
     try:
         model.eval()

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import AttentionLayer, attention_layers, first_layer_input, position_embedding, token_grid
+from initializers.attention import AttentionLayer, attention_input, attention_layers, position_embedding, token_grid
 from initializers.errors import VitinitError
-from initializers.impulse.initializer import pseudo_input
-from initializers.registry import Initializer, Progress, Remember, solve_anew
+from initializers.impulse.inputs import pseudo_input
+from initializers.registry import Aim, Initializer, Progress, Resources
 from initializers.report import Fidelity, InitReport, LayerNorms
 
 OFFSET_RADIUS = 3
@@ -25,7 +25,7 @@ def initialize(
     stream: Callable[[str], torch.Generator],
     images_BCHW: Tensor | None = None,
     progress: Progress = lambda done, total: None,
-    remember: Remember = solve_anew,
+    resources: Resources | None = None,
 ) -> InitReport:
     """Set every parameter of `model` in place: the base first, then the method over it.
 
@@ -37,7 +37,7 @@ def initialize(
             every method starts from the same base.
         images_BCHW: normalised images to measure attention on; they never influence a parameter.
         progress: called by slow methods.
-        remember: looks up what slow methods have solved before.
+        resources: what methods may use beyond the model and random numbers.
 
     Raises:
         VitinitError: the method does not fit the model, or changed a parameter outside its `touches`, or left a
@@ -50,11 +50,11 @@ def initialize(
         part.check(model)
     seconds = 0.0
     changed: list[list[str]] = []
-    targets_HNN: Tensor | None = None
+    aim: Tensor | Aim | None = None
     for part in parts:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         start = time.perf_counter()
-        targets_HNN = part.apply_remembering(model, stream(f"init/{part.kind}"), progress, remember)
+        aim = part.apply_with(model, stream(f"init/{part.kind}"), progress, resources or Resources())
         seconds += time.perf_counter() - start
         after = model.state_dict()
         changed.append([name for name, value in after.items() if not torch.equal(value, before[name])])
@@ -71,24 +71,25 @@ def initialize(
         "norms": [norms(layer) for layer in layers],
     }
     first = layers[0]
-    if targets_HNN is not None:
-        report["pseudo_input"] = fidelity(pseudo_input_attention(model, first)[None], targets_HNN)
+    if isinstance(aim, Tensor):
+        aim = Aim(aim, pseudo_input(position_embedding(model)))
+    if aim is not None:
+        report["pseudo_input"] = fidelity(pseudo_input_attention(first, aim.pseudo_ND)[None], aim.targets_HNN)
     if images_BCHW is not None:
-        attention_BHNN = first.attention(first_layer_input(model, images_BCHW))
+        attention_BHNN = first.attention(attention_input(model, images_BCHW))
         report["images"] = len(images_BCHW)
         report["offset_maps"] = offset_maps(attention_BHNN.mean(0), token_grid(model), OFFSET_RADIUS)
-        if targets_HNN is not None:
-            report["real_images"] = fidelity(attention_BHNN, targets_HNN)
+        if aim is not None:
+            report["real_images"] = fidelity(attention_BHNN, aim.targets_HNN)
     return InitReport.model_validate(report)
 
 
 @torch.no_grad()
-def pseudo_input_attention(model: nn.Module, layer: AttentionLayer) -> Tensor:
-    """Attention of a layer on the LayerNormed position embedding, heads x N x N.
+def pseudo_input_attention(layer: AttentionLayer, pseudo_ND: Tensor) -> Tensor:
+    """Attention of a layer on a pseudo-input, heads x N x N.
 
     W_q and W_k alone, without biases, as the solvers see it; GPSA gives its own gated map.
     """
-    pseudo_ND = pseudo_input(position_embedding(model))
     if layer.gated:
         return layer.attention(pseudo_ND[None])[0]
     query_HNd, key_HNd = (pseudo_ND @ w.transpose(1, 2) for w in (layer.query_HdD, layer.key_HdD))

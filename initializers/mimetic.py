@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import NonNegativeFloat
@@ -28,6 +28,7 @@ class Mimetic(Initializer):
 
     name: ClassVar[str] = "mimetic"
     touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "*.v.weight", "*.attn.proj.weight")
+    later: ClassVar[dict[str, Any]] = {"parts": "both"}
 
     alpha_qk: NonNegativeFloat = 0.7
     beta_qk: NonNegativeFloat = 0.7
@@ -37,6 +38,8 @@ class Mimetic(Initializer):
     vproj_order: Literal["product", "released"] = "product"
     """`product`: the value path is the intended product V Proj. `released`: the factors in the order of the code
     released with arXiv 2404.01139, whose value path is Proj V instead: same mean diagonal, eight times its spread."""
+    parts: Literal["both", "qk", "vo"] = "both"
+    """`qk` leaves W_v and W_proj at their base, `vo` W_q and W_k. At one seed the rest is what `both` sets."""
 
     def _noise(self, width: int, generator: torch.Generator) -> Tensor:
         z = torch.empty(width, width)
@@ -47,15 +50,21 @@ class Mimetic(Initializer):
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
-        """Overwrite W_q, W_k, W_v and W_proj of every attention layer."""
+        """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
         for layer in attention_layers(model):
             heads, features, width = layer.query_HdD.shape
             identity = torch.eye(width)
             for head in range(heads):
-                left, right = split(self.alpha_qk * self._noise(width, generator) + self.beta_qk * identity)
+                noise_DD = self._noise(width, generator)
+                if self.parts == "vo":
+                    continue
+                left, right = split(self.alpha_qk * noise_DD + self.beta_qk * identity)
                 layer.query_HdD[head].copy_(left[:, :features].T)
                 layer.key_HdD[head].copy_(right[:features])
-            left, right = split(self.alpha_vproj * self._noise(width, generator) - self.beta_vproj * identity)
+            noise_DD = self._noise(width, generator)
+            if self.parts == "qk":
+                continue
+            left, right = split(self.alpha_vproj * noise_DD - self.beta_vproj * identity)
             if self.vproj_order == "product":
                 layer.value_DD.copy_(left.T)
                 layer.proj_DD.copy_(right.T)

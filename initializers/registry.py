@@ -11,6 +11,7 @@ import importlib
 import importlib.metadata
 import pkgutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -31,9 +32,33 @@ Remember = Callable[[Sequence[bytes], Callable[[], tuple[Tensor, ...]]], tuple[T
 inputs on such a machine. `inputs` must be all that the solution depends on, the code of `solve` included."""
 
 
+TrainingImages = Callable[[int], Tensor]
+"""Called by methods that use data as training_images(count): so many training images, normalised and not augmented, on
+the model's device, B x C x H x W. They are a function of the run's seed, and other ones than attention is measured on
+only by chance."""
+
+
 def solve_anew(inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """A `Remember` that remembers nothing."""
     return solve()
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a run has for a method beside the model and random numbers."""
+
+    remember: Remember = solve_anew
+    training_images: TrainingImages | None = None
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a method wants of the attention of the first layer; it is only measured against."""
+
+    targets_HNN: Tensor
+    """H: heads x N x N, entries 0 or 1."""
+    pseudo_ND: Tensor
+    """The pseudo-input that the weights were solved on."""
 
 
 class Initializer(BaseModel):
@@ -49,6 +74,11 @@ class Initializer(BaseModel):
     """Shell patterns of the parameter names that `apply` may change; changing another one is an error."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
+    later: ClassVar[dict[str, Any]] = {}
+    """Parameters that came after the first records, each with its default, which leaves a run as it was before.
+
+    At this value a parameter is neither recorded nor hashed, so that the run_ids of before still hold. What is not
+    recorded is filled in with the default: neither it nor the value here may ever change."""
 
     def check(self, model: nn.Module) -> None:
         """Refuse a model that the method is not made for, before anything is changed.
@@ -57,20 +87,26 @@ class Initializer(BaseModel):
             VitinitError: says what the model lacks.
         """
 
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | None:
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | Aim | None:
         """Set the parameters in place; every random number comes from `generator` (a CPU generator).
 
         Returns:
             The attention targets H of the first layer (heads x N x N, entries 0 or 1) when the method aims at
-            attention maps, else None. They are only measured against.
+            attention maps, else None. They are only measured against. An `Aim` where the pseudo-input may be another
+            than the LayerNormed position embedding.
         """
         raise NotImplementedError
 
-    def apply_remembering(
-        self, model: nn.Module, generator: torch.Generator, progress: Progress, remember: Remember
-    ) -> Tensor | None:
-        """`apply`, with slow solutions looked up first; a method that has none leaves this as it is."""
+    def apply_with(
+        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
+    ) -> Tensor | Aim | None:
+        """`apply`, with slow solutions looked up and training images at hand; most methods leave this as it is."""
         return self.apply(model, generator, progress)
+
+    def recorded_params(self) -> dict[str, Any]:
+        """All parameters as JSON values, without those at their value in `later`: what is recorded and hashed."""
+        params = self.model_dump(mode="json")
+        return {name: value for name, value in params.items() if name not in self.later or value != self.later[name]}
 
 
 _classes: dict[str, type[Initializer]] = {}
@@ -81,7 +117,8 @@ def register(cls: AnyInitializer) -> AnyInitializer:
     """Class decorator: make an initialiser available under its `name`.
 
     Raises:
-        VitinitError: the class lacks a name or `touches`, or the name is taken by another class.
+        VitinitError: the class lacks a name or `touches`, has a `later` that is not its defaults, or the name is taken
+            by another class.
     """
     for attribute in ("name", "touches"):
         if not hasattr(cls, attribute):
@@ -90,6 +127,7 @@ def register(cls: AnyInitializer) -> AnyInitializer:
         raise VitinitError(f"initializer class {cls.__qualname__}: `touches` must be a tuple of patterns")
     if cls.kind not in ("base", "method"):
         raise VitinitError(f"initializer class {cls.__qualname__}: `kind` must be 'base' or 'method'")
+    _check_later(cls)
     other = _classes.setdefault(cls.name, cls)
     if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise VitinitError(
@@ -98,6 +136,15 @@ def register(cls: AnyInitializer) -> AnyInitializer:
         )
     _classes[cls.name] = cls
     return cls
+
+
+def _check_later(cls: type[Initializer]) -> None:
+    for parameter, value in cls.later.items():
+        if parameter not in cls.model_fields or cls.model_fields[parameter].get_default() != value:
+            raise VitinitError(
+                f"initializer class {cls.__qualname__}: `later` names {parameter!r} with {value!r}, which must be a "
+                "parameter with that default"
+            )
 
 
 @cache

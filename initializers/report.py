@@ -45,7 +45,8 @@ class InitReport(_Frozen):
     """Names of the parameters and buffers whose values the method changed; the base set all of them."""
     norms: list[LayerNorms]
     pseudo_input: Fidelity | None = None
-    """On the LayerNormed position embedding, without biases, as the solvers see it. None where there is no target."""
+    """On the pseudo-input that the method solved on, else on the LayerNormed position embedding; without biases, as
+    the solvers see it. None where there is no target."""
     real_images: Fidelity | None = None
     """On what the first attention layer gets from real images (LayerNormed content plus position embedding), biases
     included. None where there is no target or no image was given."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import torch
+from torch import Tensor
 
 from benchmark.atomic import write_atomically
 from benchmark.grid import Cell
@@ -24,6 +25,7 @@ from benchmark.store import Store
 from initializers import registry
 from initializers.errors import VitinitError
 from initializers.initialize import initialize
+from initializers.registry import Resources
 from runners import claims
 from runners.checkpoint import Checkpoints, Interval
 from runners.distributed import ALONE, Failed, World
@@ -252,6 +254,10 @@ def _run(
         # the same images at every seed, from all over a split that may be sorted by class
         probe = torch.randperm(len(data.train.labels), generator=stream(0, "probe"))[:PROBE_IMAGES]
 
+        def training_images(count: int) -> Tensor:
+            numbers = torch.randint(len(data.train.labels), (count,), generator=stream(spec.seed, "init/images"))
+            return loader.plain(numbers)
+
         def progress(done: int, total: int) -> None:
             stop.check()
             on_event(Event(spec.run_id, init_done=done, init_total=total))
@@ -264,7 +270,7 @@ def _run(
             lambda name: stream(spec.seed, name),
             loader.plain(probe),
             progress,
-            solutions if setting.reuse_solutions else registry.solve_anew,
+            Resources(solutions if setting.reuse_solutions else registry.solve_anew, training_images),
         )
         took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}
         return Begun(training, report.model_copy(update=took))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import PositiveFloat, StrictInt, field_validator, model_validator
+from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
-from initializers.attention import attention_layers, position_embedding, token_grid
+from initializers.attention import attention_input, attention_layers, position_embedding, token_grid
 from initializers.errors import VitinitError
+from initializers.impulse.inputs import PseudoInput, made_up
 from initializers.impulse.solvers import Problem, Rotation, Solver
-from initializers.impulse.targets import Offset, head_offsets, impulse_targets
-from initializers.registry import Initializer, Progress, Remember, register, solve_anew
+from initializers.impulse.targets import Control, broken, head_offsets, target_matrices, target_positions
+from initializers.mimetic import Mimetic
+from initializers.registry import Aim, Initializer, Progress, Remember, Resources, register
 
 SOURCE = b"".join((Path(__file__).with_name(name)).read_bytes() for name in ("solvers.py", "targets.py"))
 """Of the code that solves, as it was when it was imported."""
@@ -28,13 +31,29 @@ class Impulse(Initializer):
     biases included, keeps its base.
 
     Two versions exist. 2404: random offsets, `solver="gradient"`, one solution for all layers. 2505: fixed offsets,
-    `solver="svd"`, one solution a layer, embedding scaled by 18 (W_v and W_proj, which that release sets too, keep
-    their base here). The default solver `rotation` is ours: at the weight
-    norm of the gradient solution it puts about three times the attention mass on the target on real images.
+    `solver="svd"`, one solution a layer, embedding scaled by 18, `value_proj="mimetic"`. The default solver `rotation`
+    is ours: at the weight norm of the gradient solution it puts about three times the attention mass on the target on
+    real images.
+
+    Ablations: which pseudo-input, which half of the attention weights, how large the weights, and whether the pattern
+    counts (`control`). At one seed, offsets and what the solver starts from are the same in all of them.
     """
 
     name: ClassVar[str] = "impulse"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "pos_embed")
+    touches: ClassVar[tuple[str, ...]] = (
+        "*.qkv.weight",
+        "*.qk.weight",
+        "*.v.weight",
+        "*.attn.proj.weight",
+        "pos_embed",
+    )
+    later: ClassVar[dict[str, Any]] = {
+        "pseudo_input": "position",
+        "pseudo_input_later": None,
+        "control": "none",
+        "value_proj": "none",
+        "weight_norm": None,
+    }
 
     kernel_size: StrictInt = 3
     """Odd; 3 and 5 in the papers."""
@@ -46,11 +65,30 @@ class Impulse(Initializer):
     """Draw offsets and solve anew for every layer, in place of one solution copied to all."""
     position_scale: PositiveFloat = 1.0
     """Multiply the position embedding in place before anything else (18 in arXiv 2505.19985)."""
+    pseudo_input: PseudoInput = "position"
+    """Of the first layer. Made up (see `made_up`), with new noise for every solution; or `images`: what the layer
+    itself gets from one training image, its tokens after LayerNorm, position embedding included, class token left out.
+    The image is drawn for every solution by the run's seed, and all layers before are initialised by then."""
+    pseudo_input_later: PseudoInput | None = None
+    """Of all later layers; None: as the first. Where it is another and `per_layer` is off there are two solutions with
+    offsets of their own: one for the first layer, and one, solved on the input of the second, for all later layers."""
+    control: Control = "none"
+    """Breaks the pattern of the targets and nothing else; see `broken`."""
+    value_proj: Literal["none", "mimetic"] = "none"
+    """W_v and W_proj: their base, or as the method `mimetic` sets them, which arXiv 2505.19985's release does."""
+    weight_norm: PositiveFloat | None = None
+    """Frobenius norm that W_q and W_k of every head are scaled to once solved, which sets how sharp attention is.
+    None: as solved. (`rotation` has a temperature and `svd` a norm of its own, which are overridden.)"""
 
     @field_validator("solver", mode="before")
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("pseudo_input_later")
+    @classmethod
+    def _one_name_for_one_thing(cls, value: PseudoInput | None, info: ValidationInfo) -> PseudoInput | None:
+        return None if value == info.data.get("pseudo_input") else value
 
     @model_validator(mode="after")
     def _consistent(self) -> Impulse:
@@ -73,37 +111,75 @@ class Impulse(Initializer):
         position_embedding(model)
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor:
-        """Overwrite W_q and W_k of every attention layer; returns the targets of the first."""
-        return self.apply_remembering(model, generator, progress, solve_anew)
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim:
+        """Overwrite W_q and W_k of every attention layer; returns targets and pseudo-input of the first."""
+        return self.apply_with(model, generator, progress, Resources())
 
     @torch.no_grad()
-    def apply_remembering(
-        self, model: nn.Module, generator: torch.Generator, progress: Progress, remember: Remember
-    ) -> Tensor:
+    def apply_with(self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources) -> Aim:
         """`apply`; solutions of `gradient` are looked up first, for the others take no longer than reading."""
-        position_embedding(model, class_row=True).mul_(self.position_scale)
-        pseudo_ND = pseudo_input(position_embedding(model))
-        grid = token_grid(model)
-        layers = attention_layers(model)
+        layers, grid = attention_layers(model), token_grid(model)
         heads, features, _ = layers[0].query_HdD.shape
-        offsets_LH: list[list[Offset]] = []
+        kinds = self._pseudo_inputs(len(layers))
+        images = self._images(kinds.count("images"), resources)
+        position_embedding(model, class_row=True).mul_(self.position_scale)
+        embedding_ND = position_embedding(model)
+
+        # what came first is drawn first: parameters that came later change none of these numbers
+        positions_L: list[Tensor] = []
         draws_L: list[Tensor] = []
-        for _ in layers if self.per_layer else layers[:1]:
-            offsets_LH.append(head_offsets(self.kernel_size, heads, self.offsets, generator))
-            draws_L.append(self.solver.draw(pseudo_ND, heads, features, generator))
-        problem = Problem(pseudo_ND, grid, features, offsets_LH, draws_L)
+        for _ in kinds:
+            offsets = head_offsets(self.kernel_size, heads, self.offsets, generator)
+            positions_L.append(target_positions(grid, offsets))
+            draws_L.append(self.solver.draw(embedding_ND, heads, features, generator))
+        positions_LHN2 = torch.stack([broken(each, self.control, grid, generator) for each in positions_L])
+        pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
+        if self.value_proj == "mimetic":
+            Mimetic(parts="vo").apply(model, generator, progress)
+
+        first_ND = None
+        batches = [range(len(kinds))] if set(kinds) == {"position"} else [range(i, i + 1) for i in range(len(kinds))]
+        for number, batch in enumerate(batches):
+            pseudo_ND = pseudo_L[batch.start]
+            if pseudo_ND is None:
+                pseudo_ND = attention_input(model, next(images), batch.start)[0]
+            first_ND = pseudo_ND if first_ND is None else first_ND
+            chosen = slice(batch.start, batch.stop)
+            problem = Problem(pseudo_ND, grid, features, positions_LHN2[chosen], draws_L[chosen])
+            query_LHdD, key_LHdD = self._solve(problem, _share(progress, number, len(batches)), resources.remember)
+            for index, layer in enumerate(layers):
+                solution = min(index, len(kinds) - 1)
+                if solution in batch:
+                    layer.query_HdD.copy_(query_LHdD[solution - batch.start])
+                    layer.key_HdD.copy_(key_LHdD[solution - batch.start])
+        assert first_ND is not None
+        return Aim(target_matrices(grid, positions_LHN2[0]), first_ND)
+
+    def _pseudo_inputs(self, layers: int) -> list[PseudoInput]:
+        """That of every solution; the last solution is also that of all layers for which there is none."""
+        if self.per_layer:
+            return [self.pseudo_input] + [self.pseudo_input_later or self.pseudo_input] * (layers - 1)
+        later = [self.pseudo_input_later] if self.pseudo_input_later and layers > 1 else []
+        return [self.pseudo_input, *later]
+
+    def _images(self, count: int, resources: Resources) -> Iterator[Tensor]:
+        if not count:
+            return iter(())
+        if resources.training_images is None:
+            raise VitinitError("method 'impulse': pseudo-input 'images' needs training images, and there are none here")
+        return iter(resources.training_images(count).split(1))
+
+    def _solve(self, problem: Problem, progress: Progress, remember: Remember) -> tuple[Tensor, ...]:
         if self.solver.slow:
             inputs = (self.solver.model_dump_json().encode(), SOURCE, *problem.content())
-            query_LHdD, key_LHdD = remember(inputs, lambda: self.solver.solve(problem, progress))
+            solution = remember(inputs, lambda: self.solver.solve(problem, progress))
         else:
-            query_LHdD, key_LHdD = self.solver.solve(problem, progress)
-        for index, layer in enumerate(layers):
-            layer.query_HdD.copy_(query_LHdD[index if self.per_layer else 0])
-            layer.key_HdD.copy_(key_LHdD[index if self.per_layer else 0])
-        return impulse_targets(grid, offsets_LH[0])
+            solution = self.solver.solve(problem, progress)
+        if self.weight_norm is None:
+            return solution
+        return tuple(part * (self.weight_norm / part.norm(dim=(-2, -1), keepdim=True)) for part in solution)
 
 
-def pseudo_input(embedding_ND: Tensor) -> Tensor:
-    """LayerNorm without affine over the width: zero mean, unit variance, eps 1e-5."""
-    return nn.functional.layer_norm(embedding_ND, embedding_ND.shape[-1:], eps=1e-5)
+def _share(progress: Progress, number: int, count: int) -> Progress:
+    """The progress of one of `count` equal parts of the work, told as that of the whole."""
+    return lambda done, total: progress(number * total + done, count * total)

@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from initializers.impulse.targets import Offset, impulse_targets, target_keys
+from initializers.impulse.targets import target_keys, target_matrices, token_positions
 from initializers.registry import Progress
 
 PROGRESS_SECONDS = 0.25
@@ -30,15 +30,16 @@ class Problem:
     """Rows and columns of the N tokens."""
     features: int
     """Of a head, d."""
-    offsets_LH: list[list[Offset]]
-    """Where each head of each layer is to look."""
+    positions_LHN2: Tensor
+    """(row, column) that each query is to attend to, float64 on the CPU; outside the grid it has no target."""
     draws_L: list[Tensor]
     """What the solver's `draw` gave for each layer, on the CPU."""
 
     def content(self) -> list[bytes]:
         """Every bit of it."""
-        described = f"{self.pseudo_ND.dtype} {self.pseudo_ND.device.type} {self.grid} {self.features} {self.offsets_LH}"
-        return [described.encode(), *(part.cpu().numpy().tobytes() for part in (self.pseudo_ND, *self.draws_L))]
+        described = f"{self.pseudo_ND.dtype} {self.pseudo_ND.device.type} {self.grid} {self.features}"
+        tensors = (self.pseudo_ND, self.positions_LHN2, *self.draws_L)
+        return [described.encode(), *(part.cpu().numpy().tobytes() for part in tensors)]
 
 
 class _Solver(BaseModel):
@@ -80,7 +81,7 @@ class Gradient(_Solver):
         query's target, that of the logits is A * (A - s) - a H, times a constant, where s = sum of A^2 - a.
         """
         pseudo_ND, features = problem.pseudo_ND, problem.features
-        layers, heads = len(problem.offsets_LH), len(problem.offsets_LH[0])
+        layers, heads = problem.positions_LHN2.shape[:2]
         tokens, width = pseudo_ND.shape
         start_D2LHd = torch.stack(problem.draws_L).permute(3, 1, 0, 2, 4).contiguous().to(pseudo_ND)
         weights = start_D2LHd.flatten().requires_grad_()
@@ -91,9 +92,9 @@ class Gradient(_Solver):
 
         basis_Nr, pseudo_rD = _factors(pseudo_ND)
         rank = len(pseudo_rD)
-        offsets = [offset for layer in problem.offsets_LH for offset in layer]
         has_target_XN1, target_XN1 = (
-            part.to(pseudo_ND.device)[..., None] for part in target_keys(problem.grid, offsets)
+            part.to(pseudo_ND.device)[..., None]
+            for part in target_keys(problem.grid, problem.positions_LHN2.flatten(0, 1))
         )
         scale = features**-0.5
         constant = scale * 2 / (heads * tokens**2)
@@ -195,8 +196,8 @@ class Svd(_Solver):
             inverse_Nr = u[:, :rank] / s[:rank]
             core_LHrr = torch.stack(
                 [
-                    inverse_Nr.T @ self._goal(noise_HNN, impulse_targets(problem.grid, offsets)).double() @ inverse_Nr
-                    for noise_HNN, offsets in zip(problem.draws_L, problem.offsets_LH, strict=True)
+                    inverse_Nr.T @ self._goal(noise, target_matrices(problem.grid, positions)).double() @ inverse_Nr
+                    for noise, positions in zip(problem.draws_L, problem.positions_LHN2, strict=True)
                 ]
             )
             left, values, right = torch.linalg.svd(core_LHrr)
@@ -220,10 +221,11 @@ class Rotation(_Solver):
 
         W_k = sqrt(t) (P'P + lambda I)^-1 P' F(pos),    W_q = sqrt(t) (P'P + lambda I)^-1 P' F(pos + offset),
 
-    hence the logits of a query peak at the key one offset away. The ridge bounds the weights: without it their norm
-    is so large that the content of real images drowns the pattern. By default the temperature t is set so that W_k of
-    a head has the norm that PyTorch's default gives it, sqrt(features / 3), which is also where the gradient solver
-    starts and what it is renormalised to: the method changes the pattern of the weights, not their size.
+    hence the logits of a query peak at the key one offset away; where targets are no offsets, F of the target position
+    stands for F(pos + offset). The ridge bounds the weights: without it their norm is so large that the content of real
+    images drowns the pattern. By default the temperature t is set so that W_k of a head has the norm that PyTorch's
+    default gives it, sqrt(features / 3), which is also where the gradient solver starts and what it is renormalised to:
+    the method changes the pattern of the weights, not their size.
     """
 
     name: Literal["rotation"] = "rotation"
@@ -232,21 +234,25 @@ class Rotation(_Solver):
     """None: as large as keeps the norm of PyTorch's default; 5.0 for ViT-T at patch 2."""
 
     def solve(self, problem: Problem, progress: Progress) -> tuple[Tensor, Tensor]:
-        """W_q and W_k, both layers x heads x d x D, from float64 on the CPU; one solution for every distinct offset."""
+        """W_q and W_k, both layers x heads x d x D, from float64 on the CPU; heads with the same targets share one."""
         features, width = problem.features, problem.pseudo_ND.shape[1]
-        offsets = sorted({(0, 0)}.union(*problem.offsets_LH))
+        own_N2 = token_positions(problem.grid)
+        asked = torch.cat([own_N2[None], problem.positions_LHN2.flatten(0, 1)])
+        distinct, index = torch.unique(asked.flatten(1), dim=0, return_inverse=True)
+        key_index, query_index_LH = int(index[0]), index[1:].view(problem.positions_LHN2.shape[:2])
         with one_thread():
             pseudo = problem.pseudo_ND.double().cpu()
             gram_DD = pseudo.T @ pseudo + self.ridge * torch.eye(width, dtype=torch.float64)
-            codes = torch.cat([position_code(problem.grid, offset, features, width) for offset in offsets], dim=1)
+            codes = torch.cat(
+                [position_code(wanted, features, width) for wanted in distinct.view(-1, *own_N2.shape)], 1
+            )
             solved = torch.cholesky_solve(pseudo.T @ codes, torch.linalg.cholesky(gram_DD))
-            weights_OdD = solved.T.reshape(len(offsets), features, width)
-            key_dD = weights_OdD[offsets.index((0, 0))]
+            weights_OdD = solved.T.reshape(len(distinct), features, width)
+            key_dD = weights_OdD[key_index]
             temperature = self.temperature or features / 3 / float(key_dD.norm()) ** 2
             weights_OdD = (math.sqrt(temperature) * weights_OdD).to(problem.pseudo_ND)
-        chosen_LH = torch.tensor([[offsets.index(offset) for offset in layer] for layer in problem.offsets_LH])
-        query_LHdD = weights_OdD[chosen_LH]
-        return query_LHdD, weights_OdD[offsets.index((0, 0))].expand_as(query_LHdD)
+        query_LHdD = weights_OdD[query_index_LH]
+        return query_LHdD, weights_OdD[key_index].expand_as(query_LHdD)
 
 
 @contextmanager
@@ -260,21 +266,18 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def position_code(grid: tuple[int, int], offset: Offset, features: int, width: int) -> Tensor:
-    """F(position + offset) for every token, N x features, float64.
+def position_code(positions_N2: Tensor, features: int, width: int) -> Tensor:
+    """F of every (row, column), N x features, float64; zero at infinity, which is nowhere.
 
     Frequencies 10000^(-4i/width), i = 0, 1, ...: the highest ones of a sin-cos embedding of this width. Features
     beyond a multiple of four are zero.
     """
     count = features // 4
     frequency = 10000.0 ** (-torch.arange(count, dtype=torch.float64) / (width / 4))
-    row, column = (
-        axis.flatten().double() for axis in torch.meshgrid(*(torch.arange(side) for side in grid), indexing="ij")
-    )
-    angles = [(axis + shift)[:, None] * frequency for axis, shift in zip((row, column), offset, strict=True)]
-    code = torch.zeros(len(row), features, dtype=torch.float64)
+    angles = [axis[:, None] * frequency for axis in positions_N2.unbind(-1)]
+    code = torch.zeros(len(positions_N2), features, dtype=torch.float64)
     code[:, : 4 * count] = torch.cat([f(angle) for f in (torch.sin, torch.cos) for angle in angles], dim=1)
-    return code
+    return code.nan_to_num()
 
 
 Solver = Annotated[Gradient | Svd | Rotation, Field(discriminator="name")]

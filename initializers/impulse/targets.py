@@ -1,4 +1,4 @@
-"""Impulse matrices: each head looks at the token at one fixed offset."""
+"""Impulse matrices: each head looks at the token at one fixed offset. And the controls, which break that pattern."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ FIXED_OFFSETS = [4, 1, 5, 3, 7, 0, 2, 6, 8]
 """Order of the nine offsets k in arXiv 2505.19985's code: centre, up, right, left, down, corners."""
 
 Offset = tuple[int, int]
+
+Control = Literal["none", "shuffled_rows", "constant_offset", "random_binary"]
 
 
 def head_offsets(
@@ -28,21 +30,56 @@ def head_offsets(
     return [(cell // kernel_size - kernel_size // 2, cell % kernel_size - kernel_size // 2) for cell in cells]
 
 
-def target_keys(grid: tuple[int, int], offsets: list[Offset]) -> tuple[Tensor, Tensor]:
+def token_positions(grid: tuple[int, int]) -> Tensor:
+    """(row, column) of every token in row-major order, N x 2, float64."""
+    rows, columns = (torch.arange(side, dtype=torch.float64) for side in grid)
+    return torch.cartesian_prod(rows, columns)
+
+
+def target_positions(grid: tuple[int, int], offsets: list[Offset]) -> Tensor:
+    """(row, column) that each query is to attend to, heads x N x 2, float64; outside the grid it has no target."""
+    return token_positions(grid) + torch.tensor(offsets, dtype=torch.float64)[:, None]
+
+
+def broken(positions_HN2: Tensor, control: Control, grid: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """The target positions of an impulse matrix, with its pattern broken; heads x N x 2.
+
+    - `shuffled_rows`: the rows of H are permuted, by one permutation a head. Each token is a target as often as before.
+    - `random_binary`: each query that has a target has a random token in its place, drawn with replacement; the others
+      have none (infinity).
+    - `constant_offset`: all heads have the offset of the first. The pattern stays, its variety goes.
+    """
+    heads, tokens, _ = positions_HN2.shape
+    if control == "shuffled_rows":
+        rows_HN = torch.stack([torch.randperm(tokens, generator=generator) for _ in range(heads)])
+        return positions_HN2.gather(1, rows_HN[..., None].expand_as(positions_HN2))
+    if control == "random_binary":
+        drawn_HN = torch.randint(tokens, (heads, tokens), generator=generator)
+        has_target_HN, _ = target_keys(grid, positions_HN2)
+        return token_positions(grid)[drawn_HN].masked_fill(~has_target_HN[..., None], torch.inf)
+    if control == "constant_offset":
+        return positions_HN2[:1].expand_as(positions_HN2)
+    return positions_HN2
+
+
+def target_keys(grid: tuple[int, int], positions_HN2: Tensor) -> tuple[Tensor, Tensor]:
     """Whether a query has its target inside the grid, and which key it is (0 where it has none), both heads x N.
 
     Tokens are in row-major order; no wrapping, no padding.
     """
     rows, columns = grid
-    row, column = (axis.flatten() for axis in torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij"))
-    shift_H2 = torch.tensor(offsets)
-    row_HN, column_HN = row + shift_H2[:, :1], column + shift_H2[:, 1:]
+    row_HN, column_HN = positions_HN2.unbind(-1)
     inside_HN = (row_HN >= 0) & (row_HN < rows) & (column_HN >= 0) & (column_HN < columns)
-    return inside_HN, (row_HN * columns + column_HN) * inside_HN
+    return inside_HN, torch.where(inside_HN, row_HN * columns + column_HN, 0).long()
+
+
+def target_matrices(grid: tuple[int, int], positions_HN2: Tensor) -> Tensor:
+    """H: heads x N x N, 1 where the key is a query's target; a query without a target has a row of zeros."""
+    inside_HN, key_HN = target_keys(grid, positions_HN2)
+    targets_HNN = torch.zeros(*inside_HN.shape, inside_HN.shape[1])
+    return targets_HNN.scatter_(-1, key_HN[..., None], inside_HN[..., None].float())
 
 
 def impulse_targets(grid: tuple[int, int], offsets: list[Offset]) -> Tensor:
-    """H: heads x N x N, 1 where key = query + offset; a query without a target has a row of zeros."""
-    inside_HN, key_HN = target_keys(grid, offsets)
-    targets_HNN = torch.zeros(*inside_HN.shape, inside_HN.shape[1])
-    return targets_HNN.scatter_(-1, key_HN[..., None], inside_HN[..., None].float())
+    """H of an impulse initialisation: heads x N x N, 1 where key = query + offset."""
+    return target_matrices(grid, target_positions(grid, offsets))

@@ -19,7 +19,7 @@ from small_models import (
 
 from initializers import registry
 from initializers.impulse.solvers import Problem, Solver
-from initializers.impulse.targets import Offset
+from initializers.impulse.targets import Offset, target_positions
 from initializers.registry import Progress
 
 SMALL_GRID = (3, 4)
@@ -44,7 +44,8 @@ def solve(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """W_q and W_k of one layer, heads x d x D."""
     draws = solver.draw(pseudo_ND, len(offsets), features, g)
-    query, key = solver.solve(Problem(pseudo_ND, grid, features, [offsets], [draws]), progress)
+    positions_LHN2 = target_positions(grid, offsets)[None]
+    query, key = solver.solve(Problem(pseudo_ND, grid, features, positions_LHN2, [draws]), progress)
     return query[0], key[0]
 
 

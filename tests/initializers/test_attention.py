@@ -15,8 +15,8 @@ from torch import nn
 from initializers import registry
 from initializers.attention import (
     AttentionLayer,
+    attention_input,
     attention_layers,
-    first_layer_input,
     position_embedding,
     token_grid,
 )
@@ -172,7 +172,7 @@ def patches_by_hand(m: Any, images_BCHW: torch.Tensor) -> np.ndarray:
 
 
 @pytest.mark.parametrize("spec", [VIT, VIT_TOKEN, CONVIT], ids=["vit", "vit_token", "convit"])
-def test_first_layer_input_is_norm1_of_patches_plus_positions(spec: Any) -> None:
+def test_attention_input_is_norm1_of_patches_plus_positions(spec: Any) -> None:
     m = model(spec)
     registry.build("kaiming_uniform", {}).apply(m, generator(), silent)
     with torch.no_grad():
@@ -180,29 +180,29 @@ def test_first_layer_input_is_norm1_of_patches_plus_positions(spec: Any) -> None
         m.blocks[0].norm1.bias.normal_(generator=generator(2))
     tokens = patches_by_hand(m, images()) + f64(m.pos_embed)[0, -64:]
     expected = layer_norm(tokens, eps=1e-6) * f64(m.blocks[0].norm1.weight) + f64(m.blocks[0].norm1.bias)
-    got = first_layer_input(m, images())
+    got = attention_input(m, images())
     assert not got.requires_grad
     np.testing.assert_allclose(f64(got), expected, atol=1e-5)
 
 
-def test_first_layer_input_restores_the_mode_and_leaves_no_hook() -> None:
+def test_attention_input_restores_the_mode_and_leaves_no_hook() -> None:
     for training in (True, False):
         m = model(VIT).train(training)
         registry.build("kaiming_uniform", {}).apply(m, generator(), silent)
-        first_layer_input(m, images())
+        attention_input(m, images())
         assert m.training is training
         assert all(module.training is training for module in m.modules())
         assert not any(module._forward_pre_hooks for module in m.modules())
 
 
-def test_first_layer_input_leaves_no_hook_after_a_failure() -> None:
+def test_attention_input_leaves_no_hook_after_a_failure() -> None:
     m = model(VIT)
     with pytest.raises(Exception):  # noqa: B017, PT011 - whatever timm raises on a wrong size
-        first_layer_input(m, images(size=20))
+        attention_input(m, images(size=20))
     assert not any(module._forward_pre_hooks for module in m.modules())
 
 
-def test_first_layer_input_ignores_dropout() -> None:
+def test_attention_input_ignores_dropout() -> None:
     m = model(VIT, drop_path_rate=0.5, drop_rate=0.5).train()
     registry.build("kaiming_uniform", {}).apply(m, generator(), silent)
-    assert torch.equal(first_layer_input(m, images()), first_layer_input(m, images()))
+    assert torch.equal(attention_input(m, images()), attention_input(m, images()))

@@ -33,7 +33,7 @@ from torchvision.datasets import CIFAR10
 
 from initializers import registry
 from initializers.errors import VitinitError
-from initializers.impulse.initializer import pseudo_input
+from initializers.impulse.inputs import pseudo_input
 from initializers.impulse.solvers import Svd
 from initializers.impulse.targets import head_offsets, impulse_targets
 from initializers.initialize import initialize

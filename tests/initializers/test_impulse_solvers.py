@@ -34,8 +34,9 @@ from small_models import (
     softmax,
 )
 
-from initializers.impulse.initializer import pseudo_input
+from initializers.impulse.inputs import pseudo_input
 from initializers.impulse.solvers import Gradient, Problem, Rotation, Svd
+from initializers.impulse.targets import target_positions
 
 # --- gradient solver, 1.6 items 4 to 7 -----------------------------------------------------------------------------
 
@@ -153,7 +154,8 @@ def test_gradient_of_many_layers_equals_a_loop_over_layers_and_heads(
     pseudo_ND = torch.tensor(pseudo, dtype=dtype)
     draws = [solver.draw(pseudo_ND, 3, features, g) for _ in offsets_LH]
     steps = 200
-    query, key = Gradient(lr=1e-3, steps=steps).solve(Problem(pseudo_ND, grid, features, offsets_LH, draws), silent)
+    positions_LHN2 = torch.stack([target_positions(grid, offsets) for offsets in offsets_LH])
+    query, key = Gradient(lr=1e-3, steps=steps).solve(Problem(pseudo_ND, grid, features, positions_LHN2, draws), silent)
     for layer, offsets in enumerate(offsets_LH):
         query_0, key_0 = (f64(part) for part in draws[layer])
         expected = adam_by_hand(

@@ -26,7 +26,7 @@ from small_models import (
 from torch import Tensor, nn
 
 from initializers import registry
-from initializers.attention import attention_layers, first_layer_input
+from initializers.attention import attention_input, attention_layers
 from initializers.errors import VitinitError
 from initializers.initialize import fidelity, initialize, norms, offset_maps
 from initializers.registry import Initializer, Progress
@@ -157,7 +157,7 @@ def test_report_of_impulse_equals_numbers_from_the_weights() -> None:
     d = 12
     pseudo = layer_norm(f64(m.pos_embed)[0])
     bias = f64(m.blocks[0].attn.qkv.bias)
-    real = f64(first_layer_input(m, images(3)))
+    real = f64(attention_input(m, images(3)))
 
     on_pseudo = np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(d)) for q, k in zip(query, key, strict=True)])
     on_real = np.stack(

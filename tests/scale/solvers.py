@@ -16,9 +16,9 @@ from benchmark.models import build_model
 from benchmark.spec import ModelSpec
 from initializers import registry
 from initializers.attention import position_embedding, token_grid
-from initializers.impulse.initializer import pseudo_input
+from initializers.impulse.inputs import pseudo_input
 from initializers.impulse.solvers import Gradient, Problem
-from initializers.impulse.targets import head_offsets, impulse_targets
+from initializers.impulse.targets import head_offsets, target_matrices, target_positions
 
 ROUNDS = 5
 TINY = ModelSpec(image_size=32, patch_size=2, width=192, depth=12, heads=3)
@@ -29,8 +29,8 @@ LEARNED = BASE.model_copy(update={"position": "learned", "pool": "token"})
 def plain_loop(problem: Problem, steps: int) -> None:
     """Layer by layer and head by head, with autograd, as one would write it first."""
     pseudo_ND = problem.pseudo_ND
-    for offsets, (query_HDd, key_HDd) in zip(problem.offsets_LH, problem.draws_L, strict=True):
-        targets_HNN = impulse_targets(problem.grid, offsets)
+    for positions_HN2, (query_HDd, key_HDd) in zip(problem.positions_LHN2, problem.draws_L, strict=True):
+        targets_HNN = target_matrices(problem.grid, positions_HN2)
         queries = [torch.nn.Parameter(part.clone()) for part in query_HDd]
         keys = [torch.nn.Parameter(part.T.clone()) for part in key_HDd]
         optimizer = torch.optim.Adam([*queries, *keys], lr=1e-4)
@@ -66,7 +66,7 @@ def gradient(label: str, spec: ModelSpec, layers: int, steps: int) -> None:
         pseudo_ND,
         grid,
         features,
-        [head_offsets(3, spec.heads, "random", generator) for _ in range(layers)],
+        torch.stack([target_positions(grid, head_offsets(3, spec.heads, "random", generator)) for _ in range(layers)]),
         [solver.draw(pseudo_ND, spec.heads, features, generator) for _ in range(layers)],
     )
     loop, ours = [], []
