@@ -17,7 +17,6 @@ FOLDER = Path(__file__).parents[1] / "results" / "published"
 PAPER, TABLE = "2404.01139", "Table 2"
 """The one published table that stands beside ours."""
 
-
 ABLATIONS = {"pseudo_input", "pseudo_input_later", "control", "value_proj", "weight_norm", "parts"}
 """Method parameters that a record holds only where they differ from the method as it was published."""
 
@@ -49,12 +48,17 @@ class PublishedCell(Frozen):
         A method in part, or with its pattern broken, is not the method whose number was published.
         """
         method, params = (spec.method.name, spec.method.params) if spec.method else (None, {})
-        return (self.dataset, self.arch, self.base, self.method) == (
-            spec.dataset.name,
-            spec.model.arch,
-            spec.base.name,
-            method,
-        ) and {**params, **self.params} == params and ABLATIONS & params.keys() <= self.params.keys()
+        return (
+            (self.dataset, self.arch, self.base, self.method)
+            == (
+                spec.dataset.name,
+                spec.model.arch,
+                spec.base.name,
+                method,
+            )
+            and {**params, **self.params} == params
+            and ABLATIONS & params.keys() <= self.params.keys()
+        )
 
 
 class Publication(Frozen):

@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -33,9 +33,8 @@ inputs on such a machine. `inputs` must be all that the solution depends on, the
 
 
 TrainingImages = Callable[[int], Tensor]
-"""Called by methods that use data as training_images(count): so many training images, normalised and not augmented, on
-the model's device, B x C x H x W. They are a function of the run's seed, and other ones than attention is measured on
-only by chance."""
+"""Called by methods that use data as training_images(count): so many training images (B x C x H x W, normalised, not
+augmented, on the model's device), drawn with replacement by the run's seed and nothing else."""
 
 
 def solve_anew(inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
@@ -211,3 +210,9 @@ def build(name: str, params: dict[str, Any], kind: Literal["base", "method"] | N
     except ValidationError as error:
         known = ", ".join(cls.model_fields) or "none"
         raise VitinitError(f"{explain(error, f'initializer {name!r}')}; its parameters: {known}") from None
+
+
+def choices(annotation: Any) -> list[Any]:
+    """The values of a `Literal`, alone or in a union; none of any other type."""
+    parts = get_args(annotation)
+    return list(parts) if get_origin(annotation) is Literal else [value for part in parts for value in choices(part)]

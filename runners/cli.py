@@ -47,7 +47,9 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
             cls = registry.get(name)
             console.print(f"[bold]{safe(name)}[/bold] ({cls.kind}): {safe((cls.__doc__ or '').splitlines()[0])}")
             for field, info in cls.model_fields.items():
-                console.print(f"    {field} = {safe(str(info.get_default(call_default_factory=True)))}")
+                choices = [str(choice) for choice in registry.choices(info.annotation)]
+                allowed = f"  ({' | '.join(choices)})" if choices else ""
+                console.print(f"    {field} = {safe(str(info.get_default(call_default_factory=True)) + allowed)}")
     elif kind == "datasets":
         folder = datasets.data_dir(None)
         for name in datasets.NAMES:

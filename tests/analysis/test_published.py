@@ -8,7 +8,8 @@ import pytest
 from synthetic_records import ROWS, spec
 
 from analysis import published
-from analysis.published import FOLDER, lookup, publication
+from analysis.published import ABLATIONS, FOLDER, lookup, publication
+from initializers import registry
 from initializers.errors import VitinitError
 
 DATASETS = ("cifar10", "cifar100", "svhn", "imagenet")
@@ -57,6 +58,21 @@ def test_a_number_nobody_published_stays_empty(monkeypatch):
         assert lookup(spec("other")) is None
     monkeypatch.setitem(ROWS, "crossed", {"base": {"name": "trunc_normal"}, "method": {"name": "mimetic"}})
     assert lookup(spec("crossed")) is None
+
+
+def test_an_ablation_of_a_method_has_no_published_number(monkeypatch):
+    names = {name for method in registry.names() for name in registry.get(method).later}
+    assert names == ABLATIONS
+    params = {"kernel_size": 3, "offsets": "random"}
+    for label, method, given, value in (
+        ("whole", "impulse", params, 91.62),
+        ("broken", "impulse", {**params, "control": "shuffled_rows"}, None),
+        ("half", "mimetic", {"parts": "qk"}, None),
+    ):
+        monkeypatch.setitem(
+            ROWS, label, {"base": {"name": "kaiming_uniform"}, "method": {"name": method, "params": given}}
+        )
+        assert getattr(lookup(spec(label, "cifar10")), "value", None) == value
 
 
 def test_a_subset_column_has_the_full_data_number():

@@ -70,3 +70,65 @@ def mass_and_argmax(attention: np.ndarray, targets: np.ndarray) -> tuple[float, 
                 masses.append(a[row, wanted])
                 hits.append(a[row].argmax() == wanted)
     return float(np.mean(masses)), float(np.mean(hits))
+
+
+def adam_by_hand(
+    pseudo: np.ndarray,
+    targets: np.ndarray,
+    query: np.ndarray,
+    key: np.ndarray,
+    steps: int,
+    lr: float,
+    key_axis: int = 1,
+    last_renormalisation: int = 10**9,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The loop of 2404.01139 in float64 with the gradients of softmax and MSE worked out on paper.
+
+    `key_axis` and `last_renormalisation` are there to see that the test would notice another loop.
+    """
+    query, key = query.copy(), key.copy()
+    scale = query.shape[2] ** -0.5
+    n_q = np.mean([np.linalg.norm(query[h, :, c]) for h in range(len(query)) for c in range(query.shape[2])])
+    moments = [np.zeros_like(x) for x in (query, query, key, key)]
+    for step in range(steps):
+        if step % 100 == 0 and step <= last_renormalisation:
+            for h in range(len(query)):
+                query[h] *= n_q / np.linalg.norm(query[h], axis=0)  # each column, over D
+                key[h] *= n_q / np.linalg.norm(key[h], axis=key_axis - 1, keepdims=True)
+        d_query, d_key = np.zeros_like(query), np.zeros_like(key)
+        for h in range(len(query)):
+            m = softmax(scale * pseudo @ query[h] @ key[h] @ pseudo.T)
+            d_m = 2 * (m - targets[h]) / targets.size
+            d_logits = m * (d_m - (d_m * m).sum(-1, keepdims=True))
+            d_product = scale * pseudo.T @ d_logits @ pseudo  # of Q K, a D x D matrix
+            d_query[h], d_key[h] = d_product @ key[h].T, query[h].T @ d_product
+        for i, (value, gradient) in enumerate([(query, d_query), (key, d_key)]):
+            moments[2 * i] = 0.9 * moments[2 * i] + 0.1 * gradient
+            moments[2 * i + 1] = 0.999 * moments[2 * i + 1] + 0.001 * gradient**2
+            mean = moments[2 * i] / (1 - 0.9 ** (step + 1))
+            square = moments[2 * i + 1] / (1 - 0.999 ** (step + 1))
+            value -= lr * mean / (np.sqrt(square) + 1e-8)
+    return query, key
+
+
+def svd_by_hand(
+    pseudo: np.ndarray,
+    targets: np.ndarray,
+    features: int,
+    g: torch.Generator,
+    norm: float = 7.0,
+    rank: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Q (heads x D x d) and K (heads x d x D) of 2505.19985's code."""
+    noise = f64(torch.nn.init.trunc_normal_(torch.empty(targets.shape), std=0.6, generator=g))
+    wanted = 1000 * targets + 3 * noise * (targets == 0)
+    eigenvalues, eigenvectors = np.linalg.eigh(pseudo.T @ pseudo)
+    top = np.argsort(eigenvalues)[::-1][: rank or features]
+    inverse = sum(np.outer(eigenvectors[:, i], eigenvectors[:, i]) / eigenvalues[i] for i in top) @ pseudo.T
+    queries, keys = [], []
+    for w in wanted:
+        u, s, vt = np.linalg.svd(inverse @ w @ inverse.T)
+        q, k = u[:, :features] * np.sqrt(s[:features]), np.sqrt(s[:features])[:, None] * vt[:features]
+        queries.append(q / np.linalg.norm(q) * norm)
+        keys.append(k / np.linalg.norm(k) * norm)
+    return np.stack(queries), np.stack(keys)

@@ -17,19 +17,24 @@ from small_models import ARCHS, differing, images, model, silent, state, streams
 from initializers import registry
 from initializers.errors import VitinitError
 from initializers.initialize import initialize
-from initializers.registry import Initializer
+from initializers.registry import Initializer, Resources
 
 BASES = registry.names("base")
 METHODS = registry.names("method")
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
-    "mimetic": [{"noise": "uniform", "vproj_order": "released"}],
+    "mimetic": [{"noise": "uniform", "vproj_order": "released"}, {"parts": "qk"}, {"parts": "vo"}],
     "impulse": [
         {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18.0},
         {"solver": {"name": "gradient", "steps": 3}, "kernel_size": 5},
+        {"pseudo_input": "images", "per_layer": True, "value_proj": "mimetic", "control": "shuffled_rows"},
+        {"pseudo_input_later": "position+normal", "solver": "svd", "control": "random_binary", "weight_norm": 3.0},
+        {"pseudo_input": "uniform", "control": "constant_offset"},
     ],
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
+
+RESOURCES = Resources(training_images=images)
 
 
 def build(name: str, params: dict[str, Any] | None = None) -> Initializer:
@@ -61,7 +66,7 @@ METHOD_CASES = [case for case in CASES if case.values[0] in METHODS]
 
 def fresh(name: str, params: dict[str, Any], arch: str, seed: int, built: int = 0, base: str = "trunc_normal") -> Any:
     m = model(ARCHS[arch], seed=built)
-    initialize(m, *parts(name, params, base), streams(seed))
+    initialize(m, *parts(name, params, base), streams(seed), resources=RESOURCES)
     return m
 
 
@@ -97,6 +102,14 @@ def test_builds_from_defaults_and_from_its_own_dump(name: str) -> None:
     assert cls.touches
     assert all(not field.is_required() for field in cls.model_fields.values())
     assert build(name, made.model_dump(mode="json")) == made, "records and run ids rest on this"
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_parameters_that_came_later_are_recorded_only_away_from_their_defaults(name: str) -> None:
+    cls = registry.get(name)
+    made = cls()
+    assert made.recorded_params().keys() == cls.model_fields.keys() - cls.later.keys()
+    assert build(name, made.recorded_params()) == made
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -150,7 +163,7 @@ def test_leaves_the_global_generators_alone(name: str, params: dict[str, Any], a
     with global_seed(3):
         expected = global_draws()
     with global_seed(3):
-        initialize(m, *parts(name, params), streams(0), images_BCHW=images(), progress=silent)
+        initialize(m, *parts(name, params), streams(0), images(), silent, RESOURCES)
         assert global_draws() == expected
 
 
@@ -163,7 +176,7 @@ def test_method_changes_only_what_it_declares_and_leaves_it_finite(
     build(base).apply(m, streams(0)("init/base"), silent)
     before = state(m)
     method = build(name, params)
-    method.apply(m, streams(0)("init/method"), silent)
+    method.apply_with(m, streams(0)("init/method"), silent, RESOURCES)
     changed = differing(before, state(m))
     assert changed
     assert {n for n in changed if not any(fnmatch.fnmatchcase(n, p) for p in method.touches)} == set()

@@ -129,16 +129,19 @@ def test_an_error_while_solving_is_passed_on_and_leaves_nothing(cache):
 # In runs
 
 
-def carried_out(root, seed=0, images=100, **changes) -> RunRecord:
-    params = {"solver": {"name": "gradient", "steps": 100}}
-    spec = RunSpec(
+def tiny(seed=0, images=100, **params) -> RunSpec:
+    return RunSpec(
         dataset=DatasetSpec(name="digits", train_size=images),
         model=ModelSpec(image_size=8, patch_size=2, width=48, depth=1, heads=4),
         base=InitializerSpec(name="kaiming_uniform"),
-        method=InitializerSpec(name="impulse", params=params),
+        method=InitializerSpec(name="impulse", params={"solver": {"name": "gradient", "steps": 100}, **params}),
         recipe=Recipe(name="small", epochs=1, batch_size=50, lr=1e-3),
         seed=seed,
     )
+
+
+def carried_out(root, seed=0, images=100, params=None, **changes) -> RunRecord:
+    spec = tiny(seed, images, **(params or {}))
     threads = torch.get_num_threads()
     setting = Setting(root, "tiny", root, Execution("cpu", 1, "inline"), code(), **changes)
     outcome = carry_out(Cell("Imp.-3", spec), setting, Stop())
