@@ -64,9 +64,8 @@ def _comparisons(table: Table, runs: pd.DataFrame, baseline: str | None) -> list
     if any(cell.excludes_published for cell in table.cells.values()):
         lines.append("†: the 95 % interval of our mean does not contain the paper's number.")
     if table.by_base and (left := [row for row in table.study.rows if row not in table.rows]):
-        lines.append(
-            f"Not here: {', '.join(left)} (no other row of the same base and model: one with a method and one without)."
-        )
+        why = "no pair of the same base and model, one with a method and one without"
+        lines.append(f"Not here: {', '.join(left)} ({why}).")
     return lines
 
 
@@ -149,8 +148,8 @@ def _published(table: Table) -> list[str]:
     paper, name = beside(table.study.name)
     source = f"{name} of {', '.join(paper.authors)}, arXiv {paper.paper} ({paper.tables[name].setting})"
     lines = [
-        f"Paper: {source}. Second line: difference to the paper's number for the same baseline. Another setting than ours, and full training sets: a "
-        "small column is not expected to match. Empty: no number published."
+        f"Paper: {source}. Second line: difference to the paper's number for the same baseline. Another setting than "
+        "ours, and full training sets: a small column is not expected to match. Empty: no number published."
     ]
     if any(cell.method == "impulse" for cell in cells):
         methods = [o.spec.method for o in table.study.outcomes if o.spec.method and o.spec.method.name == "impulse"]

@@ -17,6 +17,9 @@ FOLDER = Path(__file__).parents[1] / "results" / "published"
 PAPER, TABLE = "2404.01139", "Table 2"
 """The published table that stands beside every study that no other table names."""
 
+ABLATIONS = {"pseudo_input", "pseudo_input_later", "control", "value_proj", "weight_norm", "parts"}
+"""Method parameters that a record holds only where they differ from the method as it was published."""
+
 
 class PublishedCell(Frozen):
     """One number of a paper and the runs of ours that it belongs beside."""
@@ -46,25 +49,20 @@ class PublishedCell(Frozen):
     note: str
 
     def matches(self, spec: RunSpec) -> bool:
-        """Whether dataset, architecture, base and method are the spec's; what is not named here may differ."""
+        """Whether dataset, architecture, base and method are the spec's; what is not named here may differ.
+
+        A method in part, or with its pattern broken, is not the method whose number was published.
+        """
         if self.params is None or self.base not in (None, spec.base.name):
             return False
-        ours = (spec.dataset.name, spec.model.arch, spec.method.name if spec.method else None)
-        if ours != (self.dataset, self.arch, self.method):
-            return False
-        model, params = spec.model.model_dump(), _parameters(spec)
-        return all(name in model and model[name] == value for name, value in self.model.items()) and all(
-            name in params and params[name] == value for name, value in self.params.items()
+        method, params = (spec.method.name, spec.method.params) if spec.method else (None, {})
+        model = spec.model.model_dump()
+        return (
+            (self.dataset, self.arch, self.method) == (spec.dataset.name, spec.model.arch, method)
+            and {**model, **self.model} == model
+            and {**params, **self.params} == params
+            and ABLATIONS & params.keys() <= self.params.keys()
         )
-
-
-def _parameters(spec: RunSpec) -> dict[str, Any]:
-    """Method parameters, with those that came after the first records as they were before."""
-    params = dict(spec.method.params) if spec.method else {}
-    if spec.method and spec.method.name == "impulse":
-        first = params.setdefault("pseudo_input", "position")
-        params["pseudo_input_later"] = params.get("pseudo_input_later") or first
-    return params
 
 
 class PublishedTable(Frozen):

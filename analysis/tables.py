@@ -58,9 +58,12 @@ def _run(args: argparse.Namespace) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     out = command.folder(args.out)
     seen = set()
+    for study in [] if args.table else studies:
+        if not names(study):
+            console.print(f"study {study.name}: no table, no run is finished")
     for name in [args.table] if args.table else available:
         study = available[name]
-        # A row of another study is no reason to refuse this one: its foot says that it has no differences.
+        # A row of another study is no reason to refuse this one: its foot says what its differences are to.
         baseline = args.baseline if args.baseline in study.rows else None
         table = build(study, name, args.metric, baseline)
         if study.name not in seen:
