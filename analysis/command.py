@@ -10,9 +10,18 @@ from pathlib import Path
 
 from initializers.errors import VitinitError
 
+ONE_STUDY = "the study to show (default: table2, small, or the first by name; the first that holds finished runs)"
 
-def parser(module: str, description: str, out: Path) -> argparse.ArgumentParser:
-    """The options that every command of this package takes."""
+
+def parser(module: str, description: str, out: Path, study: str = ONE_STUDY) -> argparse.ArgumentParser:
+    """The options that every command of this package takes.
+
+    Args:
+        module: What is called with `python -m`.
+        description: Its first sentence.
+        out: Where files go by default.
+        study: Help of the option `--study`.
+    """
     result = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     result.add_argument(
         "--results",
@@ -21,11 +30,7 @@ def parser(module: str, description: str, out: Path) -> argparse.ArgumentParser:
         metavar="DIR",
         help="folders with records (default: results/local when it holds records, otherwise results/reference)",
     )
-    result.add_argument(
-        "--study",
-        metavar="NAME",
-        help="the study to show (default: table2, small, or the first by name; the first that holds finished runs)",
-    )
+    result.add_argument("--study", metavar="NAME", help=study)
     result.add_argument("--out", type=Path, metavar="DIR", default=out, help=f"where the files go (default: {out})")
     return result
 

@@ -25,6 +25,8 @@ PREFERRED_STUDIES = ("table2", "small")
 ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT")
 DATASETS = ("digits", "cifar10", "cifar100", "svhn", "imagenet")
 """Rows and datasets in the order of the tables; others follow by name."""
+TELLING = ("model.width", "model.heads", "model.kernel_size")
+"""Fields that name a setting best, where several would do."""
 
 Setting = tuple[str, str]
 """A row label, and the JSON of all that a cell must agree on."""
@@ -135,22 +137,42 @@ def load(results: Sequence[Path] | None = None, study: str | None = None) -> Stu
     Raises:
         VitinitError: no such folder, no study at all, or no study of this name.
     """
+    if study is not None:
+        return load_all(results, study)[0]
+    folders, names = _studies(results)
+    read = (_study(folders, names, name) for name in names)
+    return next((found for found in read if found.contents.done), _study(folders, names, names[0]))
+
+
+def load_all(results: Sequence[Path] | None = None, study: str | None = None) -> list[Study]:
+    """Read all studies of results folders, or the one of this name: `table2`, `small`, then the others by name.
+
+    Raises:
+        VitinitError: as `load`.
+    """
+    folders, names = _studies(results)
+    if study is not None and study not in names:
+        raise unknown_name("study", study, names)
+    return [_study(folders, names, name) for name in names if study in (None, name)]
+
+
+def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
+    """The folders, and the names of the studies in them."""
     folders = list(results) if results else [LOCAL if Store(LOCAL).studies() else REFERENCE]
     for folder in folders if results else []:
         if not folder.is_dir():
             raise VitinitError(f"no results folder {folder}")
-    names = sorted({name for folder in folders for name in Store(folder).studies()})
-    if not names:
+    found = {name for folder in folders for name in Store(folder).studies()}
+    if not found:
         where = ", ".join(str(folder) for folder in folders) if results else f"{LOCAL} or {REFERENCE}"
         raise VitinitError(
             f"no records in {where}; run a study first (vitinit run small) or name a folder: --results DIR"
         )
-    if study is None:
-        candidates = [*(name for name in PREFERRED_STUDIES if name in names), *names]
-        study = next((name for name in candidates if _read(folders, name).done), names[0])
-    elif study not in names:
-        raise unknown_name("study", study, names)
-    return Study(study, tuple(folders), tuple(n for n in names if n != study), _read(folders, study))
+    return folders, sorted(found, key=lambda name: (_rank(name, PREFERRED_STUDIES), name))
+
+
+def _study(folders: Sequence[Path], names: Sequence[str], name: str) -> Study:
+    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), _read(folders, name))
 
 
 def _read(folders: Sequence[Path], study: str) -> Contents:
@@ -195,7 +217,8 @@ def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting
         return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
 
     chosen: list[str] = []
-    for field in sorted({field for setting in settings.values() for field in setting}):
+    fields = {field for setting in settings.values() for field in setting}
+    for field in sorted(fields, key=lambda field: (_rank(field, TELLING), field)):
         if kinds([*chosen, field]) > kinds(chosen):
             chosen.append(field)
     names = {field: ".".join(field.split(".")[-2:]) for field in chosen}
@@ -232,6 +255,7 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "commit": record.environment.get("commit"),
         "dirty": record.environment.get("dirty"),
         "device": record.execution.get("device"),
+        "hardware": record.environment.get("gpu") or record.environment.get("processor"),
     }
 
 

@@ -6,11 +6,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
-from analysis.published import PAPER, TABLE, PublishedCell, publication
+from analysis.published import beside
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from analysis.build import Table
 
 METRICS = {
     "last": "test top-1 in percent after the last epoch",
@@ -18,37 +20,87 @@ METRICS = {
 }
 
 
-def notes(study: Study, metric: str, baseline: str, published: list[PublishedCell]) -> list[str]:
+def notes(table: Table, metric: str, baseline: str | None) -> list[str]:
     """The sentences below the table, in order.
 
     Args:
-        study: The records.
+        table: All but its notes.
         metric: `last` or `best`.
-        baseline: Row label that the differences are to.
-        published: The cells of the paper that the table shows.
+        baseline: Row label that the differences are to; None where each row has its own.
     """
-    runs = study.runs
-    lines = [f"Ours: {METRICS[metric]}, mean ± sample standard deviation over n seeds (none for n=1)."]
-    if baseline in set(runs["row"]):
-        lines[0] += f" Second line: difference to {baseline}, the mean over common seeds of the differences by seed."
-        lines += _fewer_pairs(runs, baseline)
-    else:
-        lines[0] += f" No differences: the baseline row {baseline} has no finished run."
+    study = table.study
+    runs = study.runs[study.runs["row"].isin(table.rows)]
+    lines = [f"Ours: {METRICS[metric]}, mean ± sample standard deviation over seeds (none for n=1)."]
+    lines += _comparisons(table, runs, baseline)
+    lines += _together(table)
+    lines += _unequal(table, runs)
     lines += _settings(runs)
-    lines.append(_provenance(runs))
-    lines += _published(study, published)
+    lines += _provenance(runs)
+    lines += _published(table)
     lines += _counts(study)
     return [one_line(line) for line in lines]
 
 
-def _fewer_pairs(runs: pd.DataFrame, baseline: str) -> list[str]:
-    seeds = {key: set(group["seed"]) for key, group in runs.groupby(["row", "column"], sort=False)}
+def _comparisons(table: Table, runs: pd.DataFrame, baseline: str | None) -> list[str]:
+    lines = []
+    tests = [cell.against for cell in table.cells.values() if cell.against]
+    if tests:
+        other = f"to {baseline}" if baseline else "to its own base without a method"
+        lines.append(
+            f"Second line: difference {other} by seed, with its 95 % interval (Student's t; none under 3 common seeds)."
+        )
+        if any(pair.p is not None for pair in tests):
+            lines[-1] += (
+                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tests), 'comparison')}; "
+                "p ≥: with so few seeds it cannot go lower, whatever the numbers."
+            )
+    elif baseline:
+        lines.append(f"No differences: the baseline row {baseline} has no finished run (--baseline names another).")
+    if any(cell.best for cell in table.cells.values()):
+        lines.append(
+            "Bold: the highest mean of the column, and every row whose difference from it by seed has an interval that "
+            "contains 0 (rows of 3 seeds or more)."
+        )
+    if any(cell.excludes_published for cell in table.cells.values()):
+        lines.append("†: the 95 % interval of our mean does not contain the paper's number.")
+    if table.by_base and (left := [row for row in table.study.rows if row not in table.rows]):
+        why = "no pair of the same base and model, one with a method and one without"
+        lines.append(f"Not here: {', '.join(left)} ({why}).")
+    return lines
+
+
+def _together(table: Table) -> list[str]:
+    if not table.across:
+        return []
+    over = ", ".join(table.together)
+    lines = [f"Last column, over {over}: mean of the means; IQM, the mean of the middle half of all runs"]
+    if any(across.better for across in table.across.values()):
+        lines[0] += "; P, the probability that one run is better than one of the baseline's"
+    lines[0] += (
+        ". Intervals: bootstrap, stratified by column; with few seeds they are too narrow "
+        "(3 seeds: near 85 % in place of 95 %)."
+    )
+    if left := [row for row in table.rows if row not in table.across]:
+        lines.append(f"Without 3 seeds in each of these columns: {', '.join(left)}.")
+    return lines
+
+
+def _unequal(table: Table, runs: pd.DataFrame) -> list[str]:
+    """Cells without a run, and those with another number of seeds than most."""
+    lines = []
+    missing = [f"{row} on {column}" for (row, column), cell in table.cells.items() if cell.ours is None]
+    if missing:
+        lines.append(f"No finished run: {', '.join(missing)}.")
+    n = {key: cell.ours.n for key, cell in table.cells.items() if cell.ours}
+    usual = max(set(n.values()), key=lambda value: (list(n.values()).count(value), value))
+    other = [f"{row} on {column} ({value})" for (row, column), value in n.items() if value != usual]
+    lines.append(f"n = {count(usual, 'seed')}{'; other: ' * bool(other)}{', '.join(other)}.")
     short = [
-        f"{row} on {column} ({len(seeds[row, column] & seeds.get((baseline, column), set()))})"
-        for row, column in seeds
-        if (baseline, column) in seeds and not seeds[row, column] <= seeds[baseline, column]
+        f"{row} on {column} ({cell.against.n})"
+        for (row, column), cell in table.cells.items()
+        if cell.ours and cell.against and cell.against.n < cell.ours.n
     ]
-    return [f"Differences over fewer seeds than n: {', '.join(short)}."] if short else []
+    return lines + ([f"Differences over fewer seeds than n: {', '.join(short)}."] if short else [])
 
 
 def _settings(runs: pd.DataFrame) -> list[str]:
@@ -68,31 +120,39 @@ def _settings(runs: pd.DataFrame) -> list[str]:
     return [f"{', '.join(columns)}: {sentence}." for sentence, columns in sentences.items()] + warnings
 
 
-def _provenance(runs: pd.DataFrame) -> str:
-    def values(name: str) -> str:
+def _provenance(runs: pd.DataFrame) -> list[str]:
+    def values(name: str) -> list[str]:
         known = sorted({str(value) for value in runs[name].dropna()})
-        return ", ".join(known + ["unknown"] * bool(runs[name].isna().any()))
+        return known + ["unknown"] * bool(runs[name].isna().any())
 
+    mixed = [
+        f"{noun} ({', '.join(values(name))})"
+        for name, noun in (("precision", "precision"), ("device", "device"), ("hardware", "hardware"))
+        if len(values(name)) > 1
+    ]
     commits = sorted({str(commit)[:10] for commit in runs["commit"].dropna()})
-    text = f"Precision {values('precision')}; device {values('device')}; "
+    text = f"Precision {', '.join(values('precision'))}; device {', '.join(values('device'))}; "
     text += f"{'mixed commits' if len(commits) > 1 else 'commit'} {', '.join(commits) or 'unknown'}"
     if runs["commit"].isna().any() and commits:
         text += f" ({count(int(runs['commit'].isna().sum()), 'run')} without one)"
     dirty = int((runs["dirty"] == True).sum())  # noqa: E712 - None counts as not dirty
-    return text + (f"; {dirty} of {count(len(runs), 'run')} from a tree with uncommitted changes." if dirty else ".")
+    text += f"; {dirty} of {count(len(runs), 'run')} from a tree with uncommitted changes." if dirty else "."
+    return [text] + ([f"Mixed: {'; '.join(mixed)}."] if mixed else [])
 
 
-def _published(study: Study, cells: list[PublishedCell]) -> list[str]:
+def _published(table: Table) -> list[str]:
+    cells = [cell.published for cell in table.cells.values() if cell.published]
+    cells += [across.published for across in table.across.values() if across.published]
     if not cells:
         return []
-    paper = publication(PAPER)
+    paper, name = beside(table.study.name)
+    source = f"{name} of {', '.join(paper.authors)}, arXiv {paper.paper} ({paper.tables[name].setting})"
     lines = [
-        f"Paper: {TABLE} of {', '.join(paper.authors)}, arXiv {PAPER} ({paper.setting}). Second line: difference to "
-        "the paper's number for the same baseline. Another setting than ours, and full training sets: a small column "
-        "is not expected to match. Empty: no number published."
+        f"Paper: {source}. Second line: difference to the paper's number for the same baseline. Another setting than "
+        "ours, and full training sets: a small column is not expected to match. Empty: no number published."
     ]
     if any(cell.method == "impulse" for cell in cells):
-        methods = [o.spec.method for o in study.outcomes if o.spec.method and o.spec.method.name == "impulse"]
+        methods = [o.spec.method for o in table.study.outcomes if o.spec.method and o.spec.method.name == "impulse"]
         solvers = [method.params.get("solver") for method in methods]
         names = sorted({str(s.get("name") if isinstance(s, dict) else s) for s in solvers if s})
         lines.append(

@@ -15,7 +15,7 @@ from initializers.errors import VitinitError, explain, unknown_name
 
 FOLDER = Path(__file__).parents[1] / "results" / "published"
 PAPER, TABLE = "2404.01139", "Table 2"
-"""The one published table that stands beside ours."""
+"""The published table that stands beside every study that no other table names."""
 
 ABLATIONS = {"pseudo_input", "pseudo_input_later", "control", "value_proj", "weight_norm", "parts"}
 """Method parameters that a record holds only where they differ from the method as it was published."""
@@ -27,11 +27,17 @@ class PublishedCell(Frozen):
     paper: str
     table: str
     dataset: str
-    arch: Literal["vit", "convit"]
-    base: str
+    arch: Literal["vit", "convit", "convmixer"]
+    model: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the model that ours must have. Without any, the number stands beside a model of any size."""
+    base: str | None
+    """None: the paper does not say; beside any."""
     method: str | None
-    params: dict[str, Any]
-    """Method parameters that the paper fixes; ours must have these and may have more, but no other of `ABLATIONS`."""
+    params: dict[str, Any] | None
+    """Method parameters that the paper fixes; ours must have these and may have more, but no other of `ABLATIONS`.
+    None: they are not known, and the number stands beside none of ours."""
+    average: bool = False
+    """Over the columns of the table, whose runs differ in model or parameters."""
     value: Percent
     spread: Annotated[float, Field(ge=0)] | None
     """Half-width of the published error bar."""
@@ -43,40 +49,51 @@ class PublishedCell(Frozen):
     note: str
 
     def matches(self, spec: RunSpec) -> bool:
-        """Whether dataset, architecture, base and method are the spec's; size, recipe and solver may differ.
+        """Whether dataset, architecture, base and method are the spec's; what is not named here may differ.
 
         A method in part, or with its pattern broken, is not the method whose number was published.
         """
+        if self.params is None or self.base not in (None, spec.base.name):
+            return False
         method, params = (spec.method.name, spec.method.params) if spec.method else (None, {})
+        model = spec.model.model_dump()
         return (
-            (self.dataset, self.arch, self.base, self.method)
-            == (
-                spec.dataset.name,
-                spec.model.arch,
-                spec.base.name,
-                method,
-            )
+            (self.dataset, self.arch, self.method) == (spec.dataset.name, spec.model.arch, method)
+            and {**model, **self.model} == model
             and {**params, **self.params} == params
             and ABLATIONS & params.keys() <= self.params.keys()
         )
 
 
+class PublishedTable(Frozen):
+    """One table or figure of a paper, as far as it is known."""
+
+    title: str
+    setting: str
+    """In which its numbers were taken."""
+    source: str
+    studies: list[str]
+    """The studies that it stands beside."""
+
+
 class Publication(Frozen):
-    """One paper: what it is, in which setting its numbers were taken, and the numbers."""
+    """One paper: what it is, its tables, and their numbers."""
 
     paper: str
     """arXiv id; also the name of the file."""
     title: str
     authors: list[str]
-    setting: str
     source: str
+    tables: dict[str, PublishedTable]
     cells: Annotated[list[PublishedCell], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _one_number_a_cell(self) -> Publication:
         seen = set()
         for cell in self.cells:
-            key = (cell.table, cell.dataset, cell.arch, cell.base, cell.method, str(sorted(cell.params.items())))
+            key = cell.model_dump_json(exclude={"value", "spread", "n", "provenance", "note"})
+            if cell.table not in self.tables:
+                raise ValueError(f"a cell of {cell.table!r}, which is not among the tables")
             if cell.paper != self.paper:
                 raise ValueError(f"a cell of paper {cell.paper} in the file of {self.paper}")
             if key in seen:
@@ -92,7 +109,7 @@ def publication(paper: str, folder: Path = FOLDER) -> Publication:
     Raises:
         VitinitError: there is no such file, or it does not validate.
     """
-    known = [path.stem for path in folder.glob("*.json")]
+    known = sorted(path.stem for path in folder.glob("*.json"))
     if paper not in known:
         raise unknown_name("published paper", paper, known)
     path = folder / f"{paper}.json"
@@ -107,7 +124,29 @@ def publication(paper: str, folder: Path = FOLDER) -> Publication:
     return content
 
 
-def lookup(spec: RunSpec, paper: str = PAPER, table: str = TABLE) -> PublishedCell | None:
-    """The published number for a run, or None: a number nobody published stays empty."""
-    found = [cell for cell in publication(paper).cells if cell.table == table and cell.matches(spec)]
-    return max(found, key=lambda cell: len(cell.params), default=None)
+def papers(folder: Path = FOLDER) -> list[Publication]:
+    """Every paper, by arXiv id."""
+    return [publication(path.stem, folder) for path in sorted(folder.glob("*.json"))]
+
+
+@cache
+def beside(study: str) -> tuple[Publication, str]:
+    """The paper and its table that stand beside a study: those that name it, otherwise Table 2 of arXiv 2404.01139."""
+    for paper in papers():
+        for name, table in paper.tables.items():
+            if study in table.studies:
+                return paper, name
+    return publication(PAPER), TABLE
+
+
+def lookup(spec: RunSpec, study: str = "table2", average: bool = False) -> PublishedCell | None:
+    """The published number for a run of a study, or None: a number nobody published stays empty.
+
+    Args:
+        spec: The run's.
+        study: The run's; it says which published table.
+        average: The number over all columns of the table, in place of the run's own.
+    """
+    paper, table = beside(study)
+    found = [c for c in paper.cells if (c.table, c.average) == (table, average) and c.matches(spec)]
+    return max(found, key=lambda cell: len(cell.params or {}), default=None)

@@ -1,4 +1,4 @@
-"""Text that comes from records, made safe to print: on one line, or in LaTeX."""
+"""Text that comes from records, made safe to print: on one line, in Markdown or in LaTeX; and numbers as text."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ _LATEX = {
     "×": r"$\times$",
     "→": r"$\to$",
     "…": r"\ldots{}",
+    "†": r"$^\dagger$",
+    "≥": r"$\geq$",
     "–": r"\textendash{}",
     "’": "'",
 }
@@ -34,6 +36,17 @@ _LATEX = {
 def count(number: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def signed(value: float) -> str:
+    """Two decimals with a sign, a true minus, and no sign for zero."""
+    text = f"{value:+.2f}".replace("-", "−")
+    return text[1:] if text[1:] == "0.00" else text
+
+
+def escape_markdown(text: str) -> str:
+    """Any text as one line of Markdown that shows it, in a cell of a pipe table too."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~$!])", r"\\\1", one_line(text))
 
 
 def escape_latex(text: str) -> str:

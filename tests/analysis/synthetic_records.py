@@ -109,3 +109,22 @@ def write(root: Path, *outcomes: RunRecord | FailureRecord | SkipRecord) -> Path
     for outcome in outcomes:
         Store(root).write(outcome)
     return root
+
+
+def everything(root: Path) -> Path:
+    """Six rows, four datasets, three seeds; one run failed, one skipped, two files that are no records."""
+    for column, (dataset, train_size) in enumerate(
+        (("digits", None), ("cifar10", 5000), ("cifar10", None), ("cifar100", None))
+    ):
+        for place, row in enumerate(ROWS):
+            for seed in range(3):
+                which = {"dataset": dataset, "train_size": train_size, "seed": seed}
+                if (dataset, row, seed) == ("cifar100", "ConViT", 1):
+                    write(root, failed(row, **which))
+                elif (dataset, row, seed) == ("cifar100", "ConViT", 2):
+                    write(root, skipped(row, **which))
+                else:
+                    write(root, done(row, (20.0, 30.0, 50 + place + 0.5 * seed * place + column), **which))
+    (root / "small" / "0000000000000000.json").write_text('{"status": "done", "run_id": ')
+    (root / "small" / "notes.json").write_text('{"hello": "world"}')
+    return root

@@ -84,10 +84,59 @@ def test_every_file_is_valid_and_whole():
     for path in FOLDER.glob("*.json"):
         assert publication(path.stem).cells
     cells = publication("2404.01139").cells
-    assert len(cells) == 20
+    assert [sum(cell.table == name for cell in cells) for name in publication("2404.01139").tables] == [20, 11, 3, 5]
     assert {cell.dataset for cell in cells} == set(DATASETS)
     figure = [cell for cell in publication("2505.19985").cells if cell.table == "Figure 6"]
     assert [cell.n for cell in figure] == [5] * 18
+
+
+def other_spec(monkeypatch, *, params=None, base="kaiming_uniform", dataset="cifar10", **model):
+    method = {"name": "impulse", "params": params} if params else None
+    monkeypatch.setitem(ROWS, "other", {"base": {"name": base}, "method": method})
+    found = spec("other", dataset)
+    return found.model_copy(update={"model": found.model.model_copy(update=model)})
+
+
+def test_larger_models_stand_beside_models_of_their_size(monkeypatch):
+    """Two reviews give Imp.-3 and its difference to Trunc Normal: 75.97 (+9.16) and 75.40 (+8.15)."""
+    impulse = {"kernel_size": 3, "offsets": "random"}
+    for width, heads, value, printed in ((384, 6, 75.97, 9.16), (384, 16, 75.40, 8.15), (192, 3, 68.81, 2.31)):
+        size = {"dataset": "cifar100", "width": width, "heads": heads}
+        cell = lookup(other_spec(monkeypatch, params=impulse, **size), "larger_models")
+        baseline = lookup(other_spec(monkeypatch, base="trunc_normal", **size), "larger_models")
+        assert (cell.value, cell.provenance) == (value, "R")
+        assert round(cell.value - baseline.value, 2) == printed
+    unknown = {"dataset": "cifar100", "width": 192, "heads": 8}
+    assert lookup(other_spec(monkeypatch, params=impulse, **unknown), "larger_models") is None
+
+
+def test_pseudo_inputs(monkeypatch):
+    impulse = {"kernel_size": 3, "offsets": "random", "per_layer": False}
+    tiny = {"width": 192, "heads": 3}
+    both_position = other_spec(monkeypatch, params=impulse, **tiny)
+    assert lookup(both_position, "table6").value == 90.75
+    assert lookup(both_position, "table6", average=True).value == 90.39
+    assert lookup(both_position).value == 91.62, "the same method in the paper's main table"
+    for more in ({"per_layer": True}, {"kernel_size": 5}, {"pseudo_input": "normal"}):
+        assert lookup(other_spec(monkeypatch, params=impulse | more, **tiny), "table6") is None
+    assert lookup(other_spec(monkeypatch, params=impulse, width=192, heads=8), "table6") is None
+    normal = other_spec(monkeypatch, params=impulse | {"pseudo_input": "normal"}, **tiny)
+    assert lookup(normal, "table6", average=True) is None, "which row 'G+PE' is, is not known"
+    assert lookup(normal) is None, "an ablation is not the published method"
+
+
+def test_conv_mixers_and_the_vit_beside_them(monkeypatch):
+    cells = {cell.value: cell for cell in publication("2404.01139").cells if cell.table == "Table 4"}
+    assert set(cells) == {92.82, 92.20, 91.76, 90.67, 87.27}
+    assert cells[92.82].model == {"width": 512, "depth": 6, "kernel_size": 3}
+    assert cells[92.20].params is None, "random or impulse, it is not known which"
+    vit = {"width": 256, "depth": 8, "heads": 8}
+    impulse = {"kernel_size": 3, "offsets": "random"}
+    assert lookup(other_spec(monkeypatch, params=impulse, **vit), "table4").value == 90.67
+    assert lookup(other_spec(monkeypatch, base="trunc_normal", **vit), "table4").value == 87.27
+    assert not any(
+        cell.matches(other_spec(monkeypatch, params=impulse, **vit)) for cell in cells.values() if not cell.params
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,6 +144,7 @@ def test_every_file_is_valid_and_whole():
     [
         (lambda content: content["cells"][0].update(value=170.0), "less than or equal to 100"),
         (lambda content: content["cells"].append(content["cells"][0]), "two numbers for"),
+        (lambda content: content["cells"][0].update(table="Table 1"), "not among the tables"),
         (lambda content: content["cells"][0].update(sdt=1), "is not a field here"),
         (lambda content: content["cells"][0].update(paper="1"), "in the file of"),
         (None, "Invalid JSON"),

@@ -1,29 +1,26 @@
-"""Table 2: numbers recomputed by hand, counts, escaping, stable bytes."""
+"""Tables: numbers recomputed by hand, what is bold, flagged and corrected, what the foot says."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from synthetic_records import ROWS, done, failed, skipped, write
+from scipy import stats as scipy_stats
+from synthetic_records import ROWS, done, everything, failed, write
 
 from analysis import tables
+from analysis.build import BY_BASE, build, names
 from analysis.frame import load
-from analysis.tables import build, signed, to_latex
-from analysis.text import escape_latex, one_line
-
-GOLDEN = Path(__file__).parent / "golden" / "table2.tex"
-"""Written by this module's `main` from `everything`; look at the difference before you renew it."""
+from analysis.render import columns, to_latex
+from initializers.errors import VitinitError
 
 MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
 TRUNC = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}
-WIDE = ("cifar10", "cifar100", "svhn", "imagenet")
-NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
+CROSSED = {"base": {"name": "trunc_normal"}, "method": {"name": "mimetic", "params": {"alpha_qk": 0.7}}}
 
 
 def paired(root: Path) -> Path:
@@ -33,67 +30,143 @@ def paired(root: Path) -> Path:
     return root
 
 
-def everything(root: Path) -> Path:
-    """Six rows, four datasets, three seeds; one run failed, one skipped, two files that are no records."""
-    for column, (dataset, train_size) in enumerate(
-        (("digits", None), ("cifar10", 5000), ("cifar10", None), ("cifar100", None))
-    ):
-        for place, row in enumerate(ROWS):
-            for seed in range(3):
-                which = {"dataset": dataset, "train_size": train_size, "seed": seed}
-                if (dataset, row, seed) == ("cifar100", "ConViT", 1):
-                    write(root, failed(row, **which))
-                elif (dataset, row, seed) == ("cifar100", "ConViT", 2):
-                    write(root, skipped(row, **which))
-                else:
-                    write(root, done(row, (20.0, 30.0, 50 + place + 0.5 * seed * place + column), **which))
-    (root / "small" / "0000000000000000.json").write_text('{"status": "done", "run_id": ')
-    (root / "small" / "notes.json").write_text('{"hello": "world"}')
+def several(root: Path, values: dict[str, list[float]], **which) -> Path:
+    """One record a row and seed."""
+    for row, numbers in values.items():
+        write(root, *(done(row, (value,), seed=seed, **which) for seed, value in enumerate(numbers)))
     return root
+
+
+def shown(table, row: str, column: str = "cifar10"):
+    return next(found for found in columns(table) if found.label == column).entries[row]
 
 
 def test_mean_std_and_paired_difference(tmp_path):
     table = build(load([paired(tmp_path)]))
     cell = table.cells["Mimetic", "cifar10"]
-    assert cell.n == 4
-    assert cell.mean == pytest.approx(statistics.mean(MIMETIC.values()))
-    assert cell.std == pytest.approx(statistics.stdev(MIMETIC.values()))
-    common = MIMETIC.keys() & TRUNC.keys()
-    assert cell.difference == pytest.approx(statistics.mean(MIMETIC[seed] - TRUNC[seed] for seed in common))
-    assert cell.ours_below == f"+{cell.difference:.2f}, n=4"
-    assert (cell.paper, cell.paper_below) == ("91.16", "+2.53")
+    assert cell.ours.n == 4
+    assert cell.ours.mean == pytest.approx(statistics.mean(MIMETIC.values()))
+    assert cell.ours.std == pytest.approx(statistics.stdev(MIMETIC.values()))
+    common = sorted(MIMETIC.keys() & TRUNC.keys())
+    differences = [MIMETIC[seed] - TRUNC[seed] for seed in common]
+    expected = scipy_stats.ttest_1samp(differences, 0).confidence_interval()
+    assert (cell.against.n, cell.against.mean) == (3, pytest.approx(statistics.mean(differences)))
+    assert (cell.against.interval.low, cell.against.interval.high) == pytest.approx((expected.low, expected.high))
+    entry = shown(table, "Mimetic")
+    assert entry.ours == ["53.69±24.25", "+1.00 [−8.02, 10.02]", "p ≥ 0.25 (n=3)"]
+    assert entry.paper == ["91.16", "+2.53"]
     assert "Differences over fewer seeds than n: Mimetic on cifar10 (3)." in table.notes
-    baseline = table.cells["Trunc normal", "cifar10"]
-    assert baseline.difference is None
-    assert (baseline.ours_below, baseline.paper_below) == ("n=4", "")
+    baseline = shown(table, "Trunc normal")
+    assert (baseline.ours[1:], baseline.paper) == (["n=4"], ["88.63"])
 
 
 def test_metric_and_baseline(tmp_path):
     study = load([paired(tmp_path)])
-    best = build(study, metric="best").cells["Mimetic", "cifar10"]
+    best = build(study, metric="best").cells["Mimetic", "cifar10"].ours
     assert (best.mean, best.std) == (99.0, 0.0)
     turned = build(study, baseline="Mimetic").cells["Trunc normal", "cifar10"]
-    assert turned.difference == pytest.approx(-build(study).cells["Mimetic", "cifar10"].difference)
-    assert turned.paper_below == "−2.53"
-    with pytest.raises(tables.VitinitError, match="unknown baseline row 'Mimetik'; did you mean 'Mimetic'"):
+    assert turned.against.mean == pytest.approx(-build(study).cells["Mimetic", "cifar10"].against.mean)
+    assert turned.published_difference == pytest.approx(-2.53)
+    with pytest.raises(VitinitError, match="unknown baseline row 'Mimetik'; did you mean 'Mimetic'"):
         build(study, baseline="Mimetik")
 
 
 def test_one_seed_has_no_spread_and_no_baseline_no_difference(tmp_path):
     table = build(load([write(tmp_path, done("Mimetic", (50.0,)))]))
-    assert table.cells["Mimetic", "cifar10"].ours == "50.00"
-    assert table.cells["Mimetic", "cifar10"].ours_below == "n=1"
-    assert "baseline row Trunc normal has no finished run" in table.notes[0]
+    assert shown(table, "Mimetic").ours == ["50.00", "n=1"]
+    assert not shown(table, "Mimetic").bold
+    assert any("baseline row Trunc normal has no finished run" in note for note in table.notes)
+
+
+def test_two_pairs_have_a_difference_and_no_interval(tmp_path):
+    root = several(tmp_path, {"Trunc normal": [1.0, 2.0], "Mimetic": [3.0, 5.0]})
+    assert shown(build(load([root])), "Mimetic").ours == ["4.00±1.41", "+2.50", "p ≥ 0.5 (n=2)"]
+
+
+def test_p_is_corrected_over_the_whole_table(tmp_path):
+    """Six differences of one sign: p = 2/64 each, in two comparisons, so 1/16 and, last of all, 1."""
+    base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5]
+    rows = {
+        "Trunc normal": base,
+        "Mimetic": [x + 1 for x in base],
+        "Imp.-3": [x + (-1) ** i for i, x in enumerate(base)],
+    }
+    table = build(load([several(tmp_path, rows)]))
+    mimetic, impulse = table.cells["Mimetic", "cifar10"], table.cells["Imp.-3", "cifar10"]
+    assert (mimetic.against.p, mimetic.p) == (pytest.approx(1 / 32), pytest.approx(1 / 16))
+    assert (impulse.against.p, impulse.p) == (1, 1)
+    assert shown(table, "Mimetic").ours[2] == "p = 0.062 (n=6)"
+
+
+def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
+    rows = {
+        "Trunc normal": [10.0, 11.0, 12.0],
+        "Mimetic": [50.0, 51.0, 52.5],
+        "Imp.-3": [51.0, 49.0, 52.0],  # differs from Mimetic by less than its noise
+        "Imp.-5": [49.0, 50.0, 51.5],  # always one below
+        "Kaiming uniform": [99.0, 98.0],  # two seeds say nothing
+    }
+    table = build(load([several(tmp_path, rows)]))
+    assert [row for row in table.rows if shown(table, row).bold] == ["Mimetic", "Imp.-3"]
+    latex = to_latex(table)
+    assert r"\textbf{51.17$\pm$1.26$^\dagger$}" in latex
+    assert latex.count(r"\textbf") == 2
+
+
+def test_a_dagger_where_our_interval_excludes_the_published_number(tmp_path):
+    root = several(tmp_path, {"Mimetic": [90.0, 91.0, 92.0], "Imp.-3": [80.0, 80.5, 81.0], "Imp.-5": [80.0, 80.5]})
+    table = build(load([root]))
+    first = {row: shown(table, row).ours[0] for row in table.rows}
+    assert first == {"Mimetic": "91.00±1.00", "Imp.-3": "80.50±0.50†", "Imp.-5": "80.25±0.35"}
+    assert any(note.startswith("†") for note in table.notes)
+
+
+def test_each_method_against_its_own_base(tmp_path, monkeypatch):
+    monkeypatch.setitem(ROWS, "Mimetic on trunc normal", CROSSED)
+    rows = {
+        "Kaiming uniform": [30.0, 31.0, 32.0],
+        "Mimetic": [40.0, 42.0, 41.0],
+        "Trunc normal": [20.0, 21.0, 22.0],
+        "Mimetic on trunc normal": [27.0, 28.0, 29.0],
+        "ConViT": [10.0, 10.0, 10.0],
+    }
+    study = load([several(tmp_path, rows)])
+    assert names(study) == ["small", "small" + BY_BASE]
+    table = build(study, "small" + BY_BASE)
+    assert table.rows == ["Kaiming uniform", "Mimetic", "Trunc normal", "Mimetic on trunc normal"]
+    means = {row: cell.against.mean for (row, _), cell in table.cells.items() if cell.against}
+    assert means == {"Mimetic": pytest.approx(10), "Mimetic on trunc normal": pytest.approx(7)}
+    assert table.cells["Mimetic", "cifar10"].published_difference == pytest.approx(91.16 - 86.36)
+    assert any(note.startswith("Not here: ConViT") for note in table.notes), "trunc normal, but another architecture"
+    assert to_latex(table).count(r"\midrule") == 2
+
+
+def test_several_columns_together(tmp_path):
+    for dataset, plus in (("cifar10", 0.0), ("cifar100", 20.0)):
+        rows = {"Trunc normal": [10.0 + plus, 11.0, 12.0], "Mimetic": [14.0 + plus, 15.0, 16.0]}
+        several(tmp_path, rows, dataset=dataset)
+    several(tmp_path, {"Imp.-3": [5.0, 6.0, 7.0]})
+    table = build(load([tmp_path]))
+    values = [14.0, 15.0, 16.0, 34.0, 15.0, 16.0]
+    mimetic = table.across["Mimetic"]
+    assert mimetic.mean == pytest.approx(statistics.mean(values))
+    assert mimetic.iqm.value == pytest.approx(scipy_stats.trim_mean(values, 0.25))
+    # Of nine pairs each: cifar10 all are won; cifar100 34 beats 3, 15 and 16 beat 2 each.
+    assert mimetic.better.value == pytest.approx((1 + 7 / 9) / 2)
+    assert set(table.across) == {"Trunc normal", "Mimetic"}
+    assert "Without 3 seeds in each of these columns: Imp.-3." in table.notes
 
 
 def test_a_deleted_record_changes_only_its_cells(tmp_path):
     root = everything(tmp_path)
-    before = build(load([root])).cells
-    (root / "small" / f"{done('Imp.-3', (0.0, 0.0, 0.0), dataset='digits', seed=1).run_id}.json").unlink()
-    after = build(load([root])).cells
-    assert before.keys() == after.keys()
-    assert [key for key in before if before[key] != after[key]] == [("Imp.-3", "digits")]
-    assert after["Imp.-3", "digits"].n == 2
+    before = build(load([root]))
+    lost = done("Imp.-3", (0.0, 0.0, 0.0), dataset="digits", seed=1)
+    (root / "small" / f"{lost.run_id}.json").unlink()
+    after = build(load([root]))
+    assert before.cells.keys() == after.cells.keys()
+    assert [key for key in before.cells if before.cells[key] != after.cells[key]] == [("Imp.-3", "digits")]
+    assert after.cells["Imp.-3", "digits"].ours.n == 2
+    assert {row for row in before.across if before.across[row] != after.across.get(row)} == {"Imp.-3"}
 
 
 def test_imagenet_is_the_last_column_with_one_run_a_row_beside_the_published_number(tmp_path):
@@ -103,19 +176,22 @@ def test_imagenet_is_the_last_column_with_one_run_a_row_beside_the_published_num
         write(tmp_path, *(done(row, (90.0,), study="table2", seed=seed) for seed in range(3)))
         write(tmp_path, done(row, (70.0,), study="table2", dataset="imagenet"))
     table = build(load([tmp_path]))
-    assert [column.label for column in table.columns] == ["cifar10", "imagenet"]
+    assert table.columns == ["cifar10", "imagenet"]
     for row, value in published.items():
         cell = table.cells[row, "imagenet"]
-        assert (cell.n, cell.mean, cell.published.value) == (1, 70.0, value)
+        assert (cell.ours.n, cell.ours.mean, cell.published.value) == (1, 70.0, value)
     assert "74.40" in to_latex(table)
+    assert any(note.startswith("n = 3 seeds; other: Kaiming uniform on imagenet (1)") for note in table.notes)
 
 
 def test_a_cell_without_runs_is_a_dash_beside_the_published_number(tmp_path):
     root = write(tmp_path, done("Trunc normal"), done("Mimetic", dataset="digits"), failed("Imp.-3"))
-    cells = build(load([root])).cells
-    assert (cells["Mimetic", "cifar10"].ours, cells["Mimetic", "cifar10"].paper) == ("–", "91.16")
-    assert (cells["Imp.-3", "cifar10"].ours, cells["Imp.-3", "cifar10"].paper) == ("–", "91.62")
-    assert (cells["Trunc normal", "digits"].ours, cells["Trunc normal", "digits"].paper) == ("–", "")
+    table = build(load([root]))
+    assert (shown(table, "Mimetic").ours, shown(table, "Mimetic").paper[0]) == (["–"], "91.16")
+    assert (shown(table, "Imp.-3").ours, shown(table, "Imp.-3").paper[0]) == (["–"], "91.62")
+    assert (shown(table, "Trunc normal", "digits").ours, shown(table, "Trunc normal", "digits").paper) == (["–"], [])
+    missing = "No finished run: Trunc normal on digits, Imp.-3 on digits, Mimetic on cifar10, Imp.-3 on cifar10."
+    assert missing in table.notes
 
 
 def test_the_foot_counts_and_names(tmp_path):
@@ -129,6 +205,13 @@ def test_the_foot_counts_and_names(tmp_path):
     assert "cifar10[5000] (5,000 training images)" in foot
     assert "ViT width 48 depth 4, 3 heads, patch 4, 3 epochs; ConViT: ConViT width 48 depth 4, 4 heads" in foot
     assert "single runs" in foot
+    assert "n = 3 seeds; other: ConViT on cifar100 (1)." in foot
+
+
+def test_what_is_mixed_is_said(tmp_path):
+    for seed, processor in enumerate(("this one", "that one")):
+        write(tmp_path, done("Mimetic", seed=seed, environment={"processor": processor}))
+    assert "Mixed: hardware (that one, this one)." in build(load([tmp_path])).notes
 
 
 @pytest.mark.parametrize(
@@ -147,63 +230,26 @@ def test_commits(tmp_path, environments, says):
     assert says in "\n".join(build(load([tmp_path])).notes)
 
 
-@pytest.mark.parametrize(
-    ("text", "latex"),
-    [
-        ("a_b%#&{}$", r"a\_b\%\#\&\{\}\$"),
-        ("~^\\", r"\textasciitilde{}\textasciicircum{}\textbackslash{}"),
-        ("±1 −2 × <|>", r"$\pm$1 $-$2 $\times$ \textless{}\textbar{}\textgreater{}"),
-        ("[5000]*", "{[}5000{]}{*}"),
-        ("a--b", "a-{}-b"),
-        ("é 好", "é {[}U+597D{]}"),
-        ("two\nlines\x1b[31m", "two lines?{[}31m"),
-    ],
-)
-def test_latex_escaping(text, latex):
-    assert escape_latex(text) == latex
-
-
-def test_one_line_cuts_long_words():
-    assert one_line("x" * 50, 10) == "x" * 9 + "…"
-
-
-@pytest.mark.parametrize(("value", "text"), [(1.234, "+1.23"), (-0.5, "−0.50"), (-0.001, "0.00"), (0.0, "0.00")])
-def test_signed(value, text):
-    assert signed(value) == text
-
-
-def test_golden_table(tmp_path):
-    assert tables.main(["--results", str(everything(tmp_path)), "--out", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out" / "table2.tex").read_text(encoding="utf-8") == GOLDEN.read_text(encoding="utf-8")
-
-
-def test_names_in_records_are_never_markup(tmp_path, capsys):
-    root = write(tmp_path, done("Mimetic", label="[red]row[/red] [/]"), done("Trunc normal", label=NASTY))
-    assert tables.main(["--results", str(root), "--out", str(tmp_path / "out")]) == 0
-    printed = capsys.readouterr().out
-    assert "[red]row[/red] [/]" in printed
-    assert NASTY in printed
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
-@pytest.mark.parametrize("content", ["everything", "published everywhere", "nasty"])
-def test_compiles_with_booktabs_alone(tmp_path, content):
-    if content == "everything":
-        root = everything(tmp_path)
-    elif content == "published everywhere":
-        root = write(
-            tmp_path, *(done(row, (100.0,), dataset=name, seed=s) for row in ROWS for name in WIDE for s in (0, 1))
-        )
-    else:
-        root = write(tmp_path, done("Mimetic", label=NASTY), failed("Imp.-3", message=NASTY))
-    (tmp_path / "table2.tex").write_text(to_latex(build(load([root]))), encoding="utf-8")
-    (tmp_path / "document.tex").write_text(
-        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\\input{table2}\\end{document}"
-    )
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-draftmode", "document.tex"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
-    assert run.returncode == 0, run.stdout
-    assert "Overfull" not in run.stdout
+def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
+    several(tmp_path / "records", {"Trunc normal": [1.0], "Kaiming uniform": [1.0], "Mimetic": [2.0]}, study="table2")
+    several(tmp_path / "records", {"Mimetic": [1.0]}, study="mine")
+    write(tmp_path / "records", failed("Mimetic", study="broken"))
+    arguments = ["--results", str(tmp_path / "records"), "--out", str(tmp_path / "out")]
+    assert tables.main([*arguments, "--format", "latex,csv", "--format", "html"]) == 0
+    found = {path.name for path in (tmp_path / "out").iterdir()}
+    stems = ("mine", "table2", "table2_by_base")
+    assert found == {f"{stem}.{ending}" for stem in stems for ending in ("tex", "csv", "html")}
+    assert "study broken: no table, no run is finished" in capsys.readouterr().out
+    assert tables.main([*arguments[:2], "--out", str(tmp_path / "one"), "--table", "table2_by_base"]) == 0
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["table2_by_base.tex"]
+    for more, says in (
+        (["--table", "tabel2"], "unknown table 'tabel2'; did you mean 'table2'"),
+        (["--format", "latec"], "unknown format 'latec'; did you mean 'latex'"),
+        (["--baseline", "Mimetik"], "unknown baseline row 'Mimetik'; did you mean 'Mimetic'"),
+    ):
+        capsys.readouterr()
+        assert tables.main([*arguments, *more]) == 2
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", ["analysis.tables", "analysis.figures"])
@@ -222,8 +268,8 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path, module, capsys):
 
 def test_imports_stay_light():
     script = (
-        "import sys, analysis.tables, analysis.figures, analysis.notes;"
-        "print(sorted({'torch', 'timm', 'pandas', 'matplotlib', 'runners'} & sys.modules.keys()))"
+        "import sys, analysis.tables, analysis.figures, analysis.notes, analysis.render;"
+        "print(sorted({'torch', 'timm', 'pandas', 'scipy', 'matplotlib', 'runners'} & sys.modules.keys()))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

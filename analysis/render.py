@@ -1,0 +1,229 @@
+"""A table as text: LaTeX, Markdown, HTML, CSV, and for the terminal. The same records give the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.build import Across, Cell, Table
+from analysis.text import count, escape_latex, escape_markdown, one_line, signed
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from analysis.stats import Interval, Paired
+
+DAGGER = "†"
+_SAFE_TO_REJECT = 0.05
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The lines of one cell."""
+
+    ours: list[str]
+    paper: list[str]
+    bold: bool = False
+    """The first line of ours."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: one of ours, a second one where the paper has numbers."""
+
+    label: str
+    published: bool
+    entries: dict[str, Entry]
+    """By row label."""
+
+
+def columns(table: Table) -> list[Column]:
+    """What every format shows, in order; the last may be that over several columns."""
+    result = []
+    for label in table.columns:
+        cells = {row: table.cells[row, label] for row in table.rows}
+        published = any(cell.published for cell in cells.values())
+        result.append(Column(label, published, {row: _entry(cell) for row, cell in cells.items()}))
+    if table.across:
+        published = any(across.published for across in table.across.values())
+        entries = {row: _across(table.across.get(row)) for row in table.rows}
+        result.append(Column(f"{count(len(table.together), 'column')} together", published, entries))
+    return result
+
+
+def _entry(cell: Cell) -> Entry:
+    paper = [f"{cell.published.value:.2f}"] if cell.published else []
+    if cell.published_difference is not None:
+        paper.append(signed(cell.published_difference))
+    if cell.ours is None:
+        return Entry(["–"], paper)
+    spread = "" if cell.ours.std is None else f"±{cell.ours.std:.2f}"
+    lines = [f"{cell.ours.mean:.2f}{spread}{DAGGER if cell.excludes_published else ''}"]
+    if cell.against is None:
+        lines.append(f"n={cell.ours.n}")
+    else:
+        between = f" {_interval(cell.against.interval)}" if cell.against.interval else ""
+        lines += [f"{signed(cell.against.mean)}{between}", p_text(cell.against, cell.p)]
+    return Entry(lines, paper, cell.best)
+
+
+def _across(across: Across | None) -> Entry:
+    if across is None:
+        return Entry(["–"], [])
+    paper = [f"{across.published.value:.2f}"] if across.published else []
+    lines = [f"{across.mean:.2f}", f"IQM {across.iqm.value:.2f} {_interval(across.iqm.interval)}"]
+    if across.better:
+        lines.append(f"P {across.better.value:.2f} {_interval(across.better.interval)}")
+    return Entry(lines, paper)
+
+
+def _interval(interval: Interval) -> str:
+    return f"[{_minus(interval.low)}, {_minus(interval.high)}]"
+
+
+def _minus(value: float) -> str:
+    return signed(value).removeprefix("+")
+
+
+def p_text(pair: Paired, corrected: float | None) -> str:
+    """The corrected p; where the exact test could not reject whatever the numbers, how low it can go at all."""
+    if corrected is None:
+        return f"n={pair.n}"
+    if pair.least_p > _SAFE_TO_REJECT:
+        return f"p ≥ {pair.least_p:.4g} (n={pair.n})"
+    return f"p {'< 0.001' if corrected < 0.001 else f'= {corrected:.3f}'} (n={pair.n})"
+
+
+def to_latex(table: Table) -> str:
+    """Complete `table` environments, of at most three columns each; the notes are under the last."""
+    shown = columns(table)
+    # The widest cells of two columns with the paper's, or of three without, are as wide as the text of an article.
+    size = 2 if any(column.published for column in shown) else 3
+    panels = [shown[i : i + size] for i in range(0, len(shown), size)]
+    return _template("table.tex.j2", table, panels=panels)
+
+
+def to_html(table: Table) -> str:
+    """A page of its own."""
+    return _template("table.html.j2", table, columns=columns(table), autoescape=True)
+
+
+def _template(name: str, table: Table, *, autoescape: bool = False, **more: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        block_start_string="((*",
+        block_end_string="*))",
+        variable_start_string="(((",
+        variable_end_string=")))",
+        comment_start_string="((=",
+        comment_end_string="=))",
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        autoescape=autoescape,
+    )
+    environment.filters |= {"latex": escape_latex, "stack": _stack, "wrap": _wrap, "one_line": one_line}
+    return environment.get_template(name).render(table=table, **more)
+
+
+def _stack(lines: list[str], align: str = "r", bold: bool = False) -> str:
+    """Lines above one another in one cell of a LaTeX table."""
+    texts = [escape_latex(line) for line in lines]
+    if bold:
+        texts[0] = rf"\textbf{{{texts[0]}}}"
+    if len(texts) < 2:
+        return "".join(texts)
+    return rf"\begin{{tabular}}[t]{{@{{}}{align}@{{}}}}" + r" \\ ".join(texts) + r"\end{tabular}"
+
+
+def _wrap(label: str, width: int) -> list[str]:
+    return textwrap.wrap(one_line(label), width) or [""]
+
+
+def to_markdown(table: Table) -> str:
+    """A pipe table, lines of a cell apart by `<br>`."""
+    shown = columns(table)
+    heads = [""]
+    for column in shown:
+        heads += [escape_markdown(column.label)] + ["paper"] * column.published
+    lines = [heads, ["---"] + ["--:"] * (len(heads) - 1)]
+    for row in table.rows:
+        line = [escape_markdown(row)]
+        for column in shown:
+            entry = column.entries[row]
+            first, *others = [escape_markdown(text) for text in entry.ours]
+            line.append("<br>".join([f"**{first}**" if entry.bold else first, *others]))
+            if column.published:
+                line.append("<br>".join(escape_markdown(text) for text in entry.paper))
+        lines.append(line)
+    text = [f"{escape_markdown(table.caption)}\n"]
+    text += [f"| {' | '.join(line)} |" for line in lines]
+    text += ["", *(f"- {escape_markdown(note)}" for note in table.notes)]
+    return "\n".join(text) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """One line a cell, every number; empty where there is none."""
+    buffer = io.StringIO()
+    names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
+    names += "bootstrap_low bootstrap_high p p_holm published published_spread published_n published_paper"
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*names.split(), "published_table"])
+    for (row, column), cell in table.cells.items():
+        ours, pair, paper = cell.ours, cell.against, cell.published
+        line: list[Any] = [row, column]
+        line += [ours.n, ours.mean, ours.std, *_ends(ours.interval), int(cell.best)] if ours else [None] * 6
+        line.append(table.baselines[row] if pair else None)
+        line += [pair.n, pair.mean, *_ends(pair.interval), *_ends(pair.bootstrap)] if pair else [None] * 6
+        line += [pair.p if pair else None, cell.p]
+        line += [paper.value, paper.spread, paper.n, paper.paper, paper.table] if paper else [None] * 5
+        # Ten digits: the last ones of a mean depend on the processor's order of summation.
+        writer.writerow(
+            [f"{x:.10g}" if isinstance(x, float) else one_line(x) if isinstance(x, str) else x for x in line]
+        )
+    return buffer.getvalue()
+
+
+def _ends(interval: Interval | None) -> list[float | None]:
+    return [interval.low, interval.high] if interval else [None, None]
+
+
+FORMATS: dict[str, tuple[str, Callable[[Table], str]]] = {
+    "latex": ("tex", to_latex),
+    "markdown": ("md", to_markdown),
+    "csv": ("csv", to_csv),
+    "html": ("html", to_html),
+}
+"""By name: the file's ending, and what writes it."""
+
+
+def to_terminal(table: Table) -> RichTable:
+    """The same table for rich. Text objects, because a row label may look like rich's markup."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = columns(table)
+    result = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    result.add_column("")
+    for column in shown:
+        result.add_column(Text("\n".join([*_wrap(column.label, 30), "ours"])), justify="right")
+        if column.published:
+            result.add_column(Text("\npaper"), justify="right", style="dim", vertical="top")
+    for row in table.rows:
+        texts = [Text(one_line(row))]
+        for column in shown:
+            entry = column.entries[row]
+            first, *others = entry.ours
+            texts.append(Text.assemble((first, "bold" if entry.bold else ""), *(f"\n{line}" for line in others)))
+            if column.published:
+                texts.append(Text("\n".join(entry.paper)))
+        result.add_row(*texts)
+    return result

@@ -1,0 +1,206 @@
+"""Statistics over seeds: paired differences, exact tests, and aggregates across datasets.
+
+The interval that tables show is Student's t over seeds or over differences by seed. Why not the percentile bootstrap:
+with so few seeds it is too narrow. Measured share of 95 % intervals that hold the true mean, 2,000 samples each:
+
+    seeds   normal differences                    exponential (skewed) differences
+            t      percentile  BCa    studentised  t      percentile  BCa    studentised
+    3       95.2   75.6        73.1   -            89.2   71.0        69.0   -
+    5       95.7   84.4        84.2   94.8         89.4   78.8        80.2   93.6
+    10      94.7   90.1        90.4   94.5         90.5   86.4        87.7   94.0
+    20      95.0   92.6        92.0   94.9         91.1   89.8        90.8   94.3
+
+(The studentised bootstrap has no ends with 3 seeds, and half of t's precision with 4.) The percentile bootstrap is
+computed beside, for the CSV. Aggregates follow Agarwal et al., "Deep Reinforcement
+Learning at the Edge of the Statistical Precipice", 2021: interquartile mean and probability of improvement, with
+bootstrap intervals stratified by dataset. With few seeds these are too narrow as well: IQM over four datasets of
+normal values, 600 samples: 84 % with 3 seeds, 90 % with 5, 94 % with 10; probability of improvement 90, 95 and 95 %.
+Every function draws from its own generator of a fixed seed: the same records give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+LEAST_PAIRS = 3
+"""No interval under so many seeds or pairs."""
+RESAMPLES = 2_000
+_EXACT_UP_TO = 40
+_ROUNDING = 1e-9
+"""Sums of the same numbers in another order are equal up to this share."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A two-sided 95 % interval."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the seeds of one cell say."""
+
+    n: int
+    mean: float
+    std: float | None
+    """Sample standard deviation (ddof=1); None for one seed."""
+    interval: Interval | None
+    """Of the mean (t)."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One cell minus another, by seed."""
+
+    n: int
+    """Seeds that both have."""
+    mean: float
+    interval: Interval | None
+    """Of the mean difference (t)."""
+    bootstrap: Interval | None
+    """The same by the percentile bootstrap."""
+    p: float | None
+    """Exact sign-flip test, two-sided, one test alone; None for a single pair."""
+
+    @property
+    def least_p(self) -> float:
+        """The exact test cannot go lower, whatever the numbers."""
+        return 2.0 ** (1 - self.n)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its bootstrap interval."""
+
+    value: float
+    interval: Interval
+
+
+def sample(values: Sequence[float] | pd.Series[float]) -> Sample:
+    """Mean, spread and interval of one or more values."""
+    x = np.asarray(values, dtype=float)
+    std = float(x.std(ddof=1)) if len(x) > 1 else None
+    return Sample(len(x), float(x.mean()), std, t_interval(x))
+
+
+def paired(values: pd.Series[float], baseline: pd.Series[float]) -> Paired | None:
+    """The difference over common seeds of two series, each indexed by seed; None without such a seed."""
+    d = differences(values, baseline)
+    if not len(d):
+        return None
+    p = sign_flip_p(d) if len(d) > 1 else None
+    return Paired(len(d), float(d.mean()), t_interval(d), bootstrap_interval(d), p)
+
+
+def differences(values: pd.Series[float], baseline: pd.Series[float]) -> Floats:
+    """One difference a common seed, in the order of the seeds."""
+    # pandas subtracts by index, that is by seed; a seed that only one side has gives NaN.
+    return floats((values - baseline).dropna())
+
+
+def floats(values: pd.Series[float]) -> Floats:
+    """In the order of the seeds."""
+    return np.asarray(values.sort_index(), dtype=float)
+
+
+def t_interval(x: Floats) -> Interval | None:
+    """Student's interval of the mean; None under `LEAST_PAIRS` values."""
+    from scipy.special import stdtrit
+
+    n = len(x)
+    if n < LEAST_PAIRS:
+        return None
+    half = float(stdtrit(n - 1, 0.975) * x.std(ddof=1) / np.sqrt(n))
+    return Interval(float(x.mean()) - half, float(x.mean()) + half)
+
+
+def bootstrap_interval(x: Floats) -> Interval | None:
+    """Percentile bootstrap of the mean; None under `LEAST_PAIRS` values."""
+    n = len(x)
+    if n < LEAST_PAIRS:
+        return None
+    return _percentiles(_counts(n, np.random.default_rng(0)) @ x / n)
+
+
+def sign_flip_p(differences: Floats) -> float:
+    """Two-sided p of mean 0 under all 2^n sign flips; over 40 pairs, under 10,000 random ones.
+
+    The sums of the first half of the pairs meet those of the second: 2^(n/2) numbers in place of 2^n.
+    """
+    n, observed = len(differences), abs(float(differences.sum()))
+    at_least = observed - _ROUNDING * float(np.abs(differences).sum())
+    if n > _EXACT_UP_TO:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(10_000, n))
+        return (1 + int((np.abs(signs @ differences) >= at_least).sum())) / (1 + len(signs))
+    left, right = _signed_sums(differences[: n // 2]), np.sort(_signed_sums(differences[n // 2 :]))
+    as_large = (len(right) - np.searchsorted(right, at_least - left)).sum()
+    return min(1.0, 2 * float(as_large) / 2.0**n)
+
+
+def _signed_sums(x: Floats) -> Floats:
+    sums = np.zeros(1)
+    for value in x:
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down correction, in the order given: reject where the result is at most the level."""
+    corrected = [1.0] * len(p)
+    largest = 0.0
+    for rank, place in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def iqm(values: Floats) -> Floats:
+    """Interquartile mean along the last axis: a quarter of the values, rounded down, is cut off at each end."""
+    cut = values.shape[-1] // 4
+    ordered = np.sort(values, axis=-1)
+    result: Floats = ordered[..., cut : values.shape[-1] - cut].mean(axis=-1)
+    return result
+
+
+def aggregate_iqm(by_dataset: Sequence[Floats]) -> Estimate:
+    """IQM over the runs of all datasets; resampled within each dataset."""
+    generator = np.random.default_rng(0)
+    resampled = [x[generator.integers(len(x), size=(RESAMPLES, len(x)))] for x in by_dataset]
+    return Estimate(float(iqm(np.concatenate(list(by_dataset)))), _percentiles(iqm(np.concatenate(resampled, axis=1))))
+
+
+def probability_of_improvement(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:
+    """P(a run of ours > a run of theirs), ties half, mean over datasets; both sides are resampled within each."""
+    generator = np.random.default_rng(0)
+    values, resampled = [], []
+    for x, y in zip(ours, theirs, strict=True):
+        wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
+        values.append(wins.mean())
+        a, b = _counts(len(x), generator), _counts(len(y), generator)
+        resampled.append(((a @ wins) * b).sum(axis=1) / wins.size)
+    return Estimate(float(np.mean(values)), _percentiles(np.mean(resampled, axis=0)))
+
+
+def _counts(n: int, generator: np.random.Generator) -> Floats:
+    """How often each of n values is in each resample: RESAMPLES x n."""
+    return generator.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(float)
+
+
+def _percentiles(resampled: Floats) -> Interval:
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    return Interval(float(low), float(high))

@@ -1,0 +1,152 @@
+"""Every format: golden files, escaping, LaTeX that compiles without overfull boxes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from synthetic_records import ROWS, done, everything, failed, write
+
+from analysis import tables
+from analysis.build import build, names
+from analysis.frame import load
+from analysis.render import FORMATS, to_csv, to_html, to_latex, to_markdown
+from analysis.text import escape_latex, escape_markdown, one_line, signed
+
+GOLDEN = Path(__file__).parent / "golden"
+"""Written by `main` from `everything`; look at the difference before you renew them."""
+
+WIDE = ("cifar10", "cifar100", "svhn", "imagenet")
+NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("a_b%#&{}$", r"a\_b\%\#\&\{\}\$"),
+        ("~^\\", r"\textasciitilde{}\textasciicircum{}\textbackslash{}"),
+        ("±1 −2 × <|>", r"$\pm$1 $-$2 $\times$ \textless{}\textbar{}\textgreater{}"),
+        ("[5000]*", "{[}5000{]}{*}"),
+        ("a--b", "a-{}-b"),
+        ("é 好", "é {[}U+597D{]}"),
+        ("two\nlines\x1b[31m", "two lines?{[}31m"),
+    ],
+)
+def test_latex_escaping(text, latex):
+    assert escape_latex(text) == latex
+
+
+def test_one_line_cuts_long_words():
+    assert one_line("x" * 50, 10) == "x" * 9 + "…"
+
+
+@pytest.mark.parametrize(("value", "text"), [(1.234, "+1.23"), (-0.5, "−0.50"), (-0.001, "0.00"), (0.0, "0.00")])
+def test_signed(value, text):
+    assert signed(value) == text
+
+
+def test_golden_files(tmp_path):
+    out = tmp_path / "out"
+    arguments = ["--results", str(everything(tmp_path / "records")), "--out", str(out)]
+    assert tables.main([*arguments, "--format", ",".join(FORMATS)]) == 0
+    golden = {path.name for path in GOLDEN.iterdir()}
+    assert golden == {*(f"small.{ending}" for ending, _ in FORMATS.values()), "small_by_base.tex"}
+    for name in golden:
+        assert (out / name).read_text(encoding="utf-8") == (GOLDEN / name).read_text(encoding="utf-8"), name
+
+
+def test_every_format_shows_the_same_numbers(tmp_path):
+    table = build(load([everything(tmp_path)]))
+    cell = table.cells["Mimetic", "cifar10"]
+    for text in (to_latex(table), to_html(table), to_markdown(table)):
+        assert f"{cell.ours.mean:.2f}" in text
+        assert signed(cell.against.mean).removeprefix("+") in text
+        assert "91.16" in text
+    lines = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert len(lines) == len(table.cells)
+    (line,) = (line for line in lines if (line["row"], line["column"]) == ("Mimetic", "cifar10"))
+    assert float(line["mean"]) == pytest.approx(cell.ours.mean)
+    assert float(line["difference_low"]) == pytest.approx(cell.against.interval.low)
+    assert float(line["bootstrap_low"]) == pytest.approx(cell.against.bootstrap.low)
+    assert (line["baseline"], line["published"], line["published_table"]) == ("Trunc normal", "91.16", "Table 2")
+
+
+def test_names_in_records_are_never_markup(tmp_path, capsys):
+    root = write(tmp_path, done("Mimetic", label="[red]row[/red] [/]"), done("Trunc normal", label=NASTY))
+    assert tables.main(["--results", str(root), "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "[red]row[/red] [/]" in printed
+    assert NASTY in printed
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_html_and_markdown_show_names_as_they_are(tmp_path):
+    name = "<script>x</script> a|b *c* `d`"
+    table = build(load([write(tmp_path, done("Mimetic", label=name), failed("Imp.-3", message="<b>&"))]))
+    page = _Tags()
+    page.feed(to_html(table))
+    assert "script" not in page.tags
+    assert name in page.texts
+    assert any("<b>&" in text for text in page.texts)
+    lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+    assert {line.replace(r"\|", "").count("|") for line in lines} == {4}
+    assert escape_markdown(name) == r"\<script\>x\</script\> a\|b \*c\* \`d\`"
+
+
+def wide(root: Path) -> Path:
+    """Long cells everywhere: two-digit differences of both signs, published numbers in four columns, long names."""
+    for number, row in enumerate(ROWS):
+        for name in WIDE:
+            for seed in range(3):
+                top1 = (100.0 - 9.99 * number * seed,) if number else (12.34 + 20 * seed,)
+                label = f"{row} with quite_a_long_name/of-its-own/{'x' * 20}" if number == 5 else row
+                write(root, done(row, top1, dataset=name, seed=seed, label=label))
+    return root
+
+
+def nine_rows(root: Path) -> Path:
+    """The shape of the paper's Table 6: nine rows, one dataset in four settings."""
+    for row in ("P/P", "U/P", "G/P", "A/P", "B/P", "U/U", "G/G", "A/A", "B/B"):
+        for epochs in (1, 2, 3, 4):
+            for seed in range(3):
+                write(root, done("Imp.-3", (80.0 + seed,) * epochs, label=row, seed=seed))
+    return root
+
+
+def nasty(root: Path) -> Path:
+    return write(root, done("Mimetic", label=NASTY), failed("Imp.-3", message=NASTY))
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+@pytest.mark.parametrize("records", [everything, wide, nine_rows, nasty])
+def test_latex_compiles_with_booktabs_alone_and_nothing_sticks_out(tmp_path, records):
+    study = load([records(tmp_path / "records")])
+    found = names(study)
+    for name in found:
+        (tmp_path / f"{name}.tex").write_text(to_latex(build(study, name)), encoding="utf-8")
+    inputs = "".join(f"\\input{{{name}}}" for name in found)
+    (tmp_path / "document.tex").write_text(
+        f"\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}{inputs}\\end{{document}}"
+    )
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-draftmode", "document.tex"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert run.returncode == 0, run.stdout
+    assert "Overfull" not in run.stdout
+    assert "too large" not in run.stdout

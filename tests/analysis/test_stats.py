@@ -1,0 +1,121 @@
+"""Statistics against scipy, hand calculation, and simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats as scipy_stats
+
+from analysis import stats
+from analysis.stats import Interval
+
+RNG = np.random.default_rng(3)
+
+
+def series(values, seeds=None):
+    return pd.Series(values, index=range(len(values)) if seeds is None else seeds, dtype=float)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 11])
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_sign_flips_against_scipy(n, shift):
+    for values in (RNG.normal(shift, size=n), RNG.integers(-2, 3, size=n) + shift):
+        expected = scipy_stats.permutation_test(
+            (values,), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=False
+        ).pvalue
+        assert stats.sign_flip_p(values) == pytest.approx(expected)
+
+
+def test_the_least_p_is_that_of_differences_of_one_sign():
+    for n in (2, 3, 5, 6, 10, 40):
+        pair = stats.paired(series(range(1, n + 1)), series([0] * n))
+        assert pair.p == pytest.approx(pair.least_p) == pytest.approx(2 / 2**n)
+    assert stats.sign_flip_p(np.zeros(4)) == 1
+
+
+def test_over_40_pairs_random_flips_come_near_the_t_test():
+    values = RNG.normal(0.25, size=60)
+    p = stats.sign_flip_p(values)
+    assert p == stats.sign_flip_p(values)
+    assert p == pytest.approx(scipy_stats.ttest_1samp(values, 0).pvalue, abs=0.02)
+
+
+def test_holm_by_hand():
+    # In order: 0.005 x 4, 0.01 x 3, 0.03 x 2, then 0.04 x 1, which may not be under the one before.
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([0.5, 0.6]) == [1.0, 1.0]
+    assert stats.holm([]) == []
+
+
+def test_pairs_are_those_of_one_seed():
+    ours, theirs = series([3.0, 1.0, 7.0, 90.0], [2, 0, 1, 7]), series([0.5, 5.0, 1.0, 10.0], [0, 1, 2, 5])
+    pair = stats.paired(ours, theirs)
+    assert (pair.n, pair.mean) == (3, pytest.approx((0.5 + 2.0 + 2.0) / 3))
+    assert stats.paired(series([1.0], [0]), series([1.0], [1])) is None
+
+
+def test_no_interval_under_three_pairs_and_no_p_for_one():
+    assert stats.paired(series([1, 2]), series([0, 0])).interval is None
+    assert stats.paired(series([1, 2]), series([0, 0])).bootstrap is None
+    assert stats.paired(series([1]), series([0])).p is None
+    assert stats.sample([5.0]) == stats.Sample(1, 5.0, None, None)
+
+
+@pytest.mark.parametrize("n", [3, 5, 20])
+def test_intervals_against_scipy(n):
+    values = RNG.normal(2, size=n)
+    sample = stats.sample(values)
+    assert (sample.mean, sample.std) == (pytest.approx(np.mean(values)), pytest.approx(np.std(values, ddof=1)))
+    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval()
+    assert (sample.interval.low, sample.interval.high) == pytest.approx((expected.low, expected.high))
+    ours = stats.bootstrap_interval(values)
+    theirs = scipy_stats.bootstrap((values,), np.mean, method="percentile", rng=1).confidence_interval
+    width = theirs.high - theirs.low
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.1 * width)
+
+
+@pytest.mark.parametrize("n", [5, 10, 20])
+def test_coverage_of_both_intervals(n):
+    """What the module says: t holds its 95 %, the percentile bootstrap does not with few pairs."""
+    samples = RNG.normal(size=(300, n))
+    t = np.mean([0 in stats.t_interval(x) for x in samples])
+    bootstrap = np.mean([0 in stats.bootstrap_interval(x) for x in samples])
+    assert t == pytest.approx(0.95, abs=0.03)
+    assert bootstrap == pytest.approx({5: 0.844, 10: 0.901, 20: 0.926}[n], abs=0.045)
+
+
+@pytest.mark.parametrize("n", range(1, 14))
+def test_iqm_is_the_trimmed_mean_of_scipy(n):
+    values = RNG.normal(size=(3, n))
+    assert stats.iqm(values) == pytest.approx(scipy_stats.trim_mean(values, 0.25, axis=-1))
+
+
+def test_aggregates_against_scipy():
+    ours, theirs = (
+        [RNG.normal(1, size=4), RNG.integers(0, 4, 5) * 1.0],
+        [RNG.normal(size=3), RNG.integers(0, 4, 6) * 1.0],
+    )
+    expected = [scipy_stats.mannwhitneyu(x, y).statistic / (len(x) * len(y)) for x, y in zip(ours, theirs, strict=True)]
+    better = stats.probability_of_improvement(ours, theirs)
+    assert better.value == pytest.approx(np.mean(expected))
+    resampled = []
+    for _ in range(1000):  # scipy's bootstrap has no strata
+        again = [[RNG.choice(x, len(x)) for x in side] for side in (ours, theirs)]
+        wins = [(x[:, None] > y).mean() + (x[:, None] == y).mean() / 2 for x, y in zip(*again, strict=True)]
+        resampled.append((np.mean(wins), scipy_stats.trim_mean(np.concatenate(again[0]), 0.25)))
+    low, high = np.quantile(resampled, [0.025, 0.975], axis=0)
+    aggregate = stats.aggregate_iqm(ours)
+    assert aggregate.value == pytest.approx(scipy_stats.trim_mean(np.concatenate(ours), 0.25))
+    for estimate, place in ((better, 0), (aggregate, 1)):
+        found = (estimate.interval.low, estimate.interval.high)
+        assert found == pytest.approx((low[place], high[place]), abs=0.1 * (high - low)[place])
+
+
+def test_the_same_numbers_give_the_same_intervals_and_leave_global_randomness_alone():
+    values = RNG.normal(size=6)
+    before = np.random.get_state()[1].copy()
+    assert stats.bootstrap_interval(values) == stats.bootstrap_interval(values)
+    assert stats.aggregate_iqm([values, values]) == stats.aggregate_iqm([values, values])
+    assert (np.random.get_state()[1] == before).all()
+    assert 1.0 in Interval(1.0, 1.0)
