@@ -15,21 +15,25 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
 
-LATER: dict[str, Any] = {
-    "mixup": 0.0,
-    "cutmix": 0.0,
-    "mix_images": None,
-    "random_erasing": 0.0,
-    "crop_scale": None,
-    "crop_ratio": [3 / 4, 4 / 3],
-    "crop_pct": 1.0,
-    "order": "random",
+LATER: dict[str, dict[str, Any]] = {
+    "model": {},
+    "recipe": {
+        "mixup": 0.0,
+        "cutmix": 0.0,
+        "mix_images": None,
+        "random_erasing": 0.0,
+        "crop_scale": None,
+        "crop_ratio": [3 / 4, 4 / 3],
+        "crop_pct": 1.0,
+        "order": "random",
+    },
 }
-"""Recipe fields that came after the first records, each with the value that leaves a run as it was before the field.
+"""Fields of a model or recipe that came after the first records, each with the value that leaves a run as it was
+before the field.
 
 A field with this value is left out of what is hashed, so that the run_ids of before still hold. The values stand here
 and are not taken from the defaults: a default that is changed one day then changes the run_ids, as it must. Frozen: a
-field is added here together with `Recipe`, a value never changes.
+field is added here together with `ModelSpec` or `Recipe`, a value never changes.
 """
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -197,8 +201,8 @@ class RunSpec(Frozen):
             f'"base":{_sorted_json(self.base)}',
             f'"dataset":{_sorted_json(self.dataset)}',
             f'"method":{_sorted_json(self.method) if self.method else "null"}',
-            f'"model":{_sorted_json(self.model)}',
-            f'"recipe":{_sorted_json(self.recipe)}',
+            f'"model":{_sorted_json(self.model, "model")}',
+            f'"recipe":{_sorted_json(self.recipe, "recipe")}',
             f'"schema_version":{SCHEMA_VERSION}',
             f'"seed":{self.seed}',
         )
@@ -210,16 +214,15 @@ class RunSpec(Frozen):
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
 
-def _sorted_json(part: Frozen) -> str:
-    """One part of a spec as it is hashed."""
+def _sorted_json(part: Frozen, name: str = "") -> str:
+    """One part of a spec as it is hashed; `name` is its key in `LATER`, where it has one."""
     # to_json is model_dump_json in half its time
-    return _with_sorted_keys(part.__pydantic_serializer__.to_json(part), isinstance(part, Recipe))
+    return _with_sorted_keys(part.__pydantic_serializer__.to_json(part), name)
 
 
 @lru_cache(maxsize=4096)
-def _with_sorted_keys(text: bytes, is_recipe: bool) -> str:
+def _with_sorted_keys(text: bytes, name: str) -> str:
     # Thousands of records share a few datasets, models and recipes: sorting them anew would take most of the time.
-    fields = json.loads(text)
-    if is_recipe:
-        fields = {key: value for key, value in fields.items() if key not in LATER or value != LATER[key]}
+    fields, later = json.loads(text), LATER.get(name, {})
+    fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -11,7 +11,7 @@ from stored_records import REFERENCE, undigested
 
 from benchmark import grid, grid_cache, spec
 from benchmark.record import RunRecord, from_bytes, to_bytes
-from benchmark.spec import Recipe, RunSpec
+from benchmark.spec import ModelSpec, Recipe, RunSpec
 from initializers.errors import VitinitError
 
 FROZEN = Path(__file__).with_name("frozen_run_ids.json")
@@ -67,18 +67,40 @@ def test_a_changed_default_of_a_later_field_changes_the_ids(monkeypatch: pytest.
     assert not set(current()["smoke"]) & set(frozen()["smoke"])
 
 
+def test_a_later_field_of_a_model_counts_like_one_of_a_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left out of the hash at its value in `LATER`, part of it at any other."""
+    content = json.loads(REFERENCE[0].read_bytes())["spec"]
+    at_value = RunSpec.model_validate(content)
+    other = at_value.model_copy(update={"model": at_value.model.model_copy(update={"mlp_ratio": 3.0})})
+    monkeypatch.setitem(spec.LATER, "model", {"mlp_ratio": at_value.model.mlp_ratio})
+    spec._with_sorted_keys.cache_clear()
+    hashed = [json.loads(run.canonical())["model"] for run in (at_value, other)]
+    spec._with_sorted_keys.cache_clear()
+    assert "mlp_ratio" not in hashed[0]
+    assert hashed[1]["mlp_ratio"] == 3.0
+    assert hashed[0].keys() | {"mlp_ratio"} == hashed[1].keys()
+
+
 def test_the_defaults_of_later_fields_leave_a_run_as_it_was() -> None:
     """Otherwise no record of before would be read: its fields would be filled in with something else."""
-    plain = json.loads(Recipe(name="any", epochs=1, batch_size=8, lr=1).model_dump_json())
-    assert {name: plain[name] for name in spec.LATER} == spec.LATER
+    content = json.loads(REFERENCE[0].read_bytes())["spec"]
+    plain = {
+        "model": ModelSpec(**content["model"]),
+        "recipe": Recipe(name="any", epochs=1, batch_size=8, lr=1),
+    }
+    assert plain.keys() == spec.LATER.keys()
+    for part, later in spec.LATER.items():
+        fields = json.loads(plain[part].model_dump_json())
+        assert {name: fields[name] for name in later} == later
 
 
 def test_a_record_of_before_the_later_fields_has_its_id() -> None:
     for path in REFERENCE[:5]:
         content = json.loads(path.read_bytes())
-        assert not spec.LATER.keys() & content["spec"]["recipe"].keys()
         assert RunSpec.model_validate(content["spec"]).run_id == content["run_id"] == path.stem
-        content["spec"]["recipe"] |= spec.LATER
+        for part, later in spec.LATER.items():
+            assert not later.keys() & content["spec"][part].keys()
+            content["spec"][part] |= later
         assert RunSpec.model_validate(content["spec"]).run_id == path.stem
 
 
@@ -128,8 +150,9 @@ def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
         content["base"]["params"] = {"z": value, "a": {"c": value, "b": 1}}
         run = RunSpec.model_validate(content)
         whole = {"schema_version": spec.SCHEMA_VERSION, **run.model_dump(mode="json")}
-        for name in spec.LATER:
-            del whole["recipe"][name]  # at the values that leave a run as it was before them
+        for part, later in spec.LATER.items():
+            for name in later:
+                del whole[part][name]  # at the values that leave a run as it was before them
         assert run.canonical() == json.dumps(whole, sort_keys=True, separators=(",", ":"))
 
 

@@ -25,7 +25,8 @@ from initializers.errors import VitinitError
 
 def with_later_fields(content: dict[str, Any]) -> dict[str, Any]:
     """The same record as it is written today: fields that came later have the value of before they came."""
-    content["spec"]["recipe"] |= LATER
+    for part, later in LATER.items():
+        content["spec"][part] |= later
     content["init"]["cached"] = False
     for row in content["history"]:
         row["images_per_s"] = None
