@@ -39,6 +39,7 @@ class ConvitGpsa(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse models without GPSA layers and head counts that are no square."""
+        super().check(model)
         gated = [layer for layer in attention_layers(model) if layer.gated]
         if not gated:
             raise VitinitError(

@@ -9,7 +9,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import AttentionLayer, attention_layers, first_layer_input, position_embedding, token_grid
+from initializers.attention import (
+    AttentionLayer,
+    attention_layers,
+    first_layer_input,
+    has_attention,
+    position_embedding,
+    token_grid,
+)
 from initializers.errors import VitinitError
 from initializers.impulse.initializer import pseudo_input
 from initializers.registry import Initializer, Progress, Remember, solve_anew
@@ -28,6 +35,8 @@ def initialize(
     remember: Remember = solve_anew,
 ) -> InitReport:
     """Set every parameter of `model` in place: the base first, then the method over it.
+
+    What is measured of attention stays empty for a model that has none.
 
     Args:
         model: a supported model, on any device.
@@ -48,6 +57,7 @@ def initialize(
         if part.kind != kind:
             raise VitinitError(f"initializer {part.name!r} is a {part.kind}, given as the {kind}")
         part.check(model)
+        part.freeze(model)
     seconds = 0.0
     changed: list[list[str]] = []
     targets_HNN: Tensor | None = None
@@ -64,12 +74,14 @@ def initialize(
             if not after[name].isfinite().all():
                 raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
 
-    layers = attention_layers(model)
+    layers = attention_layers(model) if has_attention(model) else []
     report = {
         "seconds": seconds,
         "method_parameters": changed[1] if method is not None else [],
         "norms": [norms(layer) for layer in layers],
     }
+    if not layers:
+        return InitReport.model_validate(report)
     first = layers[0]
     if targets_HNN is not None:
         report["pseudo_input"] = fidelity(pseudo_input_attention(model, first)[None], targets_HNN)
