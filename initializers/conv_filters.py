@@ -48,8 +48,13 @@ class ConvFilters(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse models without spatial filters, and a box of more entries than a filter has."""
-        super().check(model)
-        size = spatial_filters(model)[0].weight[0].numel()
+        filters = spatial_filters(model)
+        if not filters:
+            raise VitinitError(
+                f"method 'conv_filters' sets depthwise convolutions, and {type(model).__name__} has none; choose a model "
+                "of arch 'convmixer'"
+            )
+        size = filters[0].weight[0].numel()
         if self.entries and self.entries > size:
             raise VitinitError(f"method 'conv_filters': {self.entries} entries do not fit in a filter of {size}")
 

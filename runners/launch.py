@@ -185,7 +185,7 @@ def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str,
             how_many = f"{len(found)} runs of this grid" if found else "no run of this grid"
             raise VitinitError(f"--force {prefix}: {how_many}; see: vitinit plan")
         (cell,) = found
-        if reason := datasets.unavailable(cell.spec.dataset, data_dir):
+        if reason := cell.misfit or datasets.unavailable(cell.spec.dataset, data_dir):
             raise VitinitError(f"--force {prefix}: {reason}")
         try:
             with claims.held(claims.folder(store.root, study, cell.run_id), Stop()) as claim:
