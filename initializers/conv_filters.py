@@ -51,8 +51,8 @@ class ConvFilters(Initializer):
         filters = spatial_filters(model)
         if not filters:
             raise VitinitError(
-                f"method 'conv_filters' sets depthwise convolutions, and {type(model).__name__} has none; choose a model "
-                "of arch 'convmixer'"
+                f"method 'conv_filters' sets depthwise convolutions, and {type(model).__name__} has none; choose a "
+                "model of arch 'convmixer'"
             )
         size = filters[0].weight[0].numel()
         if self.entries and self.entries > size:
