@@ -266,5 +266,6 @@ def _fidelity(prefix: str, fidelity: Fidelity | None) -> dict[str, float | None]
 def describe_model(spec: RunSpec) -> str:
     """The model in one phrase."""
     model = spec.model
-    name = {"vit": "ViT", "convit": "ConViT"}[model.arch]
-    return f"{name} width {model.width} depth {model.depth}, {model.heads} heads, patch {model.patch_size}"
+    name = {"vit": "ViT", "convit": "ConViT", "convmixer": "ConvMixer"}[model.arch]
+    parts = f"{model.kernel_size} x {model.kernel_size} filters" if model.kernel_size else f"{model.heads} heads"
+    return f"{name} width {model.width} depth {model.depth}, {parts}, patch {model.patch_size}"

@@ -64,6 +64,8 @@ class Cell:
 
     row: str
     spec: RunSpec
+    misfit: str = ""
+    """Why the row's initialisers do not fit the model of its block; such a run is skipped."""
 
     @cached_property
     def run_id(self) -> str:
@@ -82,11 +84,13 @@ class Series(Frozen):
     spec: RunSpec
     """At the first of the seeds."""
     seeds: Seeds
+    misfit: str = ""
+    """As in `Cell`."""
 
     def cells(self) -> list[Cell]:
         """Its runs, in the order of the seeds."""
         shared = {name: getattr(self.spec, name) for name in RunSpec.model_fields if name != "seed"}
-        return [Cell(self.row, RunSpec(**shared, seed=seed)) for seed in self.seeds]
+        return [Cell(self.row, RunSpec(**shared, seed=seed), self.misfit) for seed in self.seeds]
 
 
 class Resolved(Frozen):
@@ -129,7 +133,7 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
 
     Raises:
         VitinitError: unknown name, unreadable file, unknown field, or a run that could not be carried out (a method
-            that does not fit its model, say); the message names the row.
+            that fits the model of no block, say); the message names the row.
     """
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):

@@ -1,4 +1,4 @@
-"""timm's VisionTransformer and ConViT, built from a ModelSpec. Never forked."""
+"""timm's VisionTransformer, ConViT and ConvMixer, built from a ModelSpec. Never forked."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 import torch
 from timm.layers import build_sincos2d_pos_embed
 from timm.models.convit import ConVit
+from timm.models.convmixer import ConvMixer
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from benchmark.gated_attention import fuse_attention
-from benchmark.spec import ModelSpec
+from benchmark.spec import CONVMIXER, ModelSpec
 
 _CONVIT = {"arch": "convit", "qkv_bias": False, "position": "learned", "pool": "token"}
+_CONVMIXER = {"arch": "convmixer", **CONVMIXER, "kernel_size": 3}
 
 PRESETS: dict[str, dict[str, Any]] = {
     "vit_micro": {"width": 48, "depth": 3, "heads": 4},
@@ -24,14 +26,18 @@ PRESETS: dict[str, dict[str, Any]] = {
     "convit_tiny": {**_CONVIT, "width": 192, "depth": 12, "heads": 4, "gpsa_layers": 10},
     "convit_small": {**_CONVIT, "width": 432, "depth": 12, "heads": 9, "gpsa_layers": 10},
     "convit_base": {**_CONVIT, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
+    "convmixer_micro": {**_CONVMIXER, "width": 128, "depth": 5},
+    "convmixer_256_8": {**_CONVMIXER, "width": 256, "depth": 8},
+    "convmixer_512_6": {**_CONVMIXER, "width": 512, "depth": 6},
 }
 """Named sets of ModelSpec fields; a grid adds image_size and patch_size and may override any field.
 
-`*_micro` are CPU-sized and ours; the others are the papers' (arXiv 2404.01139 and arXiv 2103.10697, Table 1).
+`*_micro` are CPU-sized and ours; the others are the papers' (arXiv 2404.01139 and arXiv 2103.10697, Table 1). Those of
+a ConvMixer name width and depth; the paper has them with patch 2 at 32 pixels, the larger one with kernel_size 5 too.
 """
 
 
-VisionModel = VisionTransformer | ConVit
+VisionModel = VisionTransformer | ConVit | ConvMixer
 
 
 def build_model(spec: ModelSpec, classes: int) -> VisionModel:
@@ -42,7 +48,21 @@ def build_model(spec: ModelSpec, classes: int) -> VisionModel:
     token, where there is one, has no position. With average pooling the final norm comes after the pool.
     """
     with torch.random.fork_rng(devices=[]):  # timm draws while it builds; the global generator stays as it was
+        if spec.arch == "convmixer":
+            return _convmixer(spec, classes)
         return _convit(spec, classes) if spec.arch == "convit" else _vit(spec, classes)
+
+
+def _convmixer(spec: ModelSpec, classes: int) -> ConvMixer:
+    assert spec.kernel_size
+    return ConvMixer(
+        dim=spec.width,
+        depth=spec.depth,
+        kernel_size=spec.kernel_size,
+        patch_size=spec.patch_size,
+        num_classes=classes,
+        drop_rate=spec.drop_rate,
+    )
 
 
 def _convit(spec: ModelSpec, classes: int) -> ConVit:

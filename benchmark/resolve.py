@@ -20,8 +20,10 @@ from initializers.errors import VitinitError, explain, unknown_name
 def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Series]:
     """The runs of a grid in table order, each row on each dataset as one series of seeds.
 
+    Where blocks have different models, a row need not fit all of them: it is skipped where it does not.
+
     Raises:
-        VitinitError: a run that could not be carried out; the message names the row.
+        VitinitError: a run that could not be carried out, or a row that fits no block; the message names the row.
     """
     series = []
     for block in content.blocks:
@@ -30,6 +32,10 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
             for label, row in content.rows.items():
                 where = f"grid {study!r}, row {label!r}"
                 series.append(_resolve_series(label, row, dataset, block, recipe, seeds or block.seeds, where))
+    for label in content.rows:
+        misfits = [line.misfit for line in series if line.row == label]
+        if all(misfits):
+            raise VitinitError(f"grid {study!r}, row {label!r}: {misfits[0]}")
     return series
 
 
@@ -45,9 +51,8 @@ def _resolve_series(
             recipe=recipe,
             seed=seeds[0],
         )
-        check_fit(spec)
         check_recipe(spec)
-        return Series(row=label, spec=spec, seeds=seeds)
+        return Series(row=label, spec=spec, seeds=seeds, misfit=misfit(spec))
     except ValidationError as error:
         raise explain(error, where) from None
     except VitinitError as error:
@@ -82,6 +87,15 @@ def check_fit(spec: RunSpec) -> None:
     for part, kind in ((spec.base, "base"), (spec.method, "method")):
         if part is not None:
             _check_fit(spec.model, part.model_dump_json(), kind)
+
+
+def misfit(spec: RunSpec) -> str:
+    """Why base or method do not fit the model; empty where they do."""
+    try:
+        check_fit(spec)
+    except VitinitError as error:
+        return str(error)
+    return ""
 
 
 def check_recipe(spec: RunSpec) -> None:

@@ -16,7 +16,7 @@ SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
 
 LATER: dict[str, dict[str, Any]] = {
-    "model": {},
+    "model": {"kernel_size": None},
     "recipe": {
         "mixup": 0.0,
         "cutmix": 0.0,
@@ -35,6 +35,16 @@ A field with this value is left out of what is hashed, so that the run_ids of be
 and are not taken from the defaults: a default that is changed one day then changes the run_ids, as it must. Frozen: a
 field is added here together with `ModelSpec` or `Recipe`, a value never changes.
 """
+
+CONVMIXER: dict[str, Any] = {
+    "heads": 1,
+    "mlp_ratio": 1.0,
+    "qkv_bias": False,
+    "position": "none",
+    "pool": "avg",
+    "drop_path_rate": 0.0,
+}
+"""Of a ConvMixer, the fields of a ModelSpec that are made for transformers: another value would have no effect."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -69,9 +79,9 @@ class DatasetSpec(Frozen):
 
 
 class ModelSpec(Frozen):
-    """A timm VisionTransformer (`vit`) or ConViT (`convit`)."""
+    """A timm VisionTransformer (`vit`), ConViT (`convit`) or ConvMixer (`convmixer`)."""
 
-    arch: Literal["vit", "convit"] = "vit"
+    arch: Literal["vit", "convit", "convmixer"] = "vit"
     image_size: PositiveInt
     patch_size: PositiveInt
     width: PositiveInt
@@ -79,12 +89,16 @@ class ModelSpec(Frozen):
     heads: PositiveInt
     mlp_ratio: PositiveFloat = 4.0
     qkv_bias: bool = True
-    position: Literal["sincos", "learned"] = "sincos"
+    position: Literal["sincos", "learned", "none"] = "sincos"
+    """Position embedding; `none` is that of a ConvMixer, which has no other."""
     pool: Literal["avg", "token"] = "avg"
     drop_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
     gpsa_layers: PositiveInt | None = None
     """ConViT only: how many blocks, counted from the input, have gated positional self-attention."""
+    kernel_size: PositiveInt | None = None
+    """ConvMixer only: side f of the f x f spatial filters. Zeros around the image keep its size; with an even f there
+    is one more of them below and to the right than above and to the left."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelSpec:
@@ -94,6 +108,16 @@ class ModelSpec(Frozen):
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
         if self.position == "sincos" and self.width % 4:
             raise ValueError(f"position 'sincos' needs a width divisible by 4, not {self.width}")
+        if self.arch == "convmixer":
+            for name, value in CONVMIXER.items():
+                if getattr(self, name) != value:
+                    raise ValueError(f"convmixer has {name} {value} always, not {getattr(self, name)}")
+            if self.kernel_size is None:
+                raise ValueError("convmixer needs kernel_size, the side of its spatial filters")
+        elif self.kernel_size is not None:
+            raise ValueError("kernel_size is a field of arch 'convmixer' only")
+        elif self.position == "none":
+            raise ValueError("position 'none' is that of arch 'convmixer' only")
         if self.arch == "convit":
             # timm joins the class token to the tokens before the first block after the GPSA ones: there must be one
             if self.gpsa_layers is None or self.gpsa_layers >= self.depth:
@@ -108,6 +132,11 @@ class ModelSpec(Frozen):
     def grid(self) -> int:
         """Side of the (square) token grid."""
         return self.image_size // self.patch_size
+
+    @property
+    def batch_norm(self) -> bool:
+        """Whether an image's output in training depends on the others of its batch."""
+        return self.arch == "convmixer"
 
 
 class InitializerSpec(Frozen):

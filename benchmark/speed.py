@@ -32,6 +32,8 @@ class TrainingSpeed(Frozen):
     """Training a model, with loading and augmentation unless `augmentation` is `none, one batch again and again`."""
 
     model: str
+    arch: str = "vit"
+    """As in a ModelSpec; reports of before this was taken have transformers only."""
     image_size: PositiveInt
     patch_size: PositiveInt
     tokens: PositiveInt
@@ -111,9 +113,11 @@ class SpeedReport(Frozen):
     def gflops(self, model: ModelSpec, precision: str) -> float | None:
         """What training such a model reaches here: that of the nearest shape measured at this precision, if any.
 
+        Transformers say nothing of a ConvMixer, whose depthwise convolutions wait for memory, nor it of them.
         Where fp16 was not measured (on a CPU), bf16 stands for it.
         """
         rows = [row for row in (*self.training, *self.scaling) if not row.compiled]
+        rows = [row for row in rows if (row.arch == "convmixer") == (model.arch == "convmixer")]
         if precision == "fp16" and all(row.precision != precision for row in rows):
             precision = "bf16"
         known = [row for row in rows if row.precision == precision]
@@ -128,14 +132,17 @@ class SpeedReport(Frozen):
 
 
 def forward_flops(model: ModelSpec, classes: int) -> float:
-    """Operations (two for a multiplication and its addition) of the matrix products of one image's forward pass."""
+    """Operations (two for a multiplication and its addition) of the products and convolutions of one forward pass."""
     width, patches = model.width, model.grid**2
+    outside = patches * 3 * model.patch_size**2 * width + width * classes
+    if model.kernel_size:
+        return 2.0 * (outside + model.depth * patches * width * (model.kernel_size**2 + width))
     hidden = int(width * model.mlp_ratio)
     layers = [patches + (model.pool == "token")] * model.depth
     if model.arch == "convit":  # its class token comes in after the GPSA layers
         layers[: model.gpsa_layers] = [patches] * (model.gpsa_layers or 0)
     products = sum(tokens * width * (4 * width + 2 * hidden) + 2 * tokens**2 * width for tokens in layers)
-    return 2.0 * (patches * 3 * model.patch_size**2 * width + products + width * classes)
+    return 2.0 * (outside + products)
 
 
 def training_flops(model: ModelSpec, classes: int) -> float:

@@ -77,6 +77,11 @@ class AttentionLayer:
         return (query @ key.transpose(-1, -2) * self.module.scale).softmax(-1)
 
 
+def has_attention(model: nn.Module) -> bool:
+    """Whether the model has attention layers, of a known kind or not; a ConvMixer has none."""
+    return any(hasattr(module, "num_heads") for module in model.modules())
+
+
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     """Every attention layer of a model, from the input on.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from pydantic import PositiveFloat
@@ -39,13 +39,13 @@ class ConvitGpsa(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse models without GPSA layers and head counts that are no square."""
-        gated = [layer for layer in attention_layers(model) if layer.gated]
+        gated: list[Any] = [module for module in model.modules() if hasattr(module, "gating_param")]
         if not gated:
             raise VitinitError(
                 f"method 'convit_gpsa' initialises gated positional self-attention, and {type(model).__name__} has "
                 "none; choose a model of arch 'convit'"
             )
-        heads = gated[0].heads
+        heads = gated[0].num_heads
         if math.isqrt(heads) ** 2 != heads:
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
 

@@ -9,7 +9,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import AttentionLayer, attention_input, attention_layers, position_embedding, token_grid
+from initializers.attention import (
+    AttentionLayer,
+    attention_input,
+    attention_layers,
+    has_attention,
+    position_embedding,
+    token_grid,
+)
 from initializers.errors import VitinitError
 from initializers.impulse.inputs import pseudo_input
 from initializers.registry import Aim, Initializer, Progress, Resources
@@ -28,6 +35,8 @@ def initialize(
     resources: Resources | None = None,
 ) -> InitReport:
     """Set every parameter of `model` in place: the base first, then the method over it.
+
+    What is measured of attention stays empty for a model that has none.
 
     Args:
         model: a supported model, on any device.
@@ -48,6 +57,7 @@ def initialize(
         if part.kind != kind:
             raise VitinitError(f"initializer {part.name!r} is a {part.kind}, given as the {kind}")
         part.check(model)
+        part.freeze(model)
     seconds = 0.0
     changed: list[list[str]] = []
     aim: Tensor | Aim | None = None
@@ -64,12 +74,14 @@ def initialize(
             if not after[name].isfinite().all():
                 raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
 
-    layers = attention_layers(model)
+    layers = attention_layers(model) if has_attention(model) else []
     report = {
         "seconds": seconds,
         "method_parameters": changed[1] if method is not None else [],
         "norms": [norms(layer) for layer in layers],
     }
+    if not layers:
+        return InitReport.model_validate(report)
     first = layers[0]
     if isinstance(aim, Tensor):
         aim = Aim(aim, pseudo_input(position_embedding(model)))

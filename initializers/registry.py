@@ -7,6 +7,7 @@ It is found when its file lies in this package, when an installed package names 
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import importlib.metadata
 import pkgutil
@@ -83,7 +84,19 @@ class Initializer(BaseModel):
         """Refuse a model that the method is not made for, before anything is changed.
 
         Raises:
-            VitinitError: says what the model lacks.
+            VitinitError: says what the model lacks; here, every parameter that `touches` names.
+        """
+        known = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
+        if self.touches and not any(fnmatch.filter(known, pattern) for pattern in self.touches):
+            raise VitinitError(
+                f"{self.kind} {self.name!r} sets {', '.join(self.touches)}, and {type(model).__name__} has none of them"
+            )
+
+    def freeze(self, model: nn.Module) -> None:
+        """Exclude from training, by `requires_grad`, what the method wants to stay as it starts; by default nothing.
+
+        Called wherever a model is made, before its optimiser is: with `apply`, and without it where a checkpoint's
+        state follows.
         """
 
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | Aim | None:

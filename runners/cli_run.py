@@ -130,7 +130,7 @@ def run(
     planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, retry_failed)
     store, folder = Store(results), datasets.data_dir(data_dir)
     if not dry_run:
-        missing = {item.cell.spec.dataset.name: item.reason for item in planned if item.state == "skip"}
+        missing = {p.cell.spec.dataset.name for p in planned if p.state == "skip" and not p.cell.misfit}
         for name in missing if download else ():
             if name in datasets.FILE_NAMES:
                 console.print(f"downloading {name} to {safe(str(folder))}")
@@ -234,8 +234,8 @@ def _default_workers(device: str, profile: profiles.Profile | None) -> int:
 def _announce(todo: _Todo) -> None:
     for problem in todo.contents.problems:
         console.print(f"[yellow]not a record, left alone: {safe(problem)}[/yellow]")
-    for name, reason in {p.cell.spec.dataset.label: p.reason for p in todo.planned if p.state == "skip"}.items():
-        console.print(f"[yellow]skipping {safe(name)}: {safe(reason)}[/yellow]")
+    for what, reason in {p.skipped: p.reason for p in todo.planned if p.state == "skip"}.items():
+        console.print(f"[yellow]skipping {safe(what)}: {safe(reason)}[/yellow]")
     done = sum(item.state == "done" for item in todo.planned)
     where = safe(str(todo.setting.root / todo.loaded.name))
     console.print(f"{safe(todo.loaded.title)}\n{len(todo.planned)} runs, {done} recorded already in {where}")

@@ -28,7 +28,7 @@ from runners.display import Display
 from runners.distributed import ALONE, World, usable_cores
 from runners.loaders import open_data
 from runners.rand_augment import recording
-from runners.run import Ended, Event, Setting, failure
+from runners.run import Ended, Event, Setting, check_whole_batches, failure
 from runners.stop import SIGNALS, Stop, on_signals
 from runners.together import End, in_turn, lead, to_its_end
 
@@ -50,8 +50,10 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
 
     Raises:
         VitinitError: a dataset cannot be read, or has fewer training images than a batch; or a recipe's `rand_augment`
-            cannot be carried out.
+            cannot be carried out; or batches would be cut that BatchNorm needs whole.
     """
+    for cell in cells:
+        check_whole_batches(cell.spec, setting.execution)
     for config in {cell.spec.recipe.rand_augment for cell in cells} - {None}:
         recording(str(config), 32)
     images: dict[DatasetSpec, int] = {}
@@ -183,7 +185,7 @@ def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str,
             how_many = f"{len(found)} runs of this grid" if found else "no run of this grid"
             raise VitinitError(f"--force {prefix}: {how_many}; see: vitinit plan")
         (cell,) = found
-        if reason := datasets.unavailable(cell.spec.dataset, data_dir):
+        if reason := cell.misfit or datasets.unavailable(cell.spec.dataset, data_dir):
             raise VitinitError(f"--force {prefix}: {reason}")
         try:
             with claims.held(claims.folder(store.root, study, cell.run_id), Stop()) as claim:

@@ -26,13 +26,19 @@ class Planned:
     reason: str = ""
     """Who carries it out, where it waits, why it is skipped, what its last attempt failed of, or that it resumes."""
 
+    @property
+    def skipped(self) -> str:
+        """What is skipped, for people: a dataset that is not here, or a row that does not fit its block's model."""
+        dataset = self.cell.spec.dataset.label
+        return f"{self.cell.row}, {dataset}" if self.cell.misfit else dataset
+
 
 def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outline]:
     """What each run of a grid needs; nothing is written.
 
     A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `queued` when it
-    waits in a job of a cluster, else `skip` when its dataset is not here, else `failed` when its last attempt failed,
-    else `to do`.
+    waits in a job of a cluster, else `skip` when its initialiser does not fit its model or its dataset is not here,
+    else `failed` when its last attempt failed, else `to do`.
     """
     # Before the records are read: a run that ends in between is then found done, never to do.
     unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
@@ -54,7 +60,7 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outli
                 return Planned(cell, "queued", jobs.describe(job, look.states[job.job_id]))
             if look.silence:  # not to know is no reason to hand it out again
                 return Planned(cell, "queued", f"was handed out as job {job.job_id}; cannot ask: {look.silence}")
-        if reason := missing(cell.spec.dataset):
+        if reason := cell.misfit or missing(cell.spec.dataset):
             return Planned(cell, "skip", reason)
         if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")

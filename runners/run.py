@@ -21,6 +21,7 @@ from benchmark.atomic import write_atomically
 from benchmark.grid import Cell
 from benchmark.models import build_model, parameter_count
 from benchmark.record import DatasetInfo, EpochRow, FailureRecord, RunRecord, Session, SkipRecord
+from benchmark.spec import RunSpec
 from benchmark.store import Store
 from initializers import registry
 from initializers.errors import VitinitError
@@ -237,6 +238,7 @@ def _run(
     started, began = now(), time.perf_counter()
     spec = cell.spec
     with world.same_fate():
+        check_whole_batches(spec, setting.execution)
         device = world.device(setting.execution.device)
         set_flags(setting.execution)
         provenance = environment(device, setting.code)
@@ -245,8 +247,12 @@ def _run(
         loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
         execution = replace(setting.execution, loader=loader.name)
 
+    method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
+
     def new_training() -> Training:
         model = build_model(spec.model, len(data.classes)).to(device)
+        if method:
+            method.freeze(model)
         return Training(model, spec.recipe, loader.steps, device)
 
     def new() -> Begun:
@@ -266,7 +272,7 @@ def _run(
         report = initialize(
             training.model,
             registry.build(spec.base.name, spec.base.params, "base"),
-            registry.build(spec.method.name, spec.method.params, "method") if spec.method else None,
+            method,
             lambda name: stream(spec.seed, name),
             loader.plain(probe),
             progress,
@@ -345,6 +351,21 @@ def _run(
         execution=asdict(execution),
         environment={**provenance, "changed_while_running": changes} if changes else provenance,
     )
+
+
+def check_whole_batches(spec: RunSpec, execution: Execution) -> None:
+    """Refuse what would change the numbers of a model with BatchNorm, which takes mean and variance over a batch.
+
+    Raises:
+        VitinitError: its batches would be cut.
+    """
+    micro_batch = execution.micro_batch or spec.recipe.batch_size
+    if spec.model.batch_norm and (execution.processes > 1 or micro_batch < spec.recipe.batch_size):
+        how = f"in {execution.processes} processes" if execution.processes > 1 else f"with --micro-batch {micro_batch}"
+        raise VitinitError(
+            f"a {spec.model.arch} cannot be trained {how}: its BatchNorm takes the statistics of the whole batch of "
+            f"{spec.recipe.batch_size}; train it in one process, without --micro-batch"
+        )
 
 
 def set_flags(execution: Execution) -> None:

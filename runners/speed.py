@@ -163,6 +163,7 @@ class Meter:
         gflops = 1e-9 * rate * training_flops(model, CLASSES)
         return TrainingSpeed(
             model=name,
+            arch=model.arch,
             image_size=model.image_size,
             patch_size=model.patch_size,
             tokens=model.grid**2,

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from timm.models.convmixer import ConvMixer
 from timm.optim import param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
@@ -33,6 +34,7 @@ class Diverged(Exception):
 class Training:
     """A model in training: everything that its future depends on, and the position it has reached.
 
+    Parameters without `requires_grad` are unknown to the optimiser: neither its steps nor weight decay change them.
     Random streams are functions of seed and position, so they have no state to keep.
 
     Attributes:
@@ -45,7 +47,8 @@ class Training:
 
     def __init__(self, model: VisionModel, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
         self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
-        groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=model.no_weight_decay())
+        undecayed = () if isinstance(model, ConvMixer) else model.no_weight_decay()
+        groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
         per_step = recipe.schedule_per == "step"
         unit = steps_per_epoch if per_step else 1
@@ -225,7 +228,9 @@ def warmed_up(parallel: nn.Module, training: Training) -> nn.Module:
     another way than the same step of a run that was not stopped.
     """
     if isinstance(parallel, DistributedDataParallel):
-        images = torch.zeros(1, 3, *training.model.patch_embed.img_size).to(next(parallel.parameters()))
+        model = training.model
+        assert not isinstance(model, ConvMixer)  # it is trained in one process
+        images = torch.zeros(1, 3, *model.patch_embed.img_size).to(next(parallel.parameters()))
         with warnings.catch_warnings(), autocast(training.recipe, images.device):
             warnings.filterwarnings("ignore", "Grad strides do not match")  # those of the class token; said once
             (parallel.train()(images).sum() * 0).backward()

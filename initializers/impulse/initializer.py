@@ -100,6 +100,7 @@ class Impulse(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse a kernel larger than the token grid and heads too narrow for a position code."""
+        super().check(model)
         grid = token_grid(model)
         if self.kernel_size > min(grid):
             raise VitinitError(

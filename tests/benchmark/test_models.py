@@ -12,7 +12,9 @@ import timm
 import torch
 from pydantic import ValidationError
 from timm.models.convit import GPSA, MHSA
+from timm.models.convmixer import ConvMixer
 from torch import nn
+from torch.nn import functional as F
 
 from benchmark.models import PRESETS, build_model, parameter_count
 from benchmark.spec import ModelSpec
@@ -32,6 +34,7 @@ SMALL_CONVIT = ModelSpec(
     pool="token",
     gpsa_layers=2,
 )
+SMALL_CONVMIXER = ModelSpec(**PRESETS["convmixer_micro"] | {"image_size": 16, "patch_size": 4, "width": 24, "depth": 2})
 
 
 def changed(spec: ModelSpec, **fields: Any) -> ModelSpec:
@@ -187,7 +190,9 @@ def test_every_preset_builds_at_32_pixels(name: str) -> None:
     assert m(torch.empty(2, 3, 32, 32, device="meta")).shape == (2, 1000)
 
 
-@pytest.mark.parametrize("spec", [SMALL, SMALL_TOKEN, SMALL_CONVIT], ids=["vit", "vit_token", "convit"])
+@pytest.mark.parametrize(
+    "spec", [SMALL, SMALL_TOKEN, SMALL_CONVIT, SMALL_CONVMIXER], ids=["vit", "vit_token", "convit", "convmixer"]
+)
 @pytest.mark.parametrize("base", registry.names("base"))
 def test_outputs_after_a_base_are_finite_and_differ_between_images(base: str, spec: ModelSpec) -> None:
     m = build_model(spec, 7).eval()
@@ -224,6 +229,16 @@ def test_rates_reach_the_model(spec: ModelSpec) -> None:
         (SMALL_CONVIT, {"gpsa_layers": 4}, "depth 3"),
         (SMALL_CONVIT, {"position": "sincos"}, "learned"),
         (SMALL_CONVIT, {"pool": "avg"}, "token"),
+        (SMALL, {"kernel_size": 3}, "convmixer"),
+        (SMALL, {"position": "none"}, "convmixer"),
+        (SMALL_CONVMIXER, {"kernel_size": None}, "kernel_size"),
+        (SMALL_CONVMIXER, {"heads": 2}, "convmixer has heads 1 always, not 2"),
+        (SMALL_CONVMIXER, {"mlp_ratio": 4.0}, "mlp_ratio"),
+        (SMALL_CONVMIXER, {"qkv_bias": True}, "qkv_bias"),
+        (SMALL_CONVMIXER, {"position": "sincos"}, "position"),
+        (SMALL_CONVMIXER, {"pool": "token"}, "pool"),
+        (SMALL_CONVMIXER, {"drop_path_rate": 0.1}, "drop_path_rate"),
+        (SMALL_CONVMIXER, {"gpsa_layers": 1}, "gpsa_layers"),
     ],
 )
 def test_fields_that_do_not_fit_each_other_are_refused(spec: ModelSpec, fields: dict[str, Any], words: str) -> None:
@@ -254,3 +269,50 @@ def test_convit_computes_what_timms_does_gradients_too(gate: float) -> None:
     for (name, parameter), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("kernel_size", [3, 8])
+def test_convmixer_is_timms_and_the_papers(kernel_size: int) -> None:
+    """Patch embedding, GELU, BatchNorm; then x + BN(GELU(spatial filters)), BN(GELU(channel mixing)); mean; head."""
+    spec = changed(SMALL_CONVMIXER, kernel_size=kernel_size)
+    ours = build_model(spec, 10).double()
+    theirs = ConvMixer(24, 2, kernel_size=kernel_size, patch_size=4, num_classes=10).double()
+    draws = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, value in ours.state_dict().items():
+            if value.is_floating_point():
+                value.uniform_(0.1 if name.endswith("running_var") else -1, 1, generator=draws)
+    theirs.load_state_dict(ours.state_dict())
+    weights = ours.state_dict()
+    images = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=draws)
+
+    def normed(x: torch.Tensor, name: str) -> torch.Tensor:
+        mean, var, scale, bias = (
+            weights[f"{name}.{part}"][:, None, None] for part in ("running_mean", "running_var", "weight", "bias")
+        )
+        return (F.gelu(x) - mean) / (var + 1e-5).sqrt() * scale + bias
+
+    x = normed(F.conv2d(images, weights["stem.0.weight"], weights["stem.0.bias"], stride=4), "stem.2")
+    before, after = (kernel_size - 1) // 2, kernel_size // 2
+    for block in ("blocks.0", "blocks.1"):
+        around = F.pad(x, (before, after, before, after))
+        filters = weights[f"{block}.0.fn.0.weight"][:, 0], weights[f"{block}.0.fn.0.bias"]
+        windows = around.unfold(2, kernel_size, 1).unfold(3, kernel_size, 1)
+        spatial = torch.einsum("bchwpq,cpq->bchw", windows, filters[0]) + filters[1][:, None, None]
+        x = x + normed(spatial, f"{block}.0.fn.2")
+        mixed = torch.einsum("bchw,dc->bdhw", x, weights[f"{block}.1.weight"][:, :, 0, 0])
+        x = normed(mixed + weights[f"{block}.1.bias"][:, None, None], f"{block}.3")
+    by_hand = x.mean((2, 3)) @ weights["head.weight"].T + weights["head.bias"]
+    torch.testing.assert_close(ours.eval()(images), by_hand, rtol=1e-10, atol=1e-10)
+    for train in (False, True):  # in training BatchNorm takes the batch's statistics
+        torch.testing.assert_close(ours.train(train)(images), theirs.train(train)(images), rtol=0, atol=0)
+
+
+def test_convmixers_have_the_papers_sizes() -> None:
+    for name, width, depth in (("convmixer_256_8", 256, 8), ("convmixer_512_6", 512, 6)):
+        for kernel_size in (3, 5, 8):
+            count = parameter_count(_on_meta(preset(name, image_size=32, patch_size=2, kernel_size=kernel_size)))
+            block = width * kernel_size**2 + width + width**2 + width + 4 * width
+            assert count == 3 * 2 * 2 * width + width + 2 * width + depth * block + 1000 * width + 1000
+    micro, vit = (preset(name, image_size=32, patch_size=4) for name in ("convmixer_micro", "vit_micro"))
+    assert parameter_count(build_model(micro, 10)) == pytest.approx(parameter_count(build_model(vit, 10)), rel=0.2)

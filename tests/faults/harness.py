@@ -44,6 +44,7 @@ ROWS = {
         "model": {"preset": "convit_micro", "depth": 2, "gpsa_layers": 1},
     },
     "mimetic": {"base": "kaiming_uniform", "method": "mimetic"},
+    "convmixer": {"base": "kaiming_uniform", "method": "conv_filters", "model": {"preset": "convmixer_micro"}},
 }
 RECIPES = {
     "augmented": {"rand_augment": "rand-m9-mstd0.5-inc1", "hflip": 0.5, "crop_padding": 1},

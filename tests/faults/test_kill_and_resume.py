@@ -12,7 +12,7 @@ from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells
 KILLS = 9 if ALL else 2
 
 
-@pytest.mark.parametrize("number", range(9) if ALL else (0, 4, 8))
+@pytest.mark.parametrize("number", range(12) if ALL else (0, 5, 10, 3))
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, tally):
     cell = cells(tmp_path)[number]
     left_alone, killed = setting(tmp_path / "left alone"), setting(tmp_path / "killed")

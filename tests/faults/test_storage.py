@@ -130,7 +130,7 @@ def test_without_space_for_a_record_it_is_safe_elsewhere(small_disk, tmp_path, t
 
 def test_a_writer_that_fails_loses_nothing(tmp_path, tally):
     """The same on any machine: from the first epoch on, nothing reaches the disk."""
-    cell = cells(tmp_path)[4]
+    cell = cells(tmp_path)[5]
     where, left_alone = setting(tmp_path / "results"), setting(tmp_path / "left alone")
     heard = carried_out(cell, where, no_fsync)
     assert "VitinitError: cannot write" in heard[-1]

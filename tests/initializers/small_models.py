@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmark.models import build_model
+from benchmark.resolve import resolve_model
 from benchmark.spec import ModelSpec
 
 CLASSES = 10
@@ -29,7 +30,8 @@ CONVIT = ModelSpec(
     pool="token",
     gpsa_layers=2,
 )
-ARCHS = {"vit": VIT, "vit_token": VIT_TOKEN, "convit": CONVIT}
+CONVMIXER = resolve_model({"preset": "convmixer_micro", "image_size": 32, "patch_size": 4, "width": 48, "depth": 2})
+ARCHS = {"vit": VIT, "vit_token": VIT_TOKEN, "convit": CONVIT, "convmixer": CONVMIXER}
 
 TINY = ModelSpec(image_size=32, patch_size=2, width=192, depth=1, heads=3)
 """ViT-T with patch 2 at 32 px as in arXiv 2404.01139: 256 tokens, 3 heads of 64; one layer of its twelve."""

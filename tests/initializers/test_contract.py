@@ -31,6 +31,11 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"pseudo_input_later": "position+normal", "solver": "svd", "control": "random_binary", "weight_norm": 3.0},
         {"pseudo_input": "uniform", "control": "constant_offset"},
     ],
+    "conv_filters": [
+        {"filter": "random"},
+        {"filter": "box", "entries": 4, "frozen": False},
+        {"filter": "gaussian", "variance": 0.5},
+    ],
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 
@@ -88,7 +93,7 @@ def global_draws() -> tuple[float, float, float]:
 
 def test_registry_holds_the_methods_of_the_papers() -> None:
     assert {"kaiming_uniform", "trunc_normal"} <= set(BASES)
-    assert {"mimetic", "impulse", "convit_gpsa"} <= set(METHODS)
+    assert {"mimetic", "impulse", "convit_gpsa", "conv_filters"} <= set(METHODS)
     assert set(BASES) | set(METHODS) == set(registry.names())
     assert not set(BASES) & set(METHODS)
 
@@ -222,10 +227,13 @@ def test_a_refusal_is_one_line_before_anything_is_changed(name: str, arch: str) 
     assert differing(before, state(m)) == set()
 
 
-def test_the_papers_methods_fit_every_architecture_but_gpsa() -> None:
-    for name in ("kaiming_uniform", "trunc_normal", "mimetic", "impulse"):
+def test_bases_fit_every_architecture_and_methods_those_that_have_what_they_set() -> None:
+    for name in ("kaiming_uniform", "trunc_normal"):
         assert {arch for n, arch in FITTING if n == name} == set(ARCHS)
+    for name in ("mimetic", "impulse"):
+        assert {arch for n, arch in FITTING if n == name} == set(ARCHS) - {"convmixer"}
     assert [arch for n, arch in FITTING if n == "convit_gpsa"] == ["convit"]
+    assert [arch for n, arch in FITTING if n == "conv_filters"] == ["convmixer"]
 
 
 @pytest.mark.parametrize("name", registry.names())

@@ -48,7 +48,7 @@ def carried_out(cell: Cell, where: Setting, stop_after: int) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(12))
 def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, number, device):
     cell = cells(tmp_path, epochs=3)[number]
     whole, resumed = setting(tmp_path / "whole", device), setting(tmp_path / "resumed", device)
