@@ -229,6 +229,33 @@ def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path, here, cap
     assert "train_32x32.mat" in capsys.readouterr().out
 
 
+def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
+    """Each method runs where it fits, batches that BatchNorm needs whole are not cut, and tables and figures come out."""
+    grid = changed(rows__Impulse={"base": "kaiming_uniform", "method": "conv_filters"})
+    mixer = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
+    grid["blocks"].append({**grid["blocks"][0], "model": mixer})
+    path = write(tmp_path / "tiny.yaml", grid)
+    assert here("run", path, "--executor", "inline", "--micro-batch", "7")[0] == 2
+    assert not Store(tmp_path / "results/local").read("tiny").done
+    assert here("run", path, "--executor", "inline", "--micro-batch", "32", "--only", "arch=convmixer")[0] == 0
+    code, printed = here("run", path, "--executor", "inline")
+    assert code == 0
+    assert "skipping Mimetic, digits[100]: method 'mimetic' sets" in printed
+    contents = Store(tmp_path / "results/local").read("tiny")
+    done = {(run.row, run.spec.model.arch): run for run in contents.done.values()}
+    assert set(done) == {(row, arch) for row in grid["rows"] for arch in ("vit", "convmixer")} - {
+        ("Mimetic", "convmixer"),
+        ("Impulse", "vit"),
+    }
+    assert len(contents.skipped) == 2
+    trained, frozen = done["Kaiming uniform", "convmixer"], done["Impulse", "convmixer"]
+    assert trained.parameters - frozen.parameters == 16 * (3 * 3 + 1)
+    assert here("reproduce", frozen.run_id)[0] == 0
+    for command in (tables, figures):
+        assert command.main([]) == 0
+    assert "ConvMixer width 16 depth 1, 3 x 3 filters, patch 2" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number):
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300, blocks__0__seeds=[0, 1]))

@@ -12,9 +12,11 @@ from runners import distributed, train
 from runners.distributed import ALONE, Failed, World, joined
 from runners.loaders.resident import ResidentLoader
 from runners.resume import share_state
+from runners.run import Execution, carry_out, check_whole_batches
 from runners.shard import Shard
 from runners.stop import Stop
 from runners.train import Training, micro_batches, optimize
+from tests.faults import harness
 from tests.runners.test_train import Interrupted, initialised
 from tests.runners.worlds import together
 
@@ -235,3 +237,18 @@ def test_the_environment_must_be_whole(monkeypatch):
         monkeypatch.setenv(name, "2")
     with pytest.raises(VitinitError, match="RANK 2 does not fit WORLD_SIZE 2"), joined("cpu"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "how"), [({"processes": 2}, "in 2 processes"), ({"micro_batch": 13}, "with --micro-batch 13")]
+)
+def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path, changes, how):
+    (mixer, *_) = (cell for cell in harness.cells(tmp_path) if cell.row == "convmixer")
+    execution = Execution("cpu", 1, "inline", **changes)
+    with pytest.raises(VitinitError, match=f"a convmixer cannot be trained {how}: its BatchNorm"):
+        check_whole_batches(mixer.spec, execution)
+    outcome = carry_out(mixer, harness.setting(tmp_path, execution=execution), Stop())
+    assert (outcome.status, outcome.error) == ("failed", "VitinitError")
+    (vit, *_) = (cell for cell in harness.cells(tmp_path) if cell.row == "mimetic")
+    check_whole_batches(vit.spec, execution)
+    check_whole_batches(mixer.spec, Execution("cpu", 1, "inline", micro_batch=14))

@@ -9,6 +9,7 @@ from torch import nn
 from benchmark import grid
 from benchmark.datasets import Data, Split
 from benchmark.models import build_model
+from benchmark.resolve import resolve_model
 from benchmark.spec import ModelSpec, Recipe
 from initializers import registry
 from initializers.initialize import initialize
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 MODEL = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
+MIXER = resolve_model({"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 2})
 
 
 def split(n: int, seed: int) -> Split:
@@ -178,6 +180,28 @@ def test_one_step_is_adamw_by_hand(data):
 def test_a_loss_that_is_no_number_is_an_error(data):
     with pytest.raises(Diverged, match="epoch 1"):
         run(data, recipe(lr=1e20, eps=1e-30))
+
+
+@pytest.mark.parametrize("method", ["conv_filters", None])
+def test_frozen_filters_stay_and_all_else_is_trained(data, method):
+    """Weight decay and all; where nothing is frozen, the filters are trained too."""
+    before = initialised(method=method, model=MIXER).state_dict()
+    model, _ = run(data, recipe(epochs=1, weight_decay=0.5), method=method, model=MIXER)
+    same = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
+    spatial = {f"blocks.{block}.0.fn.0.{part}" for block in (0, 1) for part in ("weight", "bias")}
+    assert same == (spatial if method else set())
+
+
+def test_batch_norm_evaluates_with_its_running_statistics(data):
+    """So what a test image gives does not depend on the images beside it."""
+    model, history = run(data, recipe(epochs=1), model=MIXER)
+    loader = ResidentLoader(data, recipe(), 0, CPU)
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    whole, in_parts = (evaluate(model, loader, recipe(), micro_batch=size) for size in (None, 7))
+    assert whole == pytest.approx(in_parts, rel=1e-5)
+    assert whole[1] == history[-1].test_top1
+    assert int(model.stem[2].num_batches_tracked) == 50 // 8
+    assert all(torch.equal(value, buffers[name]) for name, value in model.named_buffers())
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

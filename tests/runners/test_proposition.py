@@ -1,0 +1,78 @@
+"""Proposition 1 of arXiv 2404.01139 by numbers: enough channels are k f^2 of them, and one filter is never enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from benchmark.datasets import Data, load
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
+from runners import proposition
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def digits(tmp_path) -> Data:
+    return load(DatasetSpec(name="digits"), 8, tmp_path)
+
+
+def measured(digits: Data, **changes) -> proposition.Report:
+    settings = {"patch_size": 2, "kernel_sizes": [2, 3], "images": 40, "seed": 0, "tolerance": 1e-6, **changes}
+    return proposition.measure(digits, "digits", **settings)
+
+
+def test_the_error_vanishes_from_k_f_squared_channels_on(digits):
+    report = measured(digits)
+    assert report.rank == 5, "grey patches of 2 x 2 pixels, and the bias"
+    for point in report.points:
+        assert point.width == round(point.share * 5 * point.kernel_size**2)
+        if point.filter == "random":
+            assert (point.error < 1e-9) == (point.share >= 1), point
+            assert point.error < 1e-9 or point.error > 0.05, point
+        if point.filter == "impulse":  # each of the f^2 places needs k channels, and they fall at random
+            assert point.error > 0.05 or point.share >= 1, point
+            assert point.error < 1e-9 or point.share < 3, point
+        if point.filter == "box":  # one and the same filter in every channel
+            assert point.error > 0.5, point
+
+
+def test_the_error_is_that_of_a_projection_in_numpy():
+    draws = torch.Generator().manual_seed(0)
+    x_BDhw = torch.randn(2, 4, 5, 5, generator=draws, dtype=torch.float64)
+    filters_DPQ = torch.randn(4, 3, 3, generator=draws, dtype=torch.float64)
+    bank = torch.randn(8, 4, 3, 3, generator=proposition.stream(7, "target"), dtype=torch.float64).numpy()
+    padded = np.pad(x_BDhw.numpy(), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    target = np.einsum("bdhwpq,odpq->bhwo", windows, bank).reshape(50, 8)
+    spatial = np.einsum("bdhwpq,dpq->bhwd", windows, filters_DPQ.numpy()).reshape(50, 4)
+    basis, _ = np.linalg.qr(spatial)
+    missing = target - basis @ (basis.T @ target)
+    expected = np.linalg.norm(missing) / np.linalg.norm(target)
+    assert proposition.relative_error(x_BDhw, filters_DPQ, 7) == pytest.approx(expected, rel=1e-10)
+
+
+def test_it_is_a_function_of_its_seed_and_leaves_the_global_generator(digits):
+    state = torch.get_rng_state()
+    reports = [measured(digits, kernel_sizes=[2], seed=seed) for seed in (1, 1, 2)]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert reports[0].points == reports[1].points
+    assert reports[0].points != reports[2].points
+
+
+def test_too_few_images_are_refused(digits):
+    with pytest.raises(VitinitError, match="16 patches cannot tell 135 channels apart; take more images"):
+        measured(digits, images=1, kernel_sizes=[3])
+
+
+def test_what_is_printed_is_written_with_where_it_comes_from(tmp_path, capsys):
+    proposition.main(kernel_size=[2], images=8, data=tmp_path, out=tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    report = proposition.Report.model_validate_json(path.read_bytes())
+    assert report.environment["packages"]["torch"]
+    assert "commit" in report.environment
+    printed = capsys.readouterr().out
+    assert "k = 5" in printed
+    assert f"{report.points[0].error:.1e}" in printed
