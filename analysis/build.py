@@ -103,8 +103,8 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         study: The records.
         name: One of `names`. Default: the study's own.
         metric: `last` or `best` epoch.
-        baseline: Row label that differences are to, in the study's own table. Default: "Trunc normal", and no
-            differences without that row.
+        baseline: Row label that differences are to, in the study's own table. Default: "Trunc normal", or without
+            that row the first one without a method; no differences without either.
 
     Raises:
         VitinitError: no finished run, or no row of that name.
@@ -116,7 +116,7 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         raise unknown_name("baseline row", baseline, study.rows)
     name = name or study.name
     if name == study.name:
-        rows, baseline = study.rows, baseline or BASELINE
+        rows, baseline = study.rows, baseline or _baseline(study)
         baselines = {row: baseline for row in rows if row != baseline} if baseline in rows else {}
         title = f"Top-1 accuracy by initialisation, study {study.name}: ours beside the published numbers."
     else:
@@ -155,6 +155,11 @@ def own_bases(study: Study) -> dict[str, str]:
 
     found = {row: [other for other in study.rows if is_base(other, row)] for row in study.rows}
     return {row: others[0] for row, others in found.items() if others}
+
+
+def _baseline(study: Study) -> str:
+    plain = {outcome.row for outcome in study.outcomes if not outcome.spec.method}
+    return next((row for row in (BASELINE, *study.rows) if row in plain), BASELINE)
 
 
 def _cells(study: Study, rows: list[str], baselines: dict[str, str], values: Values) -> dict[Key, Cell]:

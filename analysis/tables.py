@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"what to write, repeated or with commas: {', '.join(FORMATS)} (default: latex)",
     )
     parser.add_argument("--metric", choices=sorted(METRICS), default="last", help="which epoch (default: last)")
-    parser.add_argument("--baseline", metavar="ROW", help=f"row label that differences are to (default: {BASELINE!r})")
+    parser.add_argument(
+        "--baseline",
+        metavar="ROW",
+        help=f"row label that differences are to (default: {BASELINE!r}, or the first row without a method)",
+    )
     args = parser.parse_args(arguments)
     return command.guarded(lambda: _run(args))
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.build import build
+from analysis.frame import load
+from analysis.render import columns
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RUN_BY_CI = {"make bench-small", "make test", "make setup"}
@@ -50,12 +54,26 @@ def test_every_other_command_works(tmp_path):
     for line in others:
         done = run(line, tmp_path)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    assert (tmp_path / "results/local/tables/table2.tex").exists()
+    assert {path.name for path in (tmp_path / "results/local/tables").iterdir()} >= {"smoke.tex", "smoke_by_base.tex"}
+
+
+def test_its_numbers_are_those_of_the_tables():
+    table = build(load([ROOT / "results/reference"], "small"), baseline="Kaiming uniform")
+    digits, cifar = [{row: column.entries[row] for row in table.rows} for column in columns(table)[:2]]
+    lines = [line for line in README.splitlines() if re.match(r"\| [A-Z].* ± ", line)]
+    for line, row in zip(lines, table.rows, strict=True):
+        label, *means, difference, published = [text.strip() for text in line.strip("|").split("|")]
+        assert label.startswith(row)
+        for text, entry in zip(means, (digits[row], cifar[row]), strict=True):
+            mean = entry.ours[0].replace("±", " ± ").removesuffix("†")
+            assert text == (f"**{mean}**" if entry.bold else mean)
+        assert difference == ("" if row == "Kaiming uniform" else cifar[row].ours[1])
+        assert published == "".join(cifar[row].paper[:1])
 
 
 def test_options_named_in_the_readme_exist():
-    named = set(re.findall(r"`(--[a-z-]+)", README)) - {"--metric"}
-    text = run("vitinit run --help", ROOT).stdout
+    named = set(re.findall(r"`(--[a-z-]+)", README))
+    text = run("vitinit run --help", ROOT).stdout + run("python -m analysis.tables --help", ROOT).stdout
     assert named
     assert all(option in text for option in named), named
 

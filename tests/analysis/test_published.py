@@ -130,6 +130,9 @@ def test_conv_mixers_and_the_vit_beside_them(monkeypatch):
     assert set(cells) == {92.82, 92.20, 91.76, 90.67, 87.27}
     assert cells[92.82].model == {"width": 512, "depth": 6, "kernel_size": 3}
     assert cells[92.20].params is None, "random or impulse, it is not known which"
+    trained = other_spec(monkeypatch, arch="convmixer", width=512, depth=6, kernel_size=3)
+    assert lookup(trained, "table4").value == 92.82
+    assert lookup(trained) is None, "no ConvMixer is in Table 2"
     vit = {"width": 256, "depth": 8, "heads": 8}
     impulse = {"kernel_size": 3, "offsets": "random"}
     assert lookup(other_spec(monkeypatch, params=impulse, **vit), "table4").value == 90.67

@@ -78,6 +78,11 @@ def test_one_seed_has_no_spread_and_no_baseline_no_difference(tmp_path):
     assert any("baseline row Trunc normal has no finished run" in note for note in table.notes)
 
 
+def test_without_trunc_normal_the_first_row_without_a_method_is_the_baseline(tmp_path):
+    rows = {"Mimetic": [3.0, 4.0, 5.0], "Kaiming uniform": [1.0, 2.0, 3.0]}
+    assert build(load([several(tmp_path, rows)])).baselines == {"Mimetic": "Kaiming uniform"}
+
+
 def test_two_pairs_have_a_difference_and_no_interval(tmp_path):
     root = several(tmp_path, {"Trunc normal": [1.0, 2.0], "Mimetic": [3.0, 5.0]})
     assert shown(build(load([root])), "Mimetic").ours == ["4.00±1.41", "+2.50", "p ≥ 0.5 (n=2)"]
