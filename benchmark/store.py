@@ -4,7 +4,8 @@ A record is there or it is not: it is written to a temporary file in the same fo
 place, so that a killed process leaves no half-written record. A file that does not validate is reported, never
 counted and never deleted; it is renamed when its run is recorded anew.
 
-Two folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints) and `weights/`.
+Three folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `weights/`, and
+`maps/` (see `benchmark.maps`).
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ OLD_S = 600.0
 
 _SETTLED_NS = 2 * 10**9
 """A file changed this recently may change again within the same tick of the file system's clock."""
+
+
+def maps_path(root: Path, study: str, run_id: str) -> Path:
+    """Where the maps of a run are, if it has kept any."""
+    return root / study / "maps" / f"{run_id}.npz"
 
 
 @dataclass
@@ -178,7 +184,9 @@ class Store:
         return None
 
     def supersede(self, study: str, run_id: str) -> list[Path]:
-        """Put the done and the failed record of a run aside, so that it runs again; nothing is deleted.
+        """Put the done and the failed record of a run and its attention maps aside, so that it runs again.
+
+        Nothing is deleted.
 
         Returns:
             The new paths, `<name>.superseded-<8 hex digits>`. No reader takes them for records.
@@ -187,8 +195,11 @@ class Store:
             VitinitError: a file cannot be renamed.
         """
         moved = []
-        for status in ("done", "failed"):
-            path = self._path(study, run_id, status)
+        for path in (
+            self._path(study, run_id, "done"),
+            self._path(study, run_id, "failed"),
+            maps_path(self.root, study, run_id),
+        ):
             try:
                 moved.append(_aside(path, "superseded"))
             except FileNotFoundError:

@@ -146,3 +146,35 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
         model.train(training)
     rows, columns = token_grid(model)
     return seen[0][:, seen[0].shape[1] - rows * columns :]
+
+
+@torch.no_grad()
+def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
+    """Attention of all layers between patch tokens, mean over these images: layers x heads x N x N, float32.
+
+    As the model computes it: where there is a class token, what the tokens give to it is missing from their rows.
+    """
+    layers = attention_layers(model)
+    rows, columns = token_grid(model)
+    tokens = rows * columns
+    sums_LHNN = torch.zeros(len(layers), layers[0].heads, tokens, tokens, device=images_BCHW.device)
+
+    def add(layer: AttentionLayer, sum_HNN: Tensor, inputs: tuple[Tensor, ...]) -> None:
+        sum_HNN += layer.attention(inputs[0])[:, :, -tokens:, -tokens:].sum(0)
+
+    hooks = [
+        layer.module.register_forward_pre_hook(
+            lambda _, inputs, layer=layer, sum_HNN=sum_HNN: add(layer, sum_HNN, inputs)
+        )
+        for layer, sum_HNN in zip(layers, sums_LHNN, strict=True)
+    ]
+    training = model.training
+    try:
+        model.eval()
+        for few_BCHW in images_BCHW.split(8):  # the maps of each image at once would not fit where N is large
+            model(few_BCHW)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(training)
+    return sums_LHNN / len(images_BCHW)

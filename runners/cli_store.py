@@ -22,11 +22,14 @@ def check(
     results: ResultsOption = LOCAL,
 ) -> None:
     """Validate every file of every study. Exit code 1 if anything is wrong; nothing is changed."""
+    from benchmark.maps import check_maps
+
     store = _store(folder or results)
     wrong = [f"{plain(str(path))}: not read; records belong into the folder of their study" for path in store.strays()]
     total = 0
     for study in store.folders():
         contents, survey = store.read(study), store.survey(study)
+        with_maps, wrong_maps = check_maps(store.root, study, contents.done)
         counts = {
             "done": len(contents.done),
             "failed": len(contents.failed),
@@ -34,8 +37,9 @@ def check(
             "unfinished": survey.unfinished,
             "superseded": survey.superseded,
             "set aside": survey.set_aside,
+            "with attention maps": with_maps,
         }
-        found = [*contents.problems, *survey.leftovers]
+        found = [*contents.problems, *survey.leftovers, *wrong_maps]
         if found or any(counts.values()):
             typer.echo(f"{plain(study)}: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
         total += len(contents.done) + len(contents.failed) + len(contents.skipped)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import tempfile
@@ -17,12 +16,11 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor
 
-from benchmark.atomic import write_atomically
 from benchmark.grid import Cell
 from benchmark.models import build_model, parameter_count
 from benchmark.record import DatasetInfo, EpochRow, FailureRecord, RunRecord, Session, SkipRecord
 from benchmark.spec import RunSpec
-from benchmark.store import Store
+from benchmark.store import Store, maps_path
 from initializers import registry
 from initializers.errors import VitinitError
 from initializers.initialize import initialize
@@ -31,6 +29,7 @@ from runners import claims
 from runners.checkpoint import Checkpoints, Interval
 from runners.distributed import ALONE, Failed, World
 from runners.environment import encodable, environment
+from runners.keeping import attention_before, keep_weights
 from runners.loaders import make_loader, open_data
 from runners.resume import Begun, resume, share_state
 from runners.solutions import Solutions
@@ -80,6 +79,8 @@ class Setting:
     checkpoint: Interval = field(default_factory=Interval)
     keep_weights: bool = False
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
+    keep_maps: bool = False
+    """Keep attention maps before and after training: see `benchmark.maps`."""
     grace_s: float = 10.0
     """Seconds that runs have to save and end when the launch is stopped."""
     reuse_solutions: bool = True
@@ -281,13 +282,16 @@ def _run(
         took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}
         return Begun(training, report.model_copy(update=took))
 
-    begun = None
+    begun = before = None
     with world.same_fate():
         if checkpoints:
             past = resume(checkpoints, spec.run_id, data.checksum, provenance, asdict(execution), new_training)
             if past:
                 on_event(Event(spec.run_id, resumed=past.resumed))
             begun = past or new()
+            if setting.keep_maps:  # of a run that is resumed, what it began with is made once more
+                initial = (new() if past else begun).training.model
+                before = attention_before(initial, loader, len(data.test.labels))
     training = begun.training if begun else new_training()
     share_state(training, world)
     from_step = training.total_steps
@@ -327,8 +331,13 @@ def _run(
     )
     if not checkpoints or not begun:
         return None
+    weights = fingerprint(training.model)
     if setting.keep_weights:
-        _keep_weights(training, setting, spec.run_id, checkpoints.report)
+        path = setting.root / setting.study / "weights" / f"{spec.run_id}.pt"
+        keep_weights(training.model, path, checkpoints.report)
+    if before:
+        path = maps_path(setting.root, setting.study, spec.run_id)
+        before.keep(training.model, weights, path, checkpoints.report)
     finished, changes = all_sessions(), begun.changes
     return RunRecord(
         run_id=spec.run_id,
@@ -347,7 +356,7 @@ def _run(
         ),
         init=begun.init,
         history=training.history,
-        weights=fingerprint(training.model),
+        weights=weights,
         execution=asdict(execution),
         environment={**provenance, "changed_while_running": changes} if changes else provenance,
     )
@@ -399,17 +408,6 @@ def _rescue(outcome: RunRecord | FailureRecord, store: Store) -> str:
     except (OSError, VitinitError):
         return "the run's last checkpoint is kept: the same command goes on from there"
     return f"the record is safe, put it in place when that can be written: mv {path} {store.root / outcome.study}/"
-
-
-def _keep_weights(training: Training, setting: Setting, run_id: str, report: Callable[[str], None]) -> None:
-    path = setting.root / setting.study / "weights" / f"{run_id}.pt"
-    buffer = io.BytesIO()
-    torch.save(training.model.state_dict(), buffer)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, buffer.getvalue())
-    except OSError as error:
-        report(f"the weights are not kept: cannot write {path}: {error.strerror or error}")
 
 
 def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str = "") -> FailureRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -86,8 +86,8 @@ class Loader(ABC):
         """This process's part of the test split in file order."""
 
     @abstractmethod
-    def plain(self, numbers: Tensor) -> Tensor:
-        """These training images, normalised, without augmentation."""
+    def plain(self, numbers: Tensor, split: Literal["train", "test"] = "train") -> Tensor:
+        """These images of the whole split, normalised, without augmentation."""
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:
         """uint8 0..255 to float32 on the device, minus mean, over standard deviation."""

@@ -35,7 +35,7 @@ class DecodedLoader(Loader):
         """Images by their numbers, uint8, B x 3 x S x S.
 
         Args:
-            split: the training split, or this process's part of the test split.
+            split: the whole of it.
             batches: numbers B of each, on `numbers_on`; all batches but the last are equally large.
         """
 
@@ -50,12 +50,13 @@ class DecodedLoader(Loader):
         """This process's part of the test split in file order."""
         if not len(self._test_labels):
             return
-        batches = torch.arange(len(self._test_labels), device=self.numbers_on).split(self.evaluation_batch)
+        numbers = torch.arange(self.test_part.start, self.test_part.stop, device=self.numbers_on)
+        batches = numbers.split(self.evaluation_batch)
         labels = self._test_labels.split(self.evaluation_batch)
         for images, labels_B in zip(self.read("test", batches), labels, strict=True):
             yield self.normalise(images), labels_B
 
-    def plain(self, numbers: Tensor) -> Tensor:
-        """These training images, normalised, without augmentation."""
-        (images,) = self.read("train", [numbers.to(self.numbers_on)])
+    def plain(self, numbers: Tensor, split: Literal["train", "test"] = "train") -> Tensor:
+        """These images of the whole split, normalised, without augmentation."""
+        (images,) = self.read(split, [numbers.to(self.numbers_on)])
         return self.normalise(images)

@@ -66,7 +66,7 @@ class FfcvLoader(DecodedLoader):
         """
         if not batches:
             return
-        first = self._data.train.first if split == "train" else self._data.test.first + self.test_part.start
+        first = (self._data.train if split == "train" else self._data.test).first
         self._ffcv.batch_size = len(batches[0])
         numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
         reading = None

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -61,9 +61,10 @@ class PackedLoader(Loader):
         ):
             yield self.normalise(images), self.data.test.labels[batch].to(self.device)
 
-    def plain(self, numbers: Tensor) -> Tensor:
-        """These training images, normalised, without augmentation."""
-        ((images, _),) = self._decoded(self.data.train, iter([numbers]), self._plain_changes)
+    def plain(self, numbers: Tensor, split: Literal["train", "test"] = "train") -> Tensor:
+        """These images of the whole split, normalised, without augmentation."""
+        images_of = self.data.train if split == "train" else self.data.test
+        ((images, _),) = self._decoded(images_of, iter([numbers]), self._plain_changes)
         return self.normalise(images)
 
     def _plain_changes(self, numbers: list[int]) -> list[Change]:

@@ -25,7 +25,7 @@ class ResidentLoader(DecodedLoader):
         self.numbers_on = device
         self._images = {
             "train": data.train.images.to(device),
-            "test": data.test.images[self.test_part].to(device),
+            "test": data.test.images.to(device),
         }
 
     def read(self, split: Literal["train", "test"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
