@@ -28,20 +28,24 @@ class AttentionMaps:
     """After the last step, float16."""
     images: int
     """How many they are the mean over."""
+    weights: str
+    """Fingerprint of the weights after the last step: that of the record to which they belong."""
 
 
-def maps_to_bytes(maps: AttentionMaps, weights: str) -> bytes:
-    """The content of the file; `weights` is the fingerprint in the record. The same maps give the same bytes."""
+def maps_to_bytes(maps: AttentionMaps) -> bytes:
+    """The content of the file; the same maps give the same bytes."""
     buffer = io.BytesIO()
-    np.savez(buffer, before=maps.before_LHNN, after=maps.after_LHNN, images=maps.images, weights=weights)
+    np.savez(buffer, before=maps.before_LHNN, after=maps.after_LHNN, images=maps.images, weights=maps.weights)
     return buffer.getvalue()
 
 
 def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
-    """The maps of a run; None where it has kept none.
+    """The maps that are kept for a run; None where there are none.
+
+    They may be of another run of the same run_id, that of a second machine say: compare the weights.
 
     Raises:
-        VitinitError: the file cannot be read, is damaged, or is not of this record.
+        VitinitError: the file cannot be read, is damaged, or does not fit the model.
     """
     path = maps_path(root, record.study, record.run_id)
     try:
@@ -52,14 +56,12 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
         return None
     except Exception as error:  # what numpy and zipfile raise for a damaged file is of many types
         raise VitinitError(f"{path}: no attention maps, or damaged: {plain(str(error), 200)}") from None
-    if weights != record.weights:
-        raise VitinitError(f"{path}: of another run than the record: the weights after training are others")
     model = record.spec.model
     shape = (model.depth, model.heads, model.grid**2, model.grid**2)
     for maps in (before, after):
         if maps.shape != shape or maps.dtype != np.float16 or not ((maps >= 0) & (maps <= 1.01)).all():
             raise VitinitError(f"{path}: no attention maps of {' x '.join(map(str, shape))} shares of 1")
-    return AttentionMaps(before, after, images)
+    return AttentionMaps(before, after, images, weights)
 
 
 def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[int, list[str]]:
@@ -69,8 +71,11 @@ def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[i
         record = done.get(path.stem)
         try:
             if record:
-                read_maps(root, record)
-                valid += 1
+                maps = read_maps(root, record)
+                if maps and maps.weights != record.weights:
+                    wrong.append(plain(f"{path}: of another run than the record: the final weights are others"))
+                else:
+                    valid += 1
             elif not (root / study / "unfinished" / path.stem).exists():  # else its record is to come
                 wrong.append(plain(f"{path}: attention maps without a record"))
         except VitinitError as error:

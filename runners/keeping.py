@@ -38,8 +38,8 @@ class BeforeTraining:
             report: takes what went wrong.
         """
         after_LHNN = _measured(trained, self.images_BCHW)
-        maps = AttentionMaps(self.maps_LHNN, after_LHNN, len(self.images_BCHW))
-        _keep("attention maps", path, maps_to_bytes(maps, weights), report)
+        maps = AttentionMaps(self.maps_LHNN, after_LHNN, len(self.images_BCHW), weights)
+        _keep("attention maps", path, maps_to_bytes(maps), report)
 
 
 def attention_before(initialised: nn.Module, loader: Loader, test_images: int) -> BeforeTraining | None:

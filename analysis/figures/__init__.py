@@ -1,0 +1,1 @@
+"""Figures from records, and from the attention maps kept beside them: `python -m analysis.figures`."""

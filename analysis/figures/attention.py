@@ -1,0 +1,208 @@
+"""Full attention maps, as Figures 3 to 6 of arXiv 2404.01139 show them: of runs that have kept them (--keep-maps).
+
+A map has a row a query token and a column a key token, mean over test images, of the first head. One logarithmic scale,
+the same in all figures, around uniform attention 1 / N: a sharp impulse is two orders of magnitude above it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.figures.style import WIDTH, file_part, safe
+from analysis.frame import Study
+from analysis.text import count
+from benchmark.maps import AttentionMaps, read_maps
+from benchmark.record import RunRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+ZOOM_ROWS = 3
+"""The zoom shows so many rows of tokens: 48 tokens of a 16 x 16 grid, as in the paper."""
+ACROSS = 6
+"""At most so many maps beside one another."""
+SPAN = 16
+"""The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
+LEFT, RIGHT, TOP, GAP = 1.05, 0.65, 0.62, 0.06
+"""Inches: labels, scale, titles, and between maps."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run and the maps that it has kept."""
+
+    record: RunRecord
+    maps: AttentionMaps
+
+    @property
+    def side(self) -> int:
+        """Of the token grid."""
+        return self.record.spec.model.grid
+
+    @property
+    def zoomed(self) -> int:
+        """How many tokens the zoom shows: whole rows of the grid, at most half of them."""
+        return min(ZOOM_ROWS, -(-self.side // 2)) * self.side
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One map in a figure."""
+
+    shares_NN: np.ndarray
+    block: int
+    """Tokens in a row of the grid, which is square: the size of a diagonal block."""
+    title: str = ""
+    zoomed: int | None = None
+    """So many tokens of the upper left corner get a red box."""
+    blocks: bool = False
+    """Whether the diagonal blocks get white boxes."""
+
+
+def before(study: Study) -> dict[str, Figure]:
+    """At initialisation: a line a row, the first, the middle and the last layer, each with a zoom."""
+    return dict(_zooms(study, "before"))
+
+
+def after(study: Study) -> dict[str, Figure]:
+    """The same after training."""
+    return dict(_zooms(study, "after"))
+
+
+def training(study: Study) -> dict[str, Figure]:
+    """Before and after training beside one another: a line a row, the first, the middle and the last layer."""
+    figures = {}
+    for column, kept in _kept(study).items():
+        lines = {
+            row: [
+                Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}\n{when}")
+                for layer in _layers(run)
+                for when, maps_LHNN in (("before", run.maps.before_LHNN), ("after", run.maps.after_LHNN))
+            ]
+            for row, run in kept.items()
+        }
+        title = f"Attention before and after training\n{_what(study, kept)}"
+        figures[f"attention_training-{file_part([column])}"] = _draw(lines, title)
+    return figures
+
+
+def layers(study: Study) -> dict[str, Figure]:
+    """All layers of each row, before and after training."""
+    figures = {}
+    for column, kept in _kept(study).items():
+        for row, run in kept.items():
+            lines = {}
+            depth = len(run.maps.before_LHNN)
+            for when, maps_LHNN in (("before", run.maps.before_LHNN), ("after", run.maps.after_LHNN)):
+                for first in range(0, depth, ACROSS):
+                    some = range(first, min(depth, first + ACROSS))
+                    lines[when if first == 0 else f"{when}, from {first + 1}"] = [
+                        Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}", blocks=True) for layer in some
+                    ]
+            title = f"Attention of all layers, {safe(row)}\n{_what(study, {row: run})}"
+            figures[f"attention_layers-{file_part([column, row])}"] = _draw(lines, title)
+    return figures
+
+
+def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
+    for column, kept in _kept(study).items():
+        lines: dict[str, list[Panel]] = {}
+        for row, run in kept.items():
+            lines[row] = []
+            for layer in _layers(run):
+                map_NN = (run.maps.before_LHNN if when == "before" else run.maps.after_LHNN)[layer, 0]
+                corner = map_NN[: run.zoomed, : run.zoomed]
+                lines[row] += [
+                    Panel(map_NN, run.side, f"layer {layer + 1}", zoomed=run.zoomed),
+                    Panel(corner, run.side, f"first {run.zoomed}", blocks=True),
+                ]
+        title = (
+            f"Attention {when} training (red: the part beside it; white: tokens of one image row)\n{_what(study, kept)}"
+        )
+        yield f"attention_{when}-{file_part([column])}", _draw(lines, title)
+
+
+def _kept(study: Study) -> dict[str, dict[str, Kept]]:
+    """By column and row, in the order of the table: the run of the first seed that has kept maps.
+
+    Raises:
+        VitinitError: a file of maps is damaged.
+    """
+    found: dict[str, dict[str, Kept]] = {}
+    for column in study.columns:
+        for row in study.rows:
+            cell = (r for r in study.contents.done.values() if r.row == row and study.column[r.run_id] == column)
+            for record in sorted(cell, key=lambda record: record.spec.seed):
+                files = (read_maps(folder, record) for folder in study.folders)
+                maps = next((maps for maps in files if maps and maps.weights == record.weights), None)
+                if maps:
+                    found.setdefault(column, {})[row] = Kept(record, maps)
+                    break
+    return found
+
+
+def _layers(run: Kept) -> list[int]:
+    """First, middle and last: 1, 6 and 12 of 12."""
+    depth = len(run.maps.before_LHNN)
+    return sorted({0, (depth - 1) // 2, depth - 1})
+
+
+def _what(study: Study, kept: dict[str, Kept]) -> str:
+    runs = list(kept.values())
+    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs})))
+    column = study.column[runs[0].record.run_id]
+    return f"{safe(column)}, seed {seeds}, head 1, mean over {count(runs[0].maps.images, 'test image')}"
+
+
+def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
+    """A line of panels for each label."""
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullLocator
+
+    across = max(len(panels) for panels in lines.values())
+    size = min(1.2, (WIDTH - LEFT - RIGHT) / across - GAP)
+    width, height = LEFT + across * (size + GAP) + RIGHT, TOP + len(lines) * (size + GAP)
+    figure = plt.figure(figsize=(width, height))
+    figure.suptitle(title, y=1 - 0.08 / height)
+    titles: dict[int, str] = {}
+
+    def axes_at(left: float, top: float, wide: float, high: float) -> Axes:
+        return figure.add_axes((left / width, 1 - (top + high) / height, wide / width, high / height))
+
+    for line, (label, panels) in enumerate(lines.items()):
+        for place, panel in enumerate(panels):
+            axes = axes_at(LEFT + place * (size + GAP), TOP + line * (size + GAP), size, size)
+            image = _show(axes, panel)
+            if titles.get(place) != panel.title:
+                titles[place] = panel.title
+                axes.set_title(panel.title, fontsize=7, pad=3)
+            if place == 0:
+                axes.set_ylabel(textwrap.fill(safe(label), 16), rotation=0, ha="right", va="center")
+    bar_height = min(2.0, height - TOP - GAP)
+    bar_axes = axes_at(width - RIGHT + 0.1, TOP + (height - TOP - GAP - bar_height) / 2, 0.1, bar_height)
+    bar = figure.colorbar(image, cax=bar_axes, extend="both", label="attention / uniform attention")
+    bar.set_ticks([1 / SPAN, 1, SPAN], labels=[f"1/{SPAN}", "1", str(SPAN)])
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+    return figure
+
+
+def _show(axes: Axes, panel: Panel) -> AxesImage:
+    from matplotlib.colors import LogNorm
+    from matplotlib.patches import Rectangle
+
+    values = panel.shares_NN.astype("float32") * panel.block**2
+    image = axes.imshow(values.clip(1 / SPAN / 2), norm=LogNorm(1 / SPAN, SPAN), cmap="viridis")
+    if panel.zoomed:
+        axes.add_patch(Rectangle((-0.5, -0.5), panel.zoomed, panel.zoomed, fill=False, edgecolor="red", clip_on=False))
+    for first in range(0, len(values) if panel.blocks else 0, panel.block):
+        corner = (first - 0.5, first - 0.5)
+        axes.add_patch(Rectangle(corner, panel.block, panel.block, fill=False, edgecolor="white", linewidth=0.5))
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    return image

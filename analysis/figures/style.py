@@ -1,0 +1,146 @@
+"""What all figures share: sizes, looks of the methods, labels, files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.frame import ROWS, Study
+from analysis.text import one_line
+from initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+WIDTH = 5.5
+"""Inches: the text of a paper of one column. No text is smaller than 7 pt, at this width or a larger one."""
+ACROSS = 3
+"""At most this many panels beside one another."""
+
+# Okabe and Ito's palette, told apart with every common colour blindness; with four dashes, 28 distinct lines.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a row is drawn, in every figure."""
+
+    color: str
+    linestyle: str
+    marker: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """For lines without markers."""
+        return {"color": self.color, "linestyle": self.linestyle}
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """For markers without lines."""
+        return {"color": self.color, "marker": self.marker}
+
+
+def looks(study: Study) -> dict[str, Look]:
+    """By row label, in the order of the tables; by place, so that a missing row shifts no other."""
+    names = [*ROWS, *(row for row in study.rows if row not in ROWS)]
+    return {
+        name: Look(COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
+        for i, name in enumerate(names)
+    }
+
+
+def set_defaults() -> None:
+    """Matplotlib's settings for all figures."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    mpl.rcParams.update(
+        {
+            "pdf.fonttype": 42,  # TrueType in PDF: text stays text
+            "font.size": 8,
+            "axes.titlesize": 8,
+            "axes.labelsize": 8,
+            "figure.titlesize": 8,
+            "legend.fontsize": 8,
+            "xtick.labelsize": 7,
+            "ytick.labelsize": 7,
+            "axes.linewidth": 0.6,
+            "xtick.major.width": 0.6,
+            "ytick.major.width": 0.6,
+            "lines.linewidth": 1.4,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.axisbelow": True,
+            "grid.alpha": 0.3,
+            "grid.linewidth": 0.6,
+        }
+    )
+
+
+def panels(count: int, height: float, title: str, across: int = ACROSS, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels of `height` inches; `shared` as in `plt.subplots`."""
+    import matplotlib.pyplot as plt
+
+    across = min(across, count)
+    down = -(-count // across)
+    figure, grid = plt.subplots(
+        down, across, figsize=(WIDTH, height * down + 0.6), squeeze=False, layout="constrained", **shared
+    )
+    figure.suptitle(title)
+    for axes in grid.flat[count:]:
+        axes.set_axis_off()
+    return figure, list(grid.flat[:count])
+
+
+def legend(figure: Figure, study: Study, handles: dict[str, Line2D]) -> None:
+    """Below all panels, rows in their order; `handles` by row label."""
+    rows = [row for row in looks(study) if row in handles]
+    figure.legend(
+        [handles[row] for row in rows],
+        [safe(row) for row in rows],
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        handlelength=2.2,
+        columnspacing=1.2,
+        handletextpad=0.5,
+    )
+
+
+def safe(label: str) -> str:
+    """A label that matplotlib does not take for mathematics."""
+    return one_line(label, 60).replace("$", r"\$")
+
+
+def file_part(labels: Iterable[str]) -> str:
+    """Labels as a part of a file's name."""
+    return "-".join(re.sub(r"[^\w.-]+", "_", label).strip("_") for label in labels)
+
+
+def span(values: Iterable[int]) -> str:
+    """`3`, or `3 to 5`."""
+    known = set(values)
+    return " to ".join(map(str, sorted({min(known), max(known)})))
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write `<path>.pdf` and `<path>.png`, without dates: the same records give the same bytes.
+
+    Raises:
+        VitinitError: a file cannot be written.
+    """
+    if figure.get_layout_engine():  # it is computed once, for both files
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    try:
+        figure.savefig(f"{path}.pdf", metadata={"CreationDate": None}, dpi=400)
+        figure.savefig(f"{path}.png", dpi=200, metadata={"Software": None})
+    except OSError as error:
+        raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
