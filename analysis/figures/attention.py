@@ -120,7 +120,7 @@ def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
                 corner = map_NN[: run.zoomed, : run.zoomed]
                 lines[row] += [
                     Panel(map_NN, run.side, f"layer {layer + 1}", zoomed=run.zoomed),
-                    Panel(corner, run.side, f"first {run.zoomed}", blocks=True),
+                    Panel(corner, run.side, f"tokens 1–{run.zoomed}", blocks=True),
                 ]
         title = (
             f"Attention {when} training (red: the part beside it; white: tokens of one image row)\n{_what(study, kept)}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from analysis import stats
 from analysis.figures.style import legend, looks, panels, safe, span
 from analysis.frame import Study
-from analysis.stats import aggregate_iqm, paired
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ def differences(study: Study, baseline: str) -> dict[str, Figure]:
             if (row, column) not in pairs:
                 continue
             look, pair = looks(study)[row], pairs[row, column]
-            seeds = (values[row, column] - values[baseline, column]).dropna()
+            seeds = stats.differences(values[row, column], values[baseline, column])
             axes.plot(seeds, [place] * len(seeds), linestyle="", marker="|", markersize=5, color=look.color, alpha=0.5)
             _estimate(axes, pair.mean, place, pair.interval, look, "x")
         _zero(axes.axvline)
@@ -65,7 +65,7 @@ def across_datasets(study: Study) -> dict[str, Figure]:
     )
     figure, (axes,) = panels(1, 0.2 * len(rows) + 0.4, title)
     for place, row in enumerate(rows):
-        estimate = aggregate_iqm([values[row, column].to_numpy(dtype=np.float64) for column in columns])
+        estimate = stats.aggregate_iqm([np.asarray(values[row, column], dtype=float) for column in columns])
         _estimate(axes, estimate.value, place, estimate.interval, looks(study)[row], "x")
     axes.set_yticks(range(len(rows)), [safe(row) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -108,7 +108,7 @@ def _paired(study: Study, baseline: str) -> dict[tuple[str, str], Paired]:
     """Differences to the baseline, of each other row and column that has a seed in common with it."""
     values = _by_cell(study)
     found = {
-        (row, column): paired(top1, values[baseline, column])
+        (row, column): stats.paired(top1, values[baseline, column])
         for (row, column), top1 in values.items()
         if row != baseline and (baseline, column) in values
     }
