@@ -29,7 +29,7 @@ ACROSS = 6
 """At most so many maps beside one another."""
 SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
-LEFT, RIGHT, TOP, GAP = 1.05, 0.65, 0.62, 0.06
+LEFT, RIGHT, TOP, GAP = 1.05, 0.7, 0.62, 0.06
 """Inches: labels, scale, titles, and between maps."""
 
 
