@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 KEPT = "no run with attention maps (vitinit run --keep-maps)"
 
 
-def drawings(baseline: str) -> dict[str, tuple[Callable[[Study], dict[str, Figure]], str]]:
+def drawings(baseline: str | None = None) -> dict[str, tuple[Callable[[Study], dict[str, Figure]], str]]:
     """By name: what draws figures, and why it may draw none."""
-    pairs = f"no row with a seed in common with {baseline!r}"
+    pairs = f"no row with a seed in common with {baseline or BASELINE!r}"
     return {
         "accuracy": (accuracy, ""),
         "train_size": (train_size, "no dataset with several train sizes"),
         "differences": (lambda study: differences(study, baseline), pairs),
-        "across_datasets": (across_datasets, "no row with runs on every one of two or more datasets"),
+        "across_datasets": (across_datasets, "no row with three seeds on each of two or more datasets"),
         "cost": (lambda study: cost(study, baseline), pairs),
         "attention_offsets": (offsets, "no record holds attention by offset"),
         "attention_before": (attention.before, KEPT),
@@ -40,9 +40,7 @@ def drawings(baseline: str) -> dict[str, tuple[Callable[[Study], dict[str, Figur
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = command.parser("analysis.figures", "Draw figures from records as PDF and PNG.", LOCAL / "figures")
-    parser.add_argument(
-        "--figure", metavar="NAME", choices=drawings(BASELINE), help="one of %(choices)s (default: all)"
-    )
+    parser.add_argument("--figure", metavar="NAME", choices=drawings(), help="one of %(choices)s (default: all)")
     parser.add_argument("--baseline", metavar="ROW", help=f"row label that differences are to (default: {BASELINE!r})")
     args = parser.parse_args(arguments)
 
@@ -57,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import matplotlib.pyplot as plt
 
         out = command.folder(args.out)
-        for name, (draw, why_none) in drawings(args.baseline or BASELINE).items():
+        for name, (draw, why_none) in drawings(args.baseline).items():
             if args.figure not in (None, name):
                 continue
             figures = draw(study)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 
 import matplotlib as mpl
-import numpy as np
 import pytest
 from synthetic_records import done, write
 
@@ -92,7 +91,6 @@ def test_differences_are_paired_by_seed_with_intervals_from_three_pairs_on(compa
         ([5.0, 7.0], [1, 1], mimetic.color),
         ([6.0], [1], mimetic.color),
     ], "no interval under three pairs"
-    assert differences(compared, "Imp.-3") == {}
 
 
 def test_a_record_that_is_deleted_changes_its_own_part_only(compared):
@@ -106,20 +104,29 @@ def test_a_record_that_is_deleted_changes_its_own_part_only(compared):
     assert [line[:3] for line in after[0][3:-1]] == [([5.0, 7.0], [1, 1], color), ([6.0], [1], color)]
 
 
-def test_interquartile_mean_across_datasets(compared, study):
-    (axes,) = across_datasets(compared)["across_datasets"].axes
-    rows = [label.get_text() for label in axes.get_yticklabels()]
-    assert rows == ["Kaiming uniform", "Trunc normal", "Mimetic"]
-    points = [line for line in drawn(axes) if line[3] != "None"]
-    # of five values each, the largest and the smallest are cut off
-    assert [x for (x,), *_ in points] == [
-        pytest.approx(np.mean(middle)) for middle in ([39, 40, 40], [40, 41, 41], [45, 48, 48])
-    ]
-    assert [color for _, _, color, _ in points] == [looks(compared)[row].color for row in rows]
-    intervals = [line for line in drawn(axes) if line[3] == "None"]
-    assert all(low < x < high for ((low, high), *_), ((x,), *_) in zip(intervals, points, strict=True))
+def test_each_method_against_its_own_base(compared):
+    digits, _ = differences(compared)["differences_by_base"].axes
+    assert [label.get_text() for label in digits.get_yticklabels()] == ["Mimetic"]
+    seeds, mean, *_ = drawn(digits)
+    assert (seeds[0], mean[0]) == ([6.0, 8.0, 10.0], [8.0])
+    assert cost(compared).keys() == {"cost", "cost_by_base"}
+
+
+def test_interquartile_mean_across_datasets(tmp_path, compared):
+    assert across_datasets(compared) == {}, "three seeds on one dataset only"
+    write(tmp_path, *(done(row, (top1,), seed=2) for row, top1 in (("Mimetic", 90.0), ("Trunc normal", 10.0))))
+    study = load([tmp_path])
     (axes,) = across_datasets(study)["across_datasets"].axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["Mimetic"], "Imp.-3 has runs on one dataset only"
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    assert rows == ["Trunc normal", "Mimetic"], "Kaiming uniform has three seeds on one dataset only"
+    points, intervals = (
+        [line for line in drawn(axes) if (line[3] == "None") == interval] for interval in (False, True)
+    )
+    # of six values each, the largest and the smallest are cut off
+    expected = [statistics.mean(middle) for middle in ((40, 40, 41, 41), (45, 48, 48, 51))]
+    assert [x for (x,), *_ in points] == pytest.approx(expected)
+    assert [color for _, _, color, _ in points] == [looks(study)[row].color for row in rows]
+    assert all(low < x < high for ((low, high), *_), ((x,), *_) in zip(intervals, points, strict=True))
 
 
 def test_cost_is_seconds_against_the_difference(compared):

@@ -19,8 +19,12 @@ from runners.stop import Stop, Stopped
 from runners.streams import stream
 from tests.faults.harness import assert_same, cells, setting
 
-CELLS = {"dropout": 0, "convit": 1, "mimetic": 2}
+ROWS = ("dropout", "convit", "mimetic")
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def cell_of(row, folder, epochs: int = 2):
+    return next(cell for cell in cells(folder, epochs) if cell.row == row)
 
 
 def carried_out(cell, where, stop_at: int = 0) -> AttentionMaps | None:
@@ -57,9 +61,9 @@ def own_attention(model, images_BCHW) -> np.ndarray:
     return np.stack([attention.double().mean(0)[:, -tokens:, -tokens:].numpy() for attention in maps])
 
 
-@pytest.mark.parametrize("row", CELLS)
+@pytest.mark.parametrize("row", ROWS)
 def test_maps_are_those_of_timm_on_64_test_images(tmp_path, row):
-    cell, where = cells(tmp_path, epochs=1)[CELLS[row]], setting(tmp_path / "run", keep_maps=True)
+    cell, where = cell_of(row, tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
     maps, spec = carried_out(cell, where), cell.spec
     data = open_data(spec.dataset, spec.model.image_size, tmp_path, "auto", "cpu")
     loader = make_loader(data, spec.recipe, spec.seed, torch.device("cpu"))
@@ -76,9 +80,9 @@ def test_maps_are_those_of_timm_on_64_test_images(tmp_path, row):
         np.testing.assert_allclose(found, own_attention(model, images_BCHW), rtol=2e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("row", CELLS)
+@pytest.mark.parametrize("row", ROWS)
 def test_stopped_and_resumed_it_keeps_the_same_maps_and_no_run_is_changed_by_them(tmp_path, row):
-    cell = cells(tmp_path)[CELLS[row]]
+    cell = cell_of(row, tmp_path)
     without = setting(tmp_path / "without")
     whole, resumed = (setting(tmp_path / name, keep_maps=True) for name in ("whole", "resumed"))
     assert carried_out(cell, without) is None
@@ -92,7 +96,7 @@ def test_stopped_and_resumed_it_keeps_the_same_maps_and_no_run_is_changed_by_the
 
 
 def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
-    cell, where = cells(tmp_path, epochs=1)[CELLS["mimetic"]], setting(tmp_path / "run", keep_maps=True)
+    cell, where = cell_of("mimetic", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
     folder = maps_path(where.root, "faults", cell.run_id).parent
     folder.parent.mkdir(parents=True)
     folder.write_text("in the way")
@@ -100,3 +104,8 @@ def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
     carry_out(cell, where, Stop(), lambda event: troubles.append(event.trouble) if event.trouble else None)
     assert cell.run_id in Store(where.root).read("faults").done
     assert [text.partition(":")[0] for text in troubles] == ["the attention maps are not kept"]
+
+
+def test_a_model_without_attention_keeps_none(tmp_path):
+    cell, where = cell_of("convmixer", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
+    assert carried_out(cell, where) is None
