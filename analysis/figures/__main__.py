@@ -1,76 +1,7 @@
-"""The command line of the figures."""
-
-from __future__ import annotations
+"""`python -m analysis.figures`."""
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from analysis import command
-from analysis.build import BASELINE
-from analysis.figures import attention, style
-from analysis.figures.comparisons import across_datasets, cost, differences
-from analysis.figures.curves import accuracy, train_size
-from analysis.figures.offsets import offsets
-from analysis.frame import LOCAL, Study, load
-from initializers.errors import unknown_name
+from analysis.figures import main
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-KEPT = "no run with attention maps (vitinit run --keep-maps)"
-
-
-def drawings(baseline: str) -> dict[str, tuple[Callable[[Study], dict[str, Figure]], str]]:
-    """By name: what draws figures, and why it may draw none."""
-    pairs = f"no row with a seed in common with {baseline!r}"
-    return {
-        "accuracy": (accuracy, ""),
-        "train_size": (train_size, "no dataset with several train sizes"),
-        "differences": (lambda study: differences(study, baseline), pairs),
-        "across_datasets": (across_datasets, "no row with runs on every one of two or more datasets"),
-        "cost": (lambda study: cost(study, baseline), pairs),
-        "attention_offsets": (offsets, "no record holds attention by offset"),
-        "attention_before": (attention.before, KEPT),
-        "attention_after": (attention.after, KEPT),
-        "attention_training": (attention.training, KEPT),
-        "attention_layers": (attention.layers, KEPT),
-    }
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = command.parser("analysis.figures", "Draw figures from records as PDF and PNG.", LOCAL / "figures")
-    parser.add_argument(
-        "--figure", metavar="NAME", choices=drawings(BASELINE), help="one of %(choices)s (default: all)"
-    )
-    parser.add_argument("--baseline", metavar="ROW", help=f"row label that differences are to (default: {BASELINE!r})")
-    args = parser.parse_args(arguments)
-
-    def run() -> None:
-        study = load(args.results, args.study)
-        study.require_runs()
-        if args.baseline is not None and args.baseline not in study.rows:
-            raise unknown_name("baseline row", args.baseline, study.rows)
-        for line in study.summary():
-            print(line)
-        style.set_defaults()
-        import matplotlib.pyplot as plt
-
-        out = command.folder(args.out)
-        for name, (draw, why_none) in drawings(args.baseline or BASELINE).items():
-            if args.figure not in (None, name):
-                continue
-            figures = draw(study)
-            if not figures:
-                print(f"{name}: not drawn, {why_none}")
-            for file, figure in figures.items():
-                style.save(figure, out / file)
-                plt.close(figure)
-                print(f"wrote {out / file}.pdf and .png")
-
-    return command.guarded(run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())

@@ -29,7 +29,7 @@ ACROSS = 6
 """At most so many maps beside one another."""
 SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
-LEFT, RIGHT, TOP, GAP = 1.05, 0.65, 0.62, 0.06
+LEFT, RIGHT, TOP, GAP = 1.05, 0.7, 0.62, 0.06
 """Inches: labels, scale, titles, and between maps."""
 
 
@@ -120,7 +120,7 @@ def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
                 corner = map_NN[: run.zoomed, : run.zoomed]
                 lines[row] += [
                     Panel(map_NN, run.side, f"layer {layer + 1}", zoomed=run.zoomed),
-                    Panel(corner, run.side, f"first {run.zoomed}", blocks=True),
+                    Panel(corner, run.side, f"tokens 1–{run.zoomed}", blocks=True),
                 ]
         title = (
             f"Attention {when} training (red: the part beside it; white: tokens of one image row)\n{_what(study, kept)}"

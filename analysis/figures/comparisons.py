@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from analysis.build import Table, build, names
 from analysis.figures.style import legend, looks, panels, safe, span
 from analysis.frame import Study
-from analysis.stats import aggregate_iqm, floats, paired
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -22,100 +21,110 @@ LEAST_SECONDS = 1e-4
 """What initialising took is drawn on a logarithmic scale, which has no 0."""
 
 
-def differences(study: Study, baseline: str) -> dict[str, Figure]:
-    """A forest plot of the differences to the baseline: a panel a dataset, a line a row, a faint point a seed."""
-    pairs = _paired(study, baseline)
-    columns = [column for column in study.columns if any(key[1] == column for key in pairs)]
-    if not columns:
-        return {}
-    rows = [row for row in study.rows if row != baseline and any(key[0] == row for key in pairs)]
-    title = f"Test top-1 minus that of {safe(baseline)}, by seed: mean with 95 % interval (t); ticks: seeds"
-    figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharey=True)
-    values = _by_cell(study)
-    for axes, column in zip(grid, columns, strict=True):
-        for place, row in enumerate(rows):
-            if (row, column) not in pairs:
-                continue
-            look, pair = looks(study)[row], pairs[row, column]
-            seeds = (values[row, column] - values[baseline, column]).dropna()
-            axes.plot(seeds, [place] * len(seeds), linestyle="", marker="|", markersize=5, color=look.color, alpha=0.5)
-            _estimate(axes, pair.mean, place, pair.interval, look, "x")
-        _zero(axes.axvline)
-        axes.set_yticks(range(len(rows)), [safe(row) for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_title(f"{safe(column)}: n={_seeds(pairs, column)}")
-        axes.grid(axis="x")
-        axes.tick_params(axis="y", length=0)
-    figure.supxlabel("difference in test top-1 (points)", fontsize=8)
-    return {"differences": figure}
+def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
+    """Forest plots of the tables' differences: a panel a dataset, a line a row, a tick a seed."""
+    from analysis import stats
+
+    groups = study.runs.groupby(["row", "column"])
+    values = {key: group.set_index("seed")["top1"] for key, group in groups}
+    figures = {}
+    for table in _tables(study, baseline):
+        pairs = _pairs(table)
+        columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
+        rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
+        if not pairs:
+            continue
+        title = f"Test top-1 minus that of {_baseline(table)}, by seed: mean with 95 % interval (t); ticks: seeds"
+        figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharey=True)
+        for axes, column in zip(grid, columns, strict=True):
+            for place, row in enumerate(rows):
+                if (row, column) in pairs:
+                    look, pair = looks(study)[row], pairs[row, column]
+                    seeds = stats.differences(values[row, column], values[table.baselines[row], column])
+                    places = [place] * len(seeds)
+                    axes.plot(seeds, places, linestyle="", marker="|", markersize=5, color=look.color, alpha=0.5)
+                    _estimate(axes, pair.mean, place, pair.interval, look, "x")
+            _zero(axes.axvline)
+            _one_line_each(axes, rows)
+            axes.set_title(f"{safe(column)}: n={_seeds(pairs, column)}")
+        figure.supxlabel("difference in test top-1 (points)", fontsize=8)
+        figures["differences" + _ending(table)] = figure
+    return figures
 
 
 def across_datasets(study: Study) -> dict[str, Figure]:
-    """Interquartile mean over the runs of all datasets, with intervals; of the rows that have runs on every dataset."""
-    columns = [column for column in study.columns if column in set(study.runs["column"])]
-    values = _by_cell(study)
-    rows = [row for row in study.rows if all((row, column) in values for column in columns)]
-    if len(columns) < 2 or not rows:
+    """Interquartile mean over the runs of several datasets, as the table of the study has it."""
+    table = build(study)
+    rows = [row for row in table.rows if row in table.across]
+    if not rows:
         return {}
-    runs = span(sum(len(values[row, column]) for column in columns) for row in rows)
-    title = (
-        f"Interquartile mean over {len(columns)} datasets, {runs} runs a row, with 95 % stratified bootstrap interval"
-    )
+    title = f"Interquartile mean over {len(table.together)} datasets with 95 % interval (stratified bootstrap)"
     figure, (axes,) = panels(1, 0.2 * len(rows) + 0.4, title)
     for place, row in enumerate(rows):
-        estimate = aggregate_iqm([floats(values[row, column]) for column in columns])
+        estimate = table.across[row].iqm
         _estimate(axes, estimate.value, place, estimate.interval, looks(study)[row], "x")
-    axes.set_yticks(range(len(rows)), [safe(row) for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
+    _one_line_each(axes, rows)
     axes.set_xlabel("test top-1 (%)")
-    axes.grid(axis="x")
     return {"across_datasets": figure}
 
 
-def cost(study: Study, baseline: str) -> dict[str, Figure]:
-    """Seconds that initialising took against the gain over the baseline: a panel a dataset, a point a row."""
-    pairs = _paired(study, baseline)
-    columns = [column for column in study.columns if any(key[1] == column for key in pairs)]
-    if not columns:
-        return {}
+def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
+    """Seconds that initialising took against the tables' differences: a panel a dataset, a point a row."""
     seconds = study.runs.groupby(["row", "column"])["init_seconds"].mean().clip(lower=LEAST_SECONDS)
-    figure, grid = panels(len(columns), 2.0, f"Cost of initialising against gain over {safe(baseline)}", sharex=True)
-    handles: dict[str, Line2D] = {}
-    for axes, column in zip(grid, columns, strict=True):
-        for row, look in looks(study).items():
-            if (row, column) in pairs:
-                pair = pairs[row, column]
-                handles[row] = _estimate(axes, seconds[row, column], pair.mean, pair.interval, look, "y")
-        _zero(axes.axhline)
-        axes.set_xscale("log")
-        axes.set_title(f"{safe(column)}: n={_seeds(pairs, column)}")
-        axes.set(xlabel="initialisation (s)", ylabel="gain in test top-1 (points)")
-        axes.grid()
-    legend(figure, study, handles)
-    return {"cost": figure}
+    figures = {}
+    for table in _tables(study, baseline):
+        pairs = _pairs(table)
+        columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
+        if not pairs:
+            continue
+        title = f"Cost of initialising against gain over {_baseline(table)}: mean with 95 % interval (t)"
+        figure, grid = panels(len(columns), 2.0, title, sharex=True)
+        handles: dict[str, Line2D] = {}
+        for axes, column in zip(grid, columns, strict=True):
+            for row, look in looks(study).items():
+                if (row, column) in pairs:
+                    pair = pairs[row, column]
+                    handles[row] = _estimate(axes, seconds[row, column], pair.mean, pair.interval, look, "y")
+            _zero(axes.axhline)
+            axes.set_xscale("log")
+            axes.set_title(f"{safe(column)}: n={_seeds(pairs, column)}")
+            axes.set(xlabel="initialisation (s)", ylabel="gain in test top-1 (points)")
+            axes.grid()
+        legend(figure, study, handles)
+        figures["cost" + _ending(table)] = figure
+    return figures
 
 
-def _by_cell(study: Study) -> dict[tuple[str, str], pd.Series[float]]:
-    """Top-1 after the last epoch by seed, of each row and column."""
-    groups: Any = study.runs.groupby(["row", "column"])
-    return {key: group.set_index("seed")["top1"] for key, group in groups}
+def _tables(study: Study, baseline: str | None) -> list[Table]:
+    """The study's own, with this baseline, and that of each method against its own base."""
+    return [build(study, name, baseline=baseline) for name in names(study)]
 
 
-def _paired(study: Study, baseline: str) -> dict[tuple[str, str], Paired]:
-    """Differences to the baseline, of each other row and column that has a seed in common with it."""
-    values = _by_cell(study)
-    found = {
-        (row, column): paired(top1, values[baseline, column])
-        for (row, column), top1 in values.items()
-        if row != baseline and (baseline, column) in values
-    }
-    return {key: pair for key, pair in found.items() if pair}
+def _ending(table: Table) -> str:
+    """What tells the figures of a table from those of the study's own."""
+    return table.name.removeprefix(table.study.name)
+
+
+def _baseline(table: Table) -> str:
+    return "its own base" if table.by_base else safe(next(iter(table.baselines.values())))
+
+
+def _pairs(table: Table) -> dict[tuple[str, str], Paired]:
+    """Differences by row and column."""
+    return {key: cell.against for key, cell in table.cells.items() if cell.against}
 
 
 def _seeds(pairs: dict[tuple[str, str], Paired], column: str) -> str:
     """How many pairs the differences on a dataset are the mean over."""
     return span(pair.n for (_, its), pair in pairs.items() if its == column)
+
+
+def _one_line_each(axes: Axes, rows: list[str]) -> None:
+    """Rows from top to bottom."""
+    axes.set_yticks(range(len(rows)), [safe(row) for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
 
 
 def _estimate(axes: Axes, x: float, y: float, interval: Interval | None, look: Look, along: str) -> Line2D:

@@ -196,7 +196,7 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     assert "Mimetic" in capsys.readouterr().out
     assert r"\toprule" in (tmp_path / "results/local/tables/smoke.tex").read_text()
     assert figures.main([]) == 0
-    for name in ("accuracy.pdf", "accuracy.png", "attention_maps.pdf", "attention_maps.png"):
+    for name in ("accuracy.pdf", "accuracy.png", "attention_offsets.pdf", "attention_offsets.png"):
         assert (tmp_path / "results/local/figures" / name).stat().st_size > 5_000
 
 

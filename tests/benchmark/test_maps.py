@@ -1,0 +1,101 @@
+"""Attention maps beside records: written, read, checked, put aside with their record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stored_records import record
+from typer.testing import CliRunner
+
+from benchmark.maps import AttentionMaps, maps_to_bytes, read_maps
+from benchmark.store import Store, maps_path
+from initializers.errors import VitinitError
+from runners.cli_store import store_app
+
+RUN = record(1).model_copy(update={"weights": "0" * 64})
+
+
+def some_maps(weights: str = "0" * 64, tokens: int | None = None) -> AttentionMaps:
+    model = RUN.spec.model
+    tokens = tokens or model.grid**2
+    shares = np.random.default_rng(0).dirichlet(np.ones(tokens), size=(2, model.depth, model.heads, tokens))
+    return AttentionMaps(*shares.astype(np.float16), 64, weights)
+
+
+def put(root: Path, content: bytes, run_id: str = RUN.run_id) -> Path:
+    path = maps_path(root, "small", run_id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def check(root: Path) -> tuple[int, str]:
+    result = CliRunner().invoke(store_app, ["check", str(root)])
+    return result.exit_code, result.output
+
+
+def test_what_is_read_is_what_was_written_and_the_bytes_are_stable(tmp_path: Path) -> None:
+    assert read_maps(tmp_path, RUN) is None
+    maps = some_maps()
+    assert maps_to_bytes(maps) == maps_to_bytes(some_maps())
+    put(tmp_path, maps_to_bytes(maps))
+    found = read_maps(tmp_path, RUN)
+    assert found is not None
+    np.testing.assert_array_equal(found.before_LHNN, maps.before_LHNN)
+    np.testing.assert_array_equal(found.after_LHNN, maps.after_LHNN)
+    assert (found.images, found.weights, found.after_LHNN.dtype) == (64, "0" * 64, np.float16)
+
+
+@pytest.mark.parametrize("position", [0, 30, 500, 20_000, -40])
+def test_a_flipped_bit_is_noticed(tmp_path: Path, position: int) -> None:
+    content = bytearray(maps_to_bytes(some_maps()))
+    content[position] ^= 1
+    put(tmp_path, bytes(content))
+    try:
+        found = read_maps(tmp_path, RUN)
+    except VitinitError as error:
+        assert "\n" not in str(error)
+    else:  # a field of the zip that no reader looks at
+        assert maps_to_bytes(found) == maps_to_bytes(some_maps())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no zip", maps_to_bytes(some_maps())[:5000], maps_to_bytes(some_maps(tokens=9))]
+)
+def test_what_are_no_maps_of_the_model_is_one_line(tmp_path: Path, content: bytes) -> None:
+    path = put(tmp_path, content)
+    with pytest.raises(VitinitError) as refused:
+        read_maps(tmp_path, RUN)
+    assert str(refused.value).startswith(f"{path}: no attention maps")
+    assert "\n" not in str(refused.value)
+
+
+def test_objects_are_never_loaded(tmp_path: Path) -> None:
+    path = put(tmp_path, b"")
+    np.savez(path, before=np.array([print], dtype=object), after=1, images=1, weights="")
+    with pytest.raises(VitinitError, match="Object arrays cannot be loaded"):
+        read_maps(tmp_path, RUN)
+
+
+def test_check_counts_maps_and_names_those_without_their_record(tmp_path: Path) -> None:
+    Store(tmp_path).write(RUN)
+    put(tmp_path, maps_to_bytes(some_maps()))
+    code, output = check(tmp_path)
+    assert (code, "1 with attention maps" in output) == (0, True), output
+    stray = put(tmp_path, maps_to_bytes(some_maps()), "0" * 16)
+    assert f"wrong: {stray}: attention maps without a record" in check(tmp_path)[1]
+    (tmp_path / "small" / "unfinished" / stray.stem).mkdir(parents=True)
+    assert check(tmp_path)[0] == 0, "their record is to come"
+    path = put(tmp_path, maps_to_bytes(some_maps("1" * 64)))
+    code, output = check(tmp_path)
+    assert (code, f"wrong: {path}: of another run than the record" in output) == (1, True), output
+
+
+def test_maps_are_put_aside_with_their_record(tmp_path: Path) -> None:
+    Store(tmp_path).write(RUN)
+    path = put(tmp_path, maps_to_bytes(some_maps()))
+    moved = Store(tmp_path).supersede("small", RUN.run_id)
+    assert [file.name.partition(".superseded-")[0] for file in moved] == [f"{RUN.run_id}.json", path.name]
+    assert check(tmp_path)[0] == 0

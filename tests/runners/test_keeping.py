@@ -1,0 +1,111 @@
+"""Kept attention maps: what timm's own attention is, the same after a stop, and no bit of the run is another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from timm.layers import Attention
+from timm.models.convit import GPSA, MHSA
+
+from benchmark.maps import AttentionMaps, read_maps
+from benchmark.models import build_model
+from benchmark.store import Store, maps_path
+from initializers import registry
+from initializers.initialize import initialize
+from runners.loaders import make_loader, open_data
+from runners.run import Event, carry_out
+from runners.stop import Stop, Stopped
+from runners.streams import stream
+from tests.faults.harness import assert_same, cells, setting
+
+ROWS = ("dropout", "convit", "mimetic")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def cell_of(row, folder, epochs: int = 2):
+    return next(cell for cell in cells(folder, epochs) if cell.row == row)
+
+
+def carried_out(cell, where, stop_at: int = 0) -> AttentionMaps | None:
+    """Stopped after an epoch if it is named, taken up again; the maps that were kept."""
+    stop = Stop()
+
+    def on_event(event: Event) -> None:
+        if event.epoch and event.epoch.epoch == stop_at:
+            stop.request("a test")
+
+    if stop_at:
+        with pytest.raises(Stopped):
+            carry_out(cell, where, stop, on_event)
+    carry_out(cell, where, Stop())
+    return read_maps(where.root, Store(where.root).read("faults").done[cell.run_id])
+
+
+def own_attention(model, images_BCHW) -> np.ndarray:
+    """What timm's modules multiply the values with when nothing is fused, mean over images: layers x heads x N x N."""
+    maps = []
+    for module in model.modules():
+        if isinstance(module, MHSA | GPSA):
+            module.__class__ = MHSA if isinstance(module, MHSA) else GPSA
+        if isinstance(module, Attention):
+            module.fused_attn = False
+        if isinstance(module, GPSA):
+            original = module.get_attention
+            module.get_attention = lambda x, original=original: (maps.append(original(x)), maps[-1])[1]
+        elif hasattr(module, "attn_drop"):
+            module.attn_drop.register_forward_hook(lambda _, inputs, output: maps.append(inputs[0]))
+    with torch.no_grad():
+        model.eval()(images_BCHW)
+    tokens = maps[0].shape[-1]
+    return np.stack([attention.double().mean(0)[:, -tokens:, -tokens:].numpy() for attention in maps])
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_maps_are_those_of_timm_on_64_test_images(tmp_path, row):
+    cell, where = cell_of(row, tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
+    maps, spec = carried_out(cell, where), cell.spec
+    data = open_data(spec.dataset, spec.model.image_size, tmp_path, "auto", "cpu")
+    loader = make_loader(data, spec.recipe, spec.seed, torch.device("cpu"))
+    chosen = torch.randperm(len(data.test.labels), generator=stream(0, "maps"))[:64]
+    images_BCHW = torch.cat([images for images, _ in loader.test()])[chosen]
+    initial = build_model(spec.model, 10)
+    method = registry.build(spec.method.name, spec.method.params, "method")
+    initialize(initial, registry.build(spec.base.name, {}, "base"), method, lambda name: stream(spec.seed, name))
+    trained = build_model(spec.model, 10)
+    trained.load_state_dict(torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True))
+    assert maps.images == 64
+    for found, model in ((maps.before_LHNN, initial), (maps.after_LHNN, trained)):
+        assert found.shape == (spec.model.depth, spec.model.heads, 16, 16)
+        np.testing.assert_allclose(found, own_attention(model, images_BCHW), rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_stopped_and_resumed_it_keeps_the_same_maps_and_no_run_is_changed_by_them(tmp_path, row):
+    cell = cell_of(row, tmp_path)
+    without = setting(tmp_path / "without")
+    whole, resumed = (setting(tmp_path / name, keep_maps=True) for name in ("whole", "resumed"))
+    assert carried_out(cell, without) is None
+    carried_out(cell, whole)
+    carried_out(cell, resumed, stop_at=1)
+    assert_same(without, whole, cell)
+    assert_same(without, resumed, cell)
+    files = [maps_path(where.root, "faults", cell.run_id).read_bytes() for where in (whole, resumed)]
+    assert files[0] == files[1]
+    assert not maps_path(without.root, "faults", cell.run_id).exists()
+
+
+def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
+    cell, where = cell_of("mimetic", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
+    folder = maps_path(where.root, "faults", cell.run_id).parent
+    folder.parent.mkdir(parents=True)
+    folder.write_text("in the way")
+    troubles = []
+    carry_out(cell, where, Stop(), lambda event: troubles.append(event.trouble) if event.trouble else None)
+    assert cell.run_id in Store(where.root).read("faults").done
+    assert [text.partition(":")[0] for text in troubles] == ["the attention maps are not kept"]
+
+
+def test_a_model_without_attention_keeps_none(tmp_path):
+    cell, where = cell_of("convmixer", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
+    assert carried_out(cell, where) is None
