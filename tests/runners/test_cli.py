@@ -230,7 +230,7 @@ def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path, here, cap
 
 
 def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
-    """Each method runs where it fits, batches that BatchNorm needs whole are not cut, and tables and figures come out."""
+    """Each method runs where it fits, batches that BatchNorm needs whole are not cut, tables and figures come out."""
     grid = changed(rows__Impulse={"base": "kaiming_uniform", "method": "conv_filters"})
     mixer = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
     grid["blocks"].append({**grid["blocks"][0], "model": mixer})
