@@ -22,7 +22,7 @@ KEPT = "no run with attention maps (vitinit run --keep-maps)"
 
 def drawings(baseline: str | None = None) -> dict[str, tuple[Callable[[Study], dict[str, Figure]], str]]:
     """By name: what draws figures, and why it may draw none."""
-    pairs = f"no row with a seed in common with {baseline or BASELINE!r}"
+    pairs = "no row has a seed in common with the baseline"
     return {
         "accuracy": (accuracy, ""),
         "train_size": (train_size, "no dataset with several train sizes"),
@@ -41,7 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = command.parser("analysis.figures", "Draw figures from records as PDF and PNG.", LOCAL / "figures")
     parser.add_argument("--figure", metavar="NAME", choices=drawings(), help="one of %(choices)s (default: all)")
-    parser.add_argument("--baseline", metavar="ROW", help=f"row label that differences are to (default: {BASELINE!r})")
+    parser.add_argument(
+        "--baseline",
+        metavar="ROW",
+        help=f"row label that differences are to (default: {BASELINE!r}, or the first row without a method)",
+    )
     args = parser.parse_args(arguments)
 
     def run() -> None:

@@ -187,7 +187,7 @@ def test_one_figure_and_what_cannot_be_drawn(tmp_path, capsys):
     assert figures.main([*arguments, "attention_offsets"]) == 0
     assert "attention_offsets: not drawn, no record holds attention by offset" in capsys.readouterr().out
     assert figures.main([*arguments, "differences"]) == 0
-    assert "not drawn, no row with a seed in common with 'Trunc normal'" in capsys.readouterr().out
+    assert "not drawn, no row has a seed in common with the baseline" in capsys.readouterr().out
     assert list(out.iterdir()) == []
     assert figures.main([*arguments, "cost", "--baseline", "Mimic"]) == 2
     assert "unknown baseline row 'Mimic'; did you mean 'Mimetic'" in capsys.readouterr().err
