@@ -49,9 +49,9 @@ def _comparisons(table: Table, runs: pd.DataFrame, baseline: str | None) -> list
         lines.append(
             f"Second line: difference {other} by seed, with its 95 % interval (Student's t; none under 3 common seeds)."
         )
-        if any(pair.p is not None for pair in tests):
+        if tested := [pair for pair in tests if pair.p is not None]:
             lines[-1] += (
-                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tests), 'comparison')}; "
+                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tested), 'comparison')}; "
                 "p ≥: with so few seeds it cannot go lower, whatever the numbers."
             )
     elif baseline:
