@@ -151,6 +151,8 @@ def _published(table: Table) -> list[str]:
         f"Paper: {source}. Second line: difference to the paper's number for the same baseline. Another setting than "
         "ours, and full training sets: a small column is not expected to match. Empty: no number published."
     ]
+    if any(across.published for across in table.across.values()):
+        lines.append("The paper's number in the last column is the average over its own columns.")
     if any(cell.method == "impulse" for cell in cells):
         methods = [o.spec.method for o in table.study.outcomes if o.spec.method and o.spec.method.name == "impulse"]
         solvers = [method.params.get("solver") for method in methods]
