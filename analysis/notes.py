@@ -49,9 +49,9 @@ def _comparisons(table: Table, runs: pd.DataFrame, baseline: str | None) -> list
         lines.append(
             f"Second line: difference {other} by seed, with its 95 % interval (Student's t; none under 3 common seeds)."
         )
-        if any(pair.p is not None for pair in tests):
+        if tested := [pair for pair in tests if pair.p is not None]:
             lines[-1] += (
-                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tests), 'comparison')}; "
+                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tested), 'comparison')}; "
                 "p ≥: with so few seeds it cannot go lower, whatever the numbers."
             )
     elif baseline:
@@ -151,6 +151,8 @@ def _published(table: Table) -> list[str]:
         f"Paper: {source}. Second line: difference to the paper's number for the same baseline. Another setting than "
         "ours, and full training sets: a small column is not expected to match. Empty: no number published."
     ]
+    if any(across.published for across in table.across.values()):
+        lines.append("The paper's number in the last column is the average over its own columns.")
     if any(cell.method == "impulse" for cell in cells):
         methods = [o.spec.method for o in table.study.outcomes if o.spec.method and o.spec.method.name == "impulse"]
         solvers = [method.params.get("solver") for method in methods]

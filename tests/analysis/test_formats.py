@@ -122,16 +122,16 @@ def wide(root: Path) -> Path:
     return root
 
 
-def nine_rows(root: Path) -> Path:
-    """The shape of the paper's Table 6: nine rows, one dataset in four settings."""
+def many_rows(root: Path) -> Path:
+    """The shape of grid table6: more rows than a page holds, one dataset in two settings."""
     inputs = ("P", "U", "G", "A", "B")
-    rows = [f"{first} / {later}" for first in inputs for later in inputs if later in ("P", first)]
+    rows = [f"{first} / {later}" for first in inputs for later in inputs]
     impulse = {"kernel_size": 3, "offsets": "random"}
     for row in rows:
         method = {"name": "impulse", "params": impulse | {"pseudo_input": row}}
         with mock.patch.dict(ROWS, {row: {"base": {"name": "kaiming_uniform"}, "method": method}}):
-            for epochs in (1, 2, 3, 4):
-                write(root, *(done(row, (80.0 + len(rows) * seed,) * epochs, seed=seed) for seed in range(3)))
+            for epochs in (1, 2):
+                write(root, *(done(row, (80.0 + 10 * seed,) * epochs, seed=seed) for seed in range(3)))
     return root
 
 
@@ -140,7 +140,7 @@ def nasty(root: Path) -> Path:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
-@pytest.mark.parametrize("records", [everything, wide, nine_rows, nasty])
+@pytest.mark.parametrize("records", [everything, wide, many_rows, nasty])
 def test_latex_compiles_with_booktabs_alone_and_nothing_sticks_out(tmp_path, records):
     study = load([records(tmp_path / "records")])
     found = names(study)
