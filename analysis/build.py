@@ -22,6 +22,9 @@ METRICS = {"last": "top1", "best": "best_top1"}
 BY_BASE = "_by_base"
 """Ends the name of a study's second table, in which each method stands against its own base."""
 
+INITIALIZATION = "_initialization"
+"""Ends the name of a study's third table: what its initialisations do and cost."""
+
 Key = tuple[str, str]
 """Row and column label."""
 Values = Mapping[Key, "pd.Series[float]"]
@@ -82,7 +85,7 @@ class Table:
     @property
     def by_base(self) -> bool:
         """Each method stands against its own base."""
-        return self.name != self.study.name
+        return self.name == self.study.name + BY_BASE
 
     def starts_group(self, row: str) -> bool:
         """A base, which its methods follow."""
@@ -90,10 +93,20 @@ class Table:
 
 
 def names(study: Study) -> list[str]:
-    """The tables that the records allow: the study's own, and against the bases where there are rows for it."""
+    """The tables that the records allow.
+
+    The study's own; methods against their bases, where there are rows for it; and what the initialisations do and cost,
+    where any of them has targets to come close to.
+    """
     own = own_bases(study)
     finished = set(study.runs["row"]) if study.contents.done else set()
-    return [study.name] * bool(finished) + [study.name + BY_BASE] * any({a, b} <= finished for a, b in own.items())
+    aims = any(record.init.pseudo_input for record in study.contents.done.values())
+    found = {
+        study.name: bool(finished),
+        study.name + BY_BASE: any({a, b} <= finished for a, b in own.items()),
+        study.name + INITIALIZATION: aims,
+    }
+    return [name for name, there in found.items() if there]
 
 
 def build(study: Study, name: str | None = None, metric: str = "last", baseline: str | None = None) -> Table:
@@ -109,12 +122,15 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     Raises:
         VitinitError: no finished run, or no row of that name.
     """
+    from analysis.initialization import describe
     from analysis.notes import notes
 
     study.require_runs()
     if baseline is not None and baseline not in study.rows:
         raise unknown_name("baseline row", baseline, study.rows)
     name = name or study.name
+    if name == study.name + INITIALIZATION:
+        return describe(study)
     if name == study.name:
         rows, baseline = study.rows, baseline or _baseline(study)
         baselines = {row: baseline for row in rows if row != baseline} if baseline in rows else {}
