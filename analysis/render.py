@@ -100,12 +100,12 @@ def p_text(pair: Paired, corrected: float | None) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Complete `table` environments, of at most three columns and 14 rows each; the notes are under the last."""
+    """Complete `table` environments, of at most three columns and 10 rows each; the notes are under the last."""
     shown = columns(table)
     # The widest cells of two columns with the paper's, or of three without, are as wide as the text of an article.
     size = 2 if any(column.published for column in shown) else 3
-    # Three lines a row: 14 of them and the notes are a page.
-    chunks = [table.rows[i : i + 14] for i in range(0, len(table.rows), 14)]
+    # Three lines a row: 10 of them, with long labels, and the notes are a page.
+    chunks = [table.rows[i : i + 10] for i in range(0, len(table.rows), 10)]
     panels = [(shown[i : i + size], rows) for i in range(0, len(shown), size) for rows in chunks]
     return _template("table.tex.j2", table, panels=panels)
 

@@ -127,6 +127,8 @@ def many_rows(root: Path) -> Path:
     inputs = ("P", "U", "G", "A", "B")
     rows = [f"{first} / {later}" for first in inputs for later in inputs]
     impulse = {"kernel_size": 3, "offsets": "random"}
+    for epochs in (1, 2):
+        write(root, *(done("Kaiming uniform", (60.0 + seed,) * epochs, seed=seed) for seed in range(3)))
     for row in rows:
         method = {"name": "impulse", "params": impulse | {"pseudo_input": row}}
         with mock.patch.dict(ROWS, {row: {"base": {"name": "kaiming_uniform"}, "method": method}}):
