@@ -164,11 +164,18 @@ def _arm(kill: Kill) -> None:
 
 
 def finish(cell: Cell, where: Setting) -> RunRecord:
-    """Carry a run to its end, and return its record."""
-    assert attempt(cell, where) == 0
-    contents = Store(where.root).read(where.study)
-    assert contents.problems == []
-    return contents.done[cell.spec.run_id]
+    """Carry a run to its end, and return its record.
+
+    A process that was killed between making its claim and writing it leaves a claim of nobody knows whom, which counts
+    until it is stale.
+    """
+    stale = time.monotonic() + claims.STALE_S + 30
+    while True:
+        assert attempt(cell, where) == 0
+        contents = Store(where.root).read(where.study)
+        assert contents.problems == []
+        if cell.spec.run_id in contents.done or time.monotonic() > stale:
+            return contents.done[cell.spec.run_id]
 
 
 def assert_same(first: Setting, second: Setting, cell: Cell, but: tuple[str, ...] = ()) -> None:

@@ -92,7 +92,7 @@ def test_the_packages_to_install_are_named_alike():
     named = re.search(r"--no-install-recommends (.*?);", beton.HOW_TO_INSTALL)
     assert named
     assert f"FFCV_PACKAGES := {named.group(1)}\n" in (root / "Makefile").read_text()
-    assert f"packages=({named.group(1)})\n" in (root / ".ci/run").read_text()
+    assert f"packages=({named.group(1)}\n" in (root / ".ci/run").read_text()
 
 
 def test_a_path_with_blanks_can_be_copied_from_the_message(tmp_path):
