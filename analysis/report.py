@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from analysis import command, frame
 from analysis.build import BASELINE, Table, build, names
@@ -22,22 +21,10 @@ from analysis.text import count, one_line
 from benchmark.record import FailureRecord, RunRecord, SkipRecord
 from initializers.errors import unknown_name
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SPARK = (96, 24)
 """Width and height of a small curve in pixels."""
 SHOWN = 8
 """So many values of one field are listed; `argv` may be another one in every run."""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure as an image."""
-
-    name: str
-    title: str
-    url: str
 
 
 @dataclass(frozen=True)
@@ -47,21 +34,12 @@ class Run:
     record: RunRecord
     dataset: str
     """Column label."""
-    initializer: str
+    setting: str
+    """Model, base and method, with their parameters."""
     images_per_s: float | None
     """Median over its epochs."""
     spark: str
     """Points of its curve: test top-1 over epochs, from 0 to the highest of the dataset."""
-
-    @property
-    def model(self) -> str:
-        """The model in one phrase."""
-        return describe_model(self.record.spec)
-
-    def recorded(self, name: str) -> object:
-        """A field of its environment or execution, `not recorded` where it has none."""
-        value = (self.record.environment | self.record.execution).get(name)
-        return "not recorded" if value is None else value
 
 
 @dataclass(frozen=True)
@@ -71,7 +49,8 @@ class Section:
     study: Study
     facts: dict[str, str]
     tables: list[tuple[Table, list[Column]]]
-    drawings: list[Drawing]
+    figures: list[tuple[str, str, str]]
+    """Name, title, and the image in an address."""
     runs: list[Run]
     without_numbers: list[tuple[FailureRecord | SkipRecord, str]]
     """Runs that failed or were skipped, with the reason."""
@@ -97,7 +76,7 @@ def section(study: Study, baseline: str | None = None) -> Section:
         study=study,
         facts=_facts(study, records),
         tables=[(table, columns(table)) for table in tables],
-        drawings=list(_drawings(study, baseline)),
+        figures=list(_figures(study, baseline)),
         runs=[_run(record, study.column[record.run_id], highest) for record in records],
         without_numbers=list(_without_numbers(study)),
         images=Counter(_images(record) for record in records),
@@ -136,7 +115,12 @@ def _facts(study: Study, records: list[RunRecord]) -> dict[str, str]:
 def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
     spec = record.spec
     speeds = [epoch.images_per_s for epoch in record.history if epoch.images_per_s is not None]
-    initializer = [item.model_dump(exclude_defaults=True) for item in (spec.base, spec.method) if item]
+    setting = [describe_model(spec)]
+    for item in (spec.base, spec.method):
+        if item:
+            setting.append(
+                " ".join([item.name, *(f"{name}={json.dumps(value)}" for name, value in item.params.items())])
+            )
     width, height = SPARK
     step = (width - 4) / max(len(record.history) - 1, 1)
     tops = (epoch.test_top1 / (highest[dataset] or 1) for epoch in record.history)
@@ -144,25 +128,21 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
     return Run(
         record=record,
         dataset=dataset,
-        initializer=", then ".join(
-            " ".join([item["name"], *(f"{key}={json.dumps(value)}" for key, value in item.get("params", {}).items())])
-            for item in initializer
-        ),
+        setting="; ".join(setting),
         images_per_s=median(speeds) if speeds else None,
         spark=" ".join(points),
     )
 
 
-def _drawings(study: Study, baseline: str | None) -> Iterator[Drawing]:
+def _figures(study: Study, baseline: str | None) -> Iterator[tuple[str, str, str]]:
     import matplotlib.pyplot as plt
 
     from analysis.figures import drawings, style
 
     style.set_defaults()
     for draw, _ in drawings(baseline).values():
-        figures: dict[str, Figure] = draw(study)
-        for name, figure in figures.items():
-            yield Drawing(name, figure.get_suptitle().replace(r"\$", "$"), style.data_url(figure))
+        for name, figure in draw(study).items():
+            yield name, figure.get_suptitle().replace(r"\$", "$"), style.data_url(figure)
             plt.close(figure)
 
 
