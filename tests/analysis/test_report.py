@@ -77,7 +77,11 @@ def hostile(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("hostile")
     environment = {"commit": EVIL, "dirty": True, "packages": EVIL, EVIL: [EVIL]}
     write(root, done("Mimetic", (10.0,), label=EVIL, environment=environment), failed("Imp.-3", EVIL))
-    write(root, skipped("Imp.-5", EVIL), done("Kaiming uniform", (7.0,), maps=[[[0.1] * 3] * 3]))
+    write(
+        root,
+        skipped("Imp.-5", EVIL),
+        done("Kaiming uniform", (7.0,), maps=[[[0.1] * 3] * 3], environment={"dirty": [1]}),
+    )
     write(root, done("Trunc normal", (5.0, 20.0), study="other", dataset="digits"))
     (root / "small" / "<b>.json").write_text("{}")
     write_report(root / "report.html", "--results", root)
