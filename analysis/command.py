@@ -19,7 +19,7 @@ def parser(module: str, description: str, out: Path, study: str = ONE_STUDY) -> 
     Args:
         module: What is called with `python -m`.
         description: Its first sentence.
-        out: Where files go by default.
+        out: The folder, or the one file with its suffix, that is written by default.
         study: Help of the option `--study`.
     """
     result = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
@@ -31,7 +31,8 @@ def parser(module: str, description: str, out: Path, study: str = ONE_STUDY) -> 
         help="folders with records (default: results/local when it holds records, otherwise results/reference)",
     )
     result.add_argument("--study", metavar="NAME", help=study)
-    result.add_argument("--out", type=Path, metavar="DIR", default=out, help=f"where the files go (default: {out})")
+    kind = "FILE" if out.suffix else "DIR"
+    result.add_argument("--out", type=Path, metavar=kind, default=out, help=f"what to write (default: {out})")
     return result
 
 
@@ -61,3 +62,15 @@ def folder(path: Path) -> Path:
     except OSError as error:
         raise VitinitError(f"cannot write to {path}: {error.strerror or error}") from None
     return path
+
+
+def write(path: Path, text: str) -> None:
+    """Write one file.
+
+    Raises:
+        VitinitError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None

@@ -77,7 +77,7 @@ class Study:
             # Thousands of runs have a few settings between them: each is looked at once.
             setting = {o.run_id: (o.row, o.spec.model_dump_json(exclude={"dataset", "seed"})) for o in outcomes}
             done = {setting[run_id] for run_id in setting if run_id in self.contents.done}
-            suffix = _distinguish({s: {"row": s[0], **_fields(s[1])} for s in set(setting.values())}, done)
+            suffix = _distinguish({s: {"row": s[0], **flat(s[1])} for s in set(setting.values())}, done)
             for run_id, its in setting.items():
                 columns[run_id] = f"{label} ({suffix[its]})" if suffix[its] else label
         return columns
@@ -194,8 +194,8 @@ def _rank(name: str, order: Sequence[str]) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _fields(setting: str) -> dict[str, str]:
-    """Every field that a cell must agree on (all but dataset and seed), flat, as text; from its JSON."""
+def flat(setting: str) -> dict[str, str]:
+    """Every field of a JSON object as text, by its path: `model.width`."""
 
     def flatten(prefix: str, value: Any) -> Iterable[tuple[str, str]]:
         if isinstance(value, dict) and value:

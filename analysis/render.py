@@ -107,17 +107,19 @@ def to_latex(table: Table) -> str:
     # Three lines a row: 10 of them, with long labels, and the notes are a page.
     chunks = [table.rows[i : i + 10] for i in range(0, len(table.rows), 10)]
     panels = [(shown[i : i + size], rows) for i in range(0, len(shown), size) for rows in chunks]
-    return _template("table.tex.j2", table, panels=panels)
+    return template("table.tex.j2", table=table, panels=panels)
 
 
 def to_html(table: Table) -> str:
     """A page of its own."""
-    return _template("table.html.j2", table, columns=columns(table), autoescape=True)
+    return template("table.html.j2", table=table, columns=columns(table))
 
 
-def _template(name: str, table: Table, *, autoescape: bool = False, **more: Any) -> str:
+def template(name: str, **values: Any) -> str:
+    """Fill in a template of this package. In HTML all text is escaped, and made printable on one line."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    html = name.endswith(".html.j2")
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         block_start_string="((*",
@@ -129,10 +131,16 @@ def _template(name: str, table: Table, *, autoescape: bool = False, **more: Any)
         trim_blocks=True,
         keep_trailing_newline=True,
         undefined=StrictUndefined,
-        autoescape=autoescape,
+        autoescape=html,
+        finalize=_printable if html else None,
     )
     environment.filters |= {"latex": escape_latex, "stack": _stack, "wrap": _wrap, "one_line": one_line}
-    return environment.get_template(name).render(table=table, **more)
+    return environment.get_template(name).render(**values)
+
+
+def _printable(value: Any) -> Any:
+    """Text of a record; what is markup already stays."""
+    return one_line(value) if type(value) is str else value
 
 
 def _stack(lines: list[str], align: str = "r", bold: bool = False) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analysis import command, frame
 from analysis.build import BASELINE, METRICS, Table, build, names
 from analysis.render import FORMATS, to_terminal
-from initializers.errors import VitinitError, unknown_name
+from initializers.errors import unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,10 +78,7 @@ def _run(args: argparse.Namespace) -> None:
         for kind in formats:
             ending, write = FORMATS[kind]
             path = out / f"{name}.{ending}"
-            try:
-                path.write_text(write(table), encoding="utf-8")
-            except OSError as error:
-                raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
+            command.write(path, write(table))
             console.print(f"wrote {path}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -144,3 +146,13 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(f"{path}.png", dpi=200, metadata={"Software": None})
     except OSError as error:
         raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def data_url(figure: Figure) -> str:
+    """The figure as SVG in the address of an image. The same records give the same bytes."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "vitinit"}):
+        figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,0 +1,212 @@
+"""One page of everything that the records of one or several studies say: `python -m analysis.report`.
+
+The page is one file that needs no other and no network. The same records give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from analysis import command, frame
+from analysis.build import BASELINE, Table, build, names
+from analysis.frame import Study, describe_model, flat
+from analysis.render import Column, columns, template
+from analysis.text import count, one_line
+from benchmark.record import FailureRecord, RunRecord, SkipRecord
+from initializers.errors import unknown_name
+
+SPARK = (96, 24)
+"""Width and height of a small curve in pixels."""
+SHOWN = 8
+"""So many values of one field are listed; `argv` may be another one in every run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    record: RunRecord
+    dataset: str
+    """Column label."""
+    setting: str
+    """Model, base and method, with their parameters."""
+    images_per_s: float | None
+    """Median over its epochs."""
+    spark: str
+    """Points of its curve: test top-1 over epochs, from 0 to the highest of the dataset."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page shows of one study."""
+
+    study: Study
+    facts: dict[str, str]
+    tables: list[tuple[Table, list[Column]]]
+    figures: list[tuple[str, str, str]]
+    """Name, title, and the image in an address."""
+    runs: list[Run]
+    without_numbers: list[tuple[FailureRecord | SkipRecord, str]]
+    """Runs that failed or were skipped, with the reason."""
+    images: dict[tuple[str, ...], int]
+    """Dataset, training images, test images, classes, checksum; and in how many runs."""
+    provenance: dict[str, list[tuple[str, int]]]
+    """By recorded field: values, and in how many runs."""
+
+
+def section(study: Study, baseline: str | None = None) -> Section:
+    """Gather what the page shows of a study.
+
+    Args:
+        study: With a finished run.
+        baseline: As in `build`.
+    """
+    tables = [build(study, name, baseline=baseline) for name in names(study)]
+    records = [study.contents.done[run_id] for run_id in study.runs["run_id"]]
+    highest: dict[str, float] = defaultdict(float)
+    for record in records:
+        highest[study.column[record.run_id]] = max(highest[study.column[record.run_id]], record.best.test_top1)
+    return Section(
+        study=study,
+        facts=_facts(study, records),
+        tables=[(table, columns(table)) for table in tables],
+        figures=list(_figures(study, baseline)),
+        runs=[_run(record, study.column[record.run_id], highest) for record in records],
+        without_numbers=list(_without_numbers(study)),
+        images=Counter(_images(record) for record in records),
+        provenance=_provenance(records),
+    )
+
+
+def to_html(sections: Sequence[Section]) -> str:
+    """The page."""
+    return template(
+        "report.html.j2",
+        sections=sections,
+        rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
+        datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
+        spark=SPARK,
+        shown=SHOWN,
+    )
+
+
+def _facts(study: Study, records: list[RunRecord]) -> dict[str, str]:
+    contents = study.contents
+    seeds = sorted({record.spec.seed for record in records})
+    written = sorted(record.written[:10] for record in records)
+    return {
+        "Runs": f"{len(records)} finished, {len(contents.failed)} failed, {len(contents.skipped)} skipped; "
+        f"{count(len(contents.problems), 'invalid file')}",
+        "Datasets": ", ".join(study.columns),
+        "Initialisations": ", ".join(study.rows),
+        "Seeds": ", ".join(map(str, seeds)),
+        "Models": "; ".join(sorted({describe_model(record.spec) for record in records})),
+        "Recorded": " to ".join(dict.fromkeys((written[0], written[-1]))),
+        "Computing time": f"{sum(record.seconds for record in records) / 3600:,.2f} hours",
+    }
+
+
+def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
+    spec = record.spec
+    speeds = [epoch.images_per_s for epoch in record.history if epoch.images_per_s is not None]
+    setting = [describe_model(spec)]
+    for item in (spec.base, spec.method):
+        if item:
+            setting.append(
+                " ".join([item.name, *(f"{name}={json.dumps(value)}" for name, value in item.params.items())])
+            )
+    width, height = SPARK
+    step = (width - 4) / max(len(record.history) - 1, 1)
+    tops = (epoch.test_top1 / (highest[dataset] or 1) for epoch in record.history)
+    points = [f"{2 + i * step:.1f},{height - 2 - (height - 4) * top:.1f}" for i, top in enumerate(tops)]
+    return Run(
+        record=record,
+        dataset=dataset,
+        setting="; ".join(setting),
+        images_per_s=median(speeds) if speeds else None,
+        spark=" ".join(points),
+    )
+
+
+def _figures(study: Study, baseline: str | None) -> Iterator[tuple[str, str, str]]:
+    import matplotlib.pyplot as plt
+
+    from analysis.figures import drawings, style
+
+    style.set_defaults()
+    for draw, _ in drawings(baseline).values():
+        for name, figure in draw(study).items():
+            yield name, figure.get_suptitle().replace(r"\$", "$"), style.data_url(figure)
+            plt.close(figure)
+
+
+def _without_numbers(study: Study) -> Iterator[tuple[FailureRecord | SkipRecord, str]]:
+    def place(run: FailureRecord | SkipRecord) -> tuple[object, ...]:
+        return study.columns.index(study.column[run.run_id]), study.rows.index(run.row), run.spec.seed, run.run_id
+
+    for failed in sorted(study.contents.failed.values(), key=place):
+        yield failed, one_line(f"{failed.error}: {failed.message}", 500)
+    for skipped in sorted(study.contents.skipped.values(), key=place):
+        yield skipped, one_line(skipped.reason, 500)
+
+
+def _images(record: RunRecord) -> tuple[str, ...]:
+    data = record.dataset
+    return (record.spec.dataset.label, f"{data.train:,}", f"{data.test:,}", str(data.classes), data.checksum)
+
+
+def _provenance(records: Iterable[RunRecord]) -> dict[str, list[tuple[str, int]]]:
+    fields: dict[str, Counter[str]] = defaultdict(Counter)
+    for record in records:
+        recorded = flat(json.dumps(record.environment | record.execution | {"precision": record.spec.recipe.precision}))
+        for name, value in recorded.items():
+            fields[name][value] += 1
+    known = {name: values for name, values in fields.items() if not values.keys() <= {"null", "{}"}}
+    return {name: sorted(values.items(), key=lambda item: (-item[1], item[0])) for name, values in known.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = command.parser(
+        "analysis.report",
+        "Write one HTML page with tables, figures, runs and provenance, for reading anywhere.",
+        frame.LOCAL / "report.html",
+        "the only study on the page (default: all with finished runs)",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="ROW",
+        help=f"row label that differences are to (default: {BASELINE!r}, or the first row without a method)",
+    )
+    args = parser.parse_args(arguments)
+
+    def run() -> None:
+        found = frame.load_all(args.results, args.study)
+        studies = [study for study in found if study.contents.done]
+        if not studies:
+            found[0].require_runs()
+        rows = {row: None for study in studies for row in study.rows}
+        if args.baseline and args.baseline not in rows:
+            raise unknown_name("baseline row", args.baseline, rows)
+        sections = []
+        for study in found:
+            for line in study.summary() if study in studies else [f"study: {study.name}: left out, no finished run"]:
+                print(line)
+        for study in studies:
+            sections.append(section(study, args.baseline if args.baseline in study.rows else None))
+        out: Path = args.out
+        command.folder(out.parent)
+        command.write(out, to_html(sections))
+        print(f"wrote {out}")
+
+    return command.guarded(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
