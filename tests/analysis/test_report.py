@@ -213,4 +213,5 @@ def test_in_a_browser_as_wide_as_a_phone(small, hostile, tmp_path):
         assert (message["width"], message["beyond"], message["runs"]) == (360, 0, runs), address
         assert message["title"].startswith("vitinit report: small")
         if "dataset=digits" in fragment:
-            assert set(message["datasets"]) == {"digits"}, name
+            assert {"digits", "digits: top-1 (%)"} <= set(message["datasets"]), name
+            assert all(label.partition(": ")[0] == "digits" for label in message["datasets"])
