@@ -36,8 +36,12 @@ class Study:
     def __init__(self, folder: Path, grid: dict, **profile) -> None:
         self.folder, self.root = folder, folder / "results" / "local"
         (folder / "study.yaml").write_text(yaml.safe_dump(grid))
+        self.ask(**profile)
+
+    def ask(self, **profile) -> None:
+        """What jobs are to ask for from now on."""
         fields = {"partition": "main", "cpus": 1, "time": 10, "signal_seconds": 60} | profile
-        (folder / "profile.yaml").write_text(yaml.safe_dump(fields))
+        (self.folder / "profile.yaml").write_text(yaml.safe_dump(fields))
 
     def vitinit(self, *arguments: str, code: int | None = 0) -> str:
         """What a command prints, `run` with the profile; its exit code must be `code`."""
