@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -126,8 +126,7 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     from analysis.notes import notes
 
     study.require_runs()
-    if baseline is not None and baseline not in study.rows:
-        raise unknown_name("baseline row", baseline, study.rows)
+    check_baseline(baseline, [study])
     name = name or study.name
     if name == study.name + INITIALIZATION:
         return describe(study)
@@ -152,6 +151,13 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     table = Table(name, study, one_line(title), rows, study.columns, baselines, cells, together, across)
     table.notes.extend(notes(table, metric, baseline if name == study.name else None))
     return table
+
+
+def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
+    """Raise VitinitError when a baseline is given that is a row of none of these studies."""
+    rows = {row: None for study in studies for row in study.rows}
+    if baseline is not None and baseline not in rows:
+        raise unknown_name("baseline row", baseline, rows)
 
 
 def own_bases(study: Study) -> dict[str, str]:

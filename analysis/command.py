@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from analysis.build import BASELINE
 from initializers.errors import VitinitError
 
 ONE_STUDY = "the study to show (default: table2, small, or the first by name; the first that holds finished runs)"
@@ -31,6 +32,11 @@ def parser(module: str, description: str, out: Path, study: str = ONE_STUDY) -> 
         help="folders with records (default: results/local when it holds records, otherwise results/reference)",
     )
     result.add_argument("--study", metavar="NAME", help=study)
+    result.add_argument(
+        "--baseline",
+        metavar="ROW",
+        help=f"row label that differences are to (default: {BASELINE!r}, or the first row without a method)",
+    )
     kind = "FILE" if out.suffix else "DIR"
     result.add_argument("--out", type=Path, metavar=kind, default=out, help=f"what to write (default: {out})")
     return result

@@ -14,12 +14,11 @@ from pathlib import Path
 from statistics import median
 
 from analysis import command, frame
-from analysis.build import BASELINE, Table, build, names
+from analysis.build import Table, build, check_baseline, names
 from analysis.frame import Study, describe_model, flat
 from analysis.render import Column, columns, template
 from analysis.text import count, one_line
 from benchmark.record import FailureRecord, RunRecord, SkipRecord
-from initializers.errors import unknown_name
 
 SPARK = (96, 24)
 """Width and height of a small curve in pixels."""
@@ -179,11 +178,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         frame.LOCAL / "report.html",
         "the only study on the page (default: all with finished runs)",
     )
-    parser.add_argument(
-        "--baseline",
-        metavar="ROW",
-        help=f"row label that differences are to (default: {BASELINE!r}, or the first row without a method)",
-    )
     args = parser.parse_args(arguments)
 
     def run() -> None:
@@ -191,9 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         studies = [study for study in found if study.contents.done]
         if not studies:
             found[0].require_runs()
-        rows = {row: None for study in studies for row in study.rows}
-        if args.baseline and args.baseline not in rows:
-            raise unknown_name("baseline row", args.baseline, rows)
+        check_baseline(args.baseline, studies)
         sections = []
         for study in found:
             for line in study.summary() if study in studies else [f"study: {study.name}: left out, no finished run"]:

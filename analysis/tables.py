@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis import command, frame
-from analysis.build import BASELINE, METRICS, Table, build, names
+from analysis.build import METRICS, Table, build, check_baseline, names
 from analysis.render import FORMATS, to_terminal
 from initializers.errors import unknown_name
 
@@ -33,11 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"what to write, repeated or with commas: {', '.join(FORMATS)} (default: latex)",
     )
     parser.add_argument("--metric", choices=sorted(METRICS), default="last", help="which epoch (default: last)")
-    parser.add_argument(
-        "--baseline",
-        metavar="ROW",
-        help=f"row label that differences are to (default: {BASELINE!r}, or the first row without a method)",
-    )
     args = parser.parse_args(arguments)
     return command.guarded(lambda: _run(args))
 
@@ -53,9 +48,7 @@ def _run(args: argparse.Namespace) -> None:
         raise unknown_name("table", args.table, available)
     if not available:
         studies[0].require_runs()
-    rows = {row: None for study in studies for row in study.rows}
-    if args.baseline and args.baseline not in rows:
-        raise unknown_name("baseline row", args.baseline, rows)
+    check_baseline(args.baseline, studies)
 
     from rich.console import Console
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from analysis import command
-from analysis.build import BASELINE
+from analysis.build import check_baseline
 from analysis.figures import attention, style
 from analysis.figures.comparisons import across_datasets, cost, differences
 from analysis.figures.curves import accuracy, train_size
 from analysis.figures.offsets import offsets
 from analysis.frame import LOCAL, Study, load
-from initializers.errors import unknown_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,18 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = command.parser("analysis.figures", "Draw figures from records as PDF and PNG.", LOCAL / "figures")
     parser.add_argument("--figure", metavar="NAME", choices=drawings(), help="one of %(choices)s (default: all)")
-    parser.add_argument(
-        "--baseline",
-        metavar="ROW",
-        help=f"row label that differences are to (default: {BASELINE!r}, or the first row without a method)",
-    )
     args = parser.parse_args(arguments)
 
     def run() -> None:
         study = load(args.results, args.study)
         study.require_runs()
-        if args.baseline is not None and args.baseline not in study.rows:
-            raise unknown_name("baseline row", args.baseline, study.rows)
+        check_baseline(args.baseline, [study])
         for line in study.summary():
             print(line)
         style.set_defaults()
