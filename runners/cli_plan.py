@@ -190,7 +190,10 @@ def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Pa
     from runners.estimate import estimate, in_proportion
 
     chosen = default_device() if device == "auto" else device
-    cells = [item.cell for item in planned if item.state != "done"]
+    cells = [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
+    if not cells:
+        console.print("nothing is left to do")
+        return
     roots = [results, REFERENCE]
     measured, reports = estimate(cells, roots, chosen), speed.reports(roots, chosen)
     guessed = in_proportion(cells, reports[0]) if reports else {}

@@ -248,6 +248,7 @@ def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
         ("Impulse", "vit"),
     }
     assert len(contents.skipped) == 2
+    assert "nothing is left to do" in here("plan", path, "--estimate")[1], "what does not fit takes no time"
     trained, frozen = done["Kaiming uniform", "convmixer"], done["Impulse", "convmixer"]
     assert trained.parameters - frozen.parameters == 16 * (3 * 3 + 1)
     assert here("reproduce", frozen.run_id)[0] == 0
