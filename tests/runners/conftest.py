@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+from benchmark.grid import Cell
+from benchmark.record import RunRecord
+from benchmark.store import Store
+from runners import cli
+from runners.cli_options import console
+from runners.environment import code
+from runners.run import Execution, Setting, carry_out
+from runners.stop import Stop
+from tests.runners.small_run import THREAD, spec
 
 
 @pytest.fixture
@@ -15,3 +26,40 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def undisturbed(monkeypatch, tmp_path):
+    """Runs set the number of threads; commands look for data and records in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "no-data"))
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> RunRecord:
+    """A run of this machine and this code."""
+    root = tmp_path_factory.mktemp("recorded")
+    threads = torch.get_num_threads()
+    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), code())
+    outcome = carry_out(Cell("Kaiming uniform", spec()), setting, Stop())
+    torch.set_num_threads(threads)
+    assert isinstance(outcome, RunRecord)
+    return Store(root).outcome("tiny", outcome.run_id)
+
+
+@pytest.fixture
+def vitinit(capsys, monkeypatch):
+    """Call the command line in this process; return exit code, what it printed and its error line."""
+    monkeypatch.setattr(console, "width", 300)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        return stop.value.code or 0, printed.out, printed.err
+
+    return run

@@ -1,90 +1,23 @@
-"""`show` and `reproduce`: finding records, saying how to repeat a run, repeating it, and telling what differs."""
+"""`reproduce`: repeating a run, and telling what differs."""
 
 import json
 import os
-import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmark.record import FailureRecord, RunRecord, SkipRecord
-from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunSpec
+from benchmark.record import FailureRecord, SkipRecord
 from benchmark.store import Store
 from initializers.errors import VitinitError
-from runners import cli, cli_records
-from runners.cli_options import console
-from runners.environment import ROOT, code
+from runners.environment import ROOT
 from runners.loaders import choice
 from runners.reproduce import compare, execution, repeat
+from tests.runners.small_run import NOW, THREAD, altered
 
 REFERENCE = ROOT / "results" / "reference"
-NOW = "2026-01-01T00:00:00+00:00"
-THREAD = 1
-COMMIT = "0328e11b96e3b0280217e6f2cf3ab937e2e49f10"
-
-
-def spec(**changes) -> RunSpec:
-    values = {
-        "dataset": DatasetSpec(name="digits", train_size=100),
-        "model": ModelSpec(image_size=8, patch_size=2, width=48, depth=1, heads=4),
-        "base": InitializerSpec(name="kaiming_uniform"),
-        "recipe": Recipe(name="small", epochs=2, batch_size=32, lr=1e-3, clip_grad=1.0),
-        "seed": 0,
-    }
-    return RunSpec(**{**values, **changes})
-
-
-def altered(record: RunRecord, **changes) -> RunRecord:
-    """Another record of the same study, as if it had been read from a file."""
-    content = {**json.loads(record.model_dump_json()), **changes}
-    if "spec" in changes:
-        content["run_id"] = RunSpec.model_validate(changes["spec"]).run_id
-    return RunRecord.model_validate_json(json.dumps(content))
-
-
-@pytest.fixture(autouse=True)
-def undisturbed(monkeypatch, tmp_path):
-    """Runs set the number of threads; commands look for data and records in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "no-data"))
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> RunRecord:
-    """A run of this machine and this code."""
-    from benchmark.grid import Cell
-    from runners.run import Execution, Setting, carry_out
-    from runners.stop import Stop
-
-    root = tmp_path_factory.mktemp("recorded")
-    threads = torch.get_num_threads()
-    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), code())
-    outcome = carry_out(Cell("Kaiming uniform", spec()), setting, Stop())
-    torch.set_num_threads(threads)
-    assert isinstance(outcome, RunRecord)
-    return Store(root).outcome("tiny", outcome.run_id)
-
-
-@pytest.fixture
-def vitinit(capsys, monkeypatch):
-    """Call the command line in this process; return exit code, what it printed and its error line."""
-    monkeypatch.setattr(console, "width", 300)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        return stop.value.code or 0, printed.out, printed.err
-
-    return run
+pytestmark = pytest.mark.usefixtures("undisturbed")
 
 
 class Silent:
@@ -322,137 +255,6 @@ def test_what_may_explain_a_difference(recorded):
     assert "libraries" in causes({**clean, "packages": {"torch": "2.6"}}, clean)[0]
     assert "processor" in causes({**clean, "processor": "other"}, clean)[0]
     assert "repetition was stopped" in causes(clean, {**clean, "changed_while_running": [{"from_step": 1}]})[0]
-
-
-# Finding and showing
-
-
-def test_show_says_how_to_repeat_a_run(recorded, vitinit):
-    Store("results/local").write(recorded)
-    exit_code, printed, _ = vitinit("show", recorded.run_id[:8])
-    assert exit_code == 0
-    assert f"top-1 {recorded.top1:.2f}%" in printed
-    assert f"vitinit reproduce {recorded.run_id}\n" in printed
-    assert recorded.environment["source"] in printed
-    assert "is that of the record" in printed
-    assert "offset_maps" not in printed
-
-
-@pytest.fixture
-def said(recorded, monkeypatch):
-    """What `show` says of a record with such an environment, in a checkout like this."""
-    monkeypatch.setattr(cli_records, "_known", lambda commit: True)
-
-    def lines(environment: dict, here: dict, root: str = "results/local") -> str:
-        record = altered(recorded, environment={"argv": ["vitinit", "run", "my grid.yaml"], **environment})
-        monkeypatch.setattr(cli_records, "code", lambda: here)
-        path = Path(root) / "tiny" / f"{record.run_id}.json"
-        return "\n".join(cli_records.how_to_repeat(cli_records.Found(Path(root), path, record), record))
-
-    return lines
-
-
-def test_how_to_repeat_depends_on_the_code(recorded, said):
-    clean = {"commit": COMMIT, "dirty": False, "diff": None, "source": "1" * 64}
-    other = {**clean, "commit": "b" * 40, "source": "2" * 64}
-    command = f"vitinit reproduce {recorded.run_id}"
-    text = said(clean, other, "other folder")
-    assert f"git checkout {COMMIT} && {command} --results 'other folder'\n" in text
-    assert "is not that of the record" in text
-    assert f"{command} is enough" in said(clean, clean)
-    dirty = {**clean, "dirty": True, "diff": "d" * 64}
-    assert "alone does not give the code back; the changes that are here are others" in said(dirty, clean)
-    assert "the same changes are here" in said(dirty, dirty)
-    no_git = said({**clean, "commit": None, "dirty": None}, other)
-    assert "git checkout" not in no_git
-    assert "No git commit was recorded" in no_git
-    old = said({"commit": COMMIT, "dirty": False}, other)
-    assert f"here: {command}\n" in old
-    assert f"git checkout {COMMIT} && vitinit run 'my grid.yaml' --only id={recorded.run_id}" in old
-
-
-def test_a_foreign_record_puts_no_command_into_a_command(said):
-    here = {"commit": "b" * 40, "dirty": False, "diff": None, "source": "2" * 64}
-    assert "rm -rf" not in said({"commit": "x; rm -rf ~", "source": "1"}, here)
-    line = said({"commit": COMMIT, "argv": ["rm", "-rf", "~; true"]}, here).splitlines()[1]
-    assert shlex.split(line.partition("&& ")[2])[:3] == ["vitinit", "-rf", "~; true"]
-
-
-def test_a_commit_that_is_not_here_is_said(recorded, vitinit):
-    environment = {**recorded.environment, "commit": "f" * 40}
-    Store("results/local").write(altered(recorded, environment=environment))
-    assert "does not have the commit" in vitinit("show", recorded.run_id)[1]
-
-
-def test_the_printed_command_brings_a_committed_record_along(recorded, monkeypatch, tmp_path):
-    """The commit of a run is older than the commit of its record: the checkout would take the record away."""
-
-    def git(*arguments: str) -> str:
-        identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-        return subprocess.run(
-            ["git", *identity, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    git("init", "-q", "-b", "main")
-    git("commit", "-q", "--allow-empty", "-m", "code")
-    commit = git("rev-parse", "HEAD")
-    record = altered(recorded, environment={**recorded.environment, "commit": commit})
-    path = Store("results/reference").write(record)
-    git("add", "-f", "results")
-    git("commit", "-qm", "records")
-    found = cli_records.find(record.run_id, Path("results/local"))[0]
-    assert found.path == path
-    line = cli_records.how_to_repeat(found, record)[0].removeprefix("repeat it: ")
-    before_it = line.rpartition(" && ")[0]
-    assert line.rpartition(" && ")[2] == f"vitinit reproduce {record.run_id} --results results/reference"
-    subprocess.run(["bash", "-ec", before_it], cwd=tmp_path, check=True, capture_output=True)
-    assert git("rev-parse", "HEAD") == commit
-    assert path.exists()
-    git("checkout", "-q", "main")
-    assert git("status", "--porcelain") == ""
-
-
-def test_finding_reads_the_named_files_only(recorded, vitinit, monkeypatch):
-    store = Store("results/local")
-    store.write(recorded)
-    store.write(other := altered(recorded, spec={**recorded.spec.model_dump(mode="json"), "seed": 1}))
-    monkeypatch.setattr(Store, "read", lambda *_: pytest.fail("reads a whole study"))
-    for record in (recorded, other):
-        assert vitinit("show", record.run_id)[0] == 0
-    for prefix in ("", "*", "../", recorded.run_id[:5].upper() + "G", recorded.run_id + "0", "["):
-        exit_code, _, error = vitinit("show", "--", prefix)
-        assert (exit_code, "no record" in error) == (2, True), prefix
-
-
-def test_an_ambiguous_prefix_lists_the_runs(recorded, vitinit):
-    run_ids = []
-    for seed in range(40):
-        record = altered(recorded, spec={**recorded.spec.model_dump(mode="json"), "seed": seed})
-        Store("results/local").write(record)
-        run_ids.append(record.run_id)
-    digit = max("0123456789abcdef", key=lambda first: sum(run_id[0] == first for run_id in run_ids))
-    exit_code, _, error = vitinit("show", digit)
-    assert (exit_code, "is ambiguous" in error, error.count("\n")) == (2, True, 1)
-    for run_id in sorted(run_id for run_id in run_ids if run_id[0] == digit)[: cli_records.SHOWN]:
-        assert run_id in error
-
-
-def test_failures_damaged_files_and_escapes(recorded, vitinit):
-    common = {"run_id": recorded.run_id, "study": "tiny", "row": "r", "spec": recorded.spec, "written": NOW}
-    path = Store("results/local").write(
-        FailureRecord(error="E", message="[red]\x1b[31m‮m", traceback="t", execution={}, environment={}, **common)
-    )
-    exit_code, printed, _ = vitinit("show", recorded.run_id)
-    assert exit_code == 0
-    assert "[red]" in printed
-    assert "\x1b" not in printed
-    assert "‮" not in printed
-    path.write_bytes(path.read_bytes()[:200])
-    exit_code, _, error = vitinit("show", recorded.run_id)
-    assert (exit_code, str(path) in error, error.count("\n")) == (2, True, 1)
-    Store("results/local").write(altered(recorded, row="[bold]\x1b[2Jrow"))
-    exit_code, printed, _ = vitinit("show", recorded.run_id)
-    assert (exit_code, "\x1b" in printed, "[bold]" in printed) == (0, False, True)
 
 
 def test_one_line_for_a_store_that_cannot_be_written(recorded, tmp_path):
