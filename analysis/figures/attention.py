@@ -29,7 +29,7 @@ ACROSS = 6
 """At most so many maps beside one another."""
 SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
-LEFT, RIGHT, TOP, GAP = 1.05, 0.8, 0.62, 0.06
+LEFT, RIGHT, TOP, GAP = 1.05, 0.7, 0.62, 0.06
 """Inches: labels, scale, titles, and between maps."""
 
 
@@ -186,8 +186,7 @@ def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
                 axes.set_ylabel(textwrap.fill(safe(label), 16), rotation=0, ha="right", va="center")
     bar_height = min(2.0, height - TOP - GAP)
     bar_axes = axes_at(width - RIGHT + 0.1, TOP + (height - TOP - GAP - bar_height) / 2, 0.1, bar_height)
-    bar = figure.colorbar(image, cax=bar_axes, extend="both", label="attention /\nuniform attention")
-    bar.ax.yaxis.label.set_size(7)
+    bar = figure.colorbar(image, cax=bar_axes, extend="both", label="× uniform")
     bar.set_ticks([1 / SPAN, 1, SPAN], labels=[f"1/{SPAN}", "1", str(SPAN)])
     bar.ax.yaxis.set_minor_locator(NullLocator())
     return figure
