@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
 import torch
 from timm.models.convit import GPSA, MHSA, ConVit
 from torch import Tensor
 from torch.nn import functional as F
+
+Term = Literal["content", "position"]
 
 
 class FusedGPSA(GPSA):
@@ -13,8 +19,17 @@ class FusedGPSA(GPSA):
 
     The output of a head is (1 - s) A v + s P v with s = sigmoid(gate), A the content attention and P the positional one
     (arXiv 2103.10697, equations 6 and 7). timm mixes A and P first, for every image anew, and divides by their sum,
-    which is 1. P is the same for every image.
+    which is 1. P is the same for every image. P depends on offsets between tokens alone: another token grid has P anew.
     """
+
+    left_out: Term | None = None
+    """One of the two terms: the other then has all of the attention. See `leaving_out`."""
+
+    def share_H(self) -> Tensor:
+        """Share of positional attention, H."""
+        if self.left_out is None:
+            return self.gating_param.sigmoid()
+        return torch.full_like(self.gating_param, float(self.left_out == "content"))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         """B x N x D in and out."""
@@ -24,7 +39,7 @@ class FusedGPSA(GPSA):
         query, key = self.qk(x_BND).view(batch, tokens, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         value_BHNd = self.v(x_BND).view(batch, tokens, self.num_heads, -1).transpose(1, 2)
         position_HNN = self.pos_proj(self.rel_indices[0]).permute(2, 0, 1).softmax(-1)
-        gate_HNN = self.gating_param.sigmoid()[:, None, None]
+        gate_HNN = self.share_H()[:, None, None]
         content_BHNd = F.scaled_dot_product_attention(query, key, value_BHNd)
         local_BHNd = torch.einsum("hnm,bhmd->bhnd", gate_HNN * position_HNN, value_BHNd)
         mixed_BHNd = (1 - gate_HNN) * content_BHNd + local_BHNd
@@ -47,3 +62,24 @@ def fuse_attention(model: ConVit) -> ConVit:
     for block in model.blocks:
         block.attn.__class__ = FusedGPSA if block.use_gpsa else FusedMHSA
     return model
+
+
+@contextmanager
+def leaving_out(model: ConVit, term: Term, layers: int) -> Iterator[None]:
+    """Evaluate without one term of attention in the first GPSA layers (arXiv 2103.10697, Table 6).
+
+    Without content a head attends by position alone, without position by content alone.
+
+    Args:
+        model: one of `fuse_attention`.
+        term: what is left out.
+        layers: of so many GPSA layers, from the input on.
+    """
+    gated = [module for module in model.modules() if isinstance(module, FusedGPSA)][:layers]
+    for attention in gated:
+        attention.left_out = term
+    try:
+        yield
+    finally:
+        for attention in gated:
+            attention.left_out = None

@@ -1,7 +1,7 @@
-"""Attention maps that a run has kept beside its record: `<root>/<study>/maps/<run_id>.npz`. Imports no torch.
+"""Attention maps and Gram matrices that a run has kept beside its record: `<root>/<study>/maps/<run_id>.npz`.
 
-A zip of four arrays: `before` and `after` training (float16, layers x heads x N x N), `images` (how many they are the
-mean over) and `weights` (the fingerprint in the record that they belong to). zip's CRC-32 tells of flipped bits.
+A zip of five arrays: `epochs`, `maps`, `grams`, `images` and `weights`, as `AttentionMaps` has them. zip's CRC-32 tells
+of flipped bits. Imports no torch.
 """
 
 from __future__ import annotations
@@ -14,28 +14,49 @@ from pathlib import Path
 import numpy as np
 
 from benchmark.record import RunRecord
+from benchmark.spec import RunSpec
 from benchmark.store import maps_path
 from initializers.errors import VitinitError, plain
 
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """What each layer's heads attend to, mean over test images; rows are queries, columns are keys."""
+    """What each layer's heads attend to at some epochs, and how alike it finds images."""
 
-    before_LHNN: np.ndarray
-    """At initialisation, float16."""
-    after_LHNN: np.ndarray
-    """After the last step, float16."""
+    epochs: tuple[int, ...]
+    """Ascending; 0 is before the first."""
+    maps_ELHNN: np.ndarray
+    """Attention, mean over test images, float16; rows are queries, columns are keys."""
+    grams_ELBnn: np.ndarray
+    """Gram matrices of what each block puts out, float32: B batches of n of those images, compared with one another.
+    Features are minus their mean over the batch. They serve `analysis.cka`."""
     images: int
-    """How many they are the mean over."""
+    """How many the maps are the mean over."""
     weights: str
     """Fingerprint of the weights after the last step: that of the record to which they belong."""
+
+    @property
+    def before_LHNN(self) -> np.ndarray:
+        """At initialisation."""
+        return self.maps_ELHNN[0]
+
+    @property
+    def after_LHNN(self) -> np.ndarray:
+        """After the last step."""
+        return self.maps_ELHNN[-1]
 
 
 def maps_to_bytes(maps: AttentionMaps) -> bytes:
     """The content of the file; the same maps give the same bytes."""
     buffer = io.BytesIO()
-    np.savez(buffer, before=maps.before_LHNN, after=maps.after_LHNN, images=maps.images, weights=maps.weights)
+    np.savez(
+        buffer,
+        epochs=np.array(maps.epochs),
+        maps=maps.maps_ELHNN,
+        grams=maps.grams_ELBnn,
+        images=maps.images,
+        weights=maps.weights,
+    )
     return buffer.getvalue()
 
 
@@ -50,18 +71,35 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
     path = maps_path(root, record.study, record.run_id)
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            before, after = arrays["before"], arrays["after"]
-            images, weights = int(arrays["images"]), str(arrays["weights"])
+            found = AttentionMaps(
+                tuple(int(epoch) for epoch in arrays["epochs"]),
+                arrays["maps"],
+                arrays["grams"],
+                int(arrays["images"]),
+                str(arrays["weights"]),
+            )
     except FileNotFoundError:
         return None
     except Exception as error:  # what numpy and zipfile raise for a damaged file is of many types
         raise VitinitError(f"{path}: no attention maps, or damaged: {plain(str(error), 200)}") from None
-    model = record.spec.model
-    shape = (model.depth, model.heads, model.grid**2, model.grid**2)
-    for maps in (before, after):
-        if maps.shape != shape or maps.dtype != np.float16 or not ((maps >= 0) & (maps <= 1.01)).all():
-            raise VitinitError(f"{path}: no attention maps of {' x '.join(map(str, shape))} shares of 1")
-    return AttentionMaps(before, after, images, weights)
+    if problem := _problem(found, record.spec):
+        raise VitinitError(f"{path}: {problem}")
+    return found
+
+
+def _problem(found: AttentionMaps, spec: RunSpec) -> str:
+    """What a file holds that the run cannot have kept; empty where it can."""
+    model, epochs = spec.model, found.epochs
+    if list(epochs) != sorted(set(epochs)) or epochs[:1] != (0,) or epochs[-1] != spec.recipe.epochs:
+        return f"attention maps of epochs {list(epochs)[:9]}, not of 0 to {spec.recipe.epochs}"
+    shape = (len(epochs), model.depth, model.heads, model.grid**2, model.grid**2)
+    maps, grams = found.maps_ELHNN, found.grams_ELBnn
+    if maps.shape != shape or maps.dtype != np.float16 or not ((maps >= 0) & (maps <= 1.01)).all():
+        return f"no attention maps of {' x '.join(map(str, shape))} shares of 1"
+    square = grams.ndim == 5 and grams.shape[3] == grams.shape[4]
+    if not square or grams.shape[:2] != shape[:2] or grams.dtype != np.float32 or not np.isfinite(grams).all():
+        return f"no Gram matrices of {shape[0]} epochs and {shape[1]} layers"
+    return ""
 
 
 def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[int, list[str]]:

@@ -28,11 +28,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, from_json
 
-from benchmark.spec import SCHEMA_VERSION, Frozen, RunSpec
+from benchmark.spec import SCHEMA_VERSION, Fraction, Frozen, RunSpec
 from initializers.errors import VitinitError, explain
-from initializers.report import InitReport
+from initializers.report import InitReport, Share
 
 Percent = Annotated[float, Field(ge=0, le=100)]
+PerHead = list[list[NonNegativeFloat]]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FolderName = Annotated[str, Field(pattern=r"^[\w.-]*\w[\w.-]*$")]
 """Names that cannot lead out of a results folder."""
@@ -62,6 +63,50 @@ class EpochRow(Frozen):
     seconds: NonNegativeFloat
     images_per_s: NonNegativeFloat | None = None
     """Training images a second, loading included, evaluation not; None in records of before this was taken."""
+
+
+class Probe(Frozen):
+    """What attention does after an epoch, on a few test images that are the same in every run on a dataset.
+
+    Lists have one entry a layer, from the input on; in it one a head, or a number. Attention is that among patch
+    tokens: where there is a class token, its column is left out and rows are divided by what remains. Distances are in
+    tokens.
+    """
+
+    epoch: NonNegativeInt
+    """Counted from 1; 0 is before the first."""
+    images: PositiveInt
+    nonlocality: PerHead
+    """How far a query looks on average: sum over i, j of A_ij |i - j| / N (arXiv 2103.10697, equation 8)."""
+    nonlocality_reference: PerHead
+    """The same of what the released ConViT code feeds to every layer: the patch embedding, without position, LayerNorm
+    or the layers before."""
+    attention_entropy: PerHead
+    """In nats, of a query's attention in one image; ln N where it is uniform."""
+    receptive_field: list[NonNegativeFloat]
+    """How far, on average, from the central token lies what its output of this block depends on: distance weighted by
+    the absolute gradient with respect to the pixels. Of `receptive_field_images` images."""
+    receptive_field_images: PositiveInt
+    impulse_mass: list[list[Share]] | None = None
+    """Attention left on the method's target, a mean over the queries that have one inside the grid; of the layers that
+    have a target, which come first. None where the method has none."""
+    gating: list[list[Fraction]] | None = None
+    """Sigmoid of the gate: share of positional attention; of the GPSA layers, which come first. None without them."""
+    seconds: NonNegativeFloat
+    """That measuring all this took; not part of the epoch's."""
+
+
+class Masked(Frozen):
+    """Top-1 of a trained ConViT in whose first GPSA layers one term of attention is left out; nothing is trained."""
+
+    term: Literal["content", "position"]
+    """What is left out: of the first, only the positional attention remains (arXiv 2103.10697, Table 6)."""
+    layers: PositiveInt
+    images: PositiveInt
+    """Of the test split, the same in every run on a dataset."""
+    top1: Percent
+    top1_whole: Percent
+    """Of the model as it is, on the same images."""
 
 
 class DatasetInfo(Frozen):
@@ -115,6 +160,10 @@ class RunRecord(_Outcome):
     dataset: DatasetInfo
     init: InitReport
     history: Annotated[list[EpochRow], Field(min_length=1)]
+    probes: list[Probe] = Field(default_factory=list)
+    """Before the first epoch and after each; empty without attention, with --no-probes, and in older records."""
+    masked: list[Masked] = Field(default_factory=list)
+    """After the last epoch of a ConViT; empty where `probes` is."""
     weights: Sha256 | None = None
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
     execution: Details
@@ -126,6 +175,8 @@ class RunRecord(_Outcome):
     def _as_the_spec_says(self) -> RunRecord:
         if [row.epoch for row in self.history] != list(range(1, self.spec.recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {self.spec.recipe.epochs}")
+        if self.probes and [row.epoch for row in self.probes] != list(range(self.spec.recipe.epochs + 1)):
+            raise ValueError(f"probes do not hold epochs 0 to {self.spec.recipe.epochs}")
         if self.spec.dataset.train_size not in (None, self.dataset.train):
             raise ValueError(f"{self.dataset.train} training images, but train_size {self.spec.dataset.train_size}")
         return self
@@ -133,7 +184,8 @@ class RunRecord(_Outcome):
     def without_times(self) -> dict[str, Any]:
         """The record less its times: what a run that was killed and resumed has in common with one that was not."""
         times: dict[str, Any] = {"written": True, "seconds": True, "sessions": True, "init": {"seconds", "cached"}}
-        return self.model_dump(mode="json", exclude={**times, "history": {"__all__": {"seconds", "images_per_s"}}})
+        rows: dict[str, Any] = {"history": {"__all__": {"seconds", "images_per_s"}}, "probes": {"__all__": {"seconds"}}}
+        return self.model_dump(mode="json", exclude={**times, **rows})
 
     @property
     def top1(self) -> float:

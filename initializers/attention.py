@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from initializers.errors import VitinitError
+
+AT_ONCE = 8
+"""Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,31 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
 
 
 @torch.no_grad()
+def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, AttentionLayer, Tensor], None]) -> None:
+    """Show the attention of every layer while the model sees these images, a few of them at a time.
+
+    Args:
+        model: evaluated; it is left as it was.
+        images_BCHW: all of them, on the model's device.
+        see: called as see(number of the layer, layer, its map b x H x N x N, class token included).
+    """
+    hooks = [
+        layer.module.register_forward_pre_hook(
+            lambda _, inputs, number=number, layer=layer: see(number, layer, layer.attention(inputs[0]))
+        )
+        for number, layer in enumerate(attention_layers(model))
+    ]
+    training = model.training
+    try:
+        model.eval()
+        for few_BCHW in images_BCHW.split(AT_ONCE):
+            model(few_BCHW)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(training)
+
+
 def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     """Attention of all layers between patch tokens, mean over these images: layers x heads x N x N, float32.
 
@@ -159,22 +188,8 @@ def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     tokens = rows * columns
     sums_LHNN = torch.zeros(len(layers), layers[0].heads, tokens, tokens, device=images_BCHW.device)
 
-    def add(layer: AttentionLayer, sum_HNN: Tensor, inputs: tuple[Tensor, ...]) -> None:
-        sum_HNN += layer.attention(inputs[0])[:, :, -tokens:, -tokens:].sum(0)
+    def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
+        sums_LHNN[number] += attention_bHNN[:, :, -tokens:, -tokens:].sum(0)
 
-    hooks = [
-        layer.module.register_forward_pre_hook(
-            lambda _, inputs, layer=layer, sum_HNN=sum_HNN: add(layer, sum_HNN, inputs)
-        )
-        for layer, sum_HNN in zip(layers, sums_LHNN, strict=True)
-    ]
-    training = model.training
-    try:
-        model.eval()
-        for few_BCHW in images_BCHW.split(8):  # the maps of each image at once would not fit where N is large
-            model(few_BCHW)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        model.train(training)
+    each_attention(model, images_BCHW, add)
     return sums_LHNN / len(images_BCHW)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import PositiveFloat
-from torch import Tensor, nn
+from torch import nn
 
 from initializers.attention import attention_layers, token_grid
 from initializers.errors import VitinitError
-from initializers.registry import Initializer, Progress, register
+from initializers.registry import Aim, Initializer, Progress, register
 from initializers.whole_model import draw_trunc_normal_
 
 
@@ -50,7 +50,7 @@ class ConvitGpsa(Initializer):
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | None:
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim | None:
         """Set the GPSA layers. Returns the targets where each head's offset is a token (odd k), else None."""
         offsets: list[tuple[float, float]] = []
         for layer in attention_layers(model):
@@ -69,4 +69,6 @@ class ConvitGpsa(Initializer):
             return None
         from initializers.impulse.targets import impulse_targets
 
-        return impulse_targets(token_grid(model), [(int(dy), int(dx)) for dy, dx in offsets])
+        targets_HNN = impulse_targets(token_grid(model), [(int(dy), int(dx)) for dy, dx in offsets])
+        gated = sum(layer.gated for layer in attention_layers(model))
+        return Aim(targets_HNN.expand(gated, *targets_HNN.shape))

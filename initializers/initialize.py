@@ -34,6 +34,19 @@ def initialize(
     progress: Progress = lambda done, total: None,
     resources: Resources | None = None,
 ) -> InitReport:
+    """As `initialize_for`, which says what the arguments are; returns the report alone."""
+    return initialize_for(model, base, method, stream, images_BCHW, progress, resources)[0]
+
+
+def initialize_for(
+    model: nn.Module,
+    base: Initializer,
+    method: Initializer | None,
+    stream: Callable[[str], torch.Generator],
+    images_BCHW: Tensor | None = None,
+    progress: Progress = lambda done, total: None,
+    resources: Resources | None = None,
+) -> tuple[InitReport, Tensor | None]:
     """Set every parameter of `model` in place: the base first, then the method over it.
 
     What is measured of attention stays empty for a model that has none.
@@ -47,6 +60,9 @@ def initialize(
         images_BCHW: normalised images to measure attention on; they never influence a parameter.
         progress: called by slow methods.
         resources: what methods may use beyond the model and random numbers.
+
+    Returns:
+        What was done, and the attention targets of the layers that have one (layers x heads x N x N, bool), or None.
 
     Raises:
         VitinitError: the method does not fit the model, or changed a parameter outside its `touches`, or left a
@@ -81,19 +97,20 @@ def initialize(
         "norms": [norms(layer) for layer in layers],
     }
     if not layers:
-        return InitReport.model_validate(report)
+        return InitReport.model_validate(report), None
     first = layers[0]
     if isinstance(aim, Tensor):
-        aim = Aim(aim, pseudo_input(position_embedding(model)))
+        aim = Aim(aim.expand(len(layers), *aim.shape))
     if aim is not None:
-        report["pseudo_input"] = fidelity(pseudo_input_attention(first, aim.pseudo_ND)[None], aim.targets_HNN)
+        pseudo_ND = pseudo_input(position_embedding(model)) if aim.pseudo_ND is None else aim.pseudo_ND
+        report["pseudo_input"] = fidelity(pseudo_input_attention(first, pseudo_ND)[None], aim.targets_LHNN[0])
     if images_BCHW is not None:
         attention_BHNN = first.attention(attention_input(model, images_BCHW))
         report["images"] = len(images_BCHW)
         report["offset_maps"] = offset_maps(attention_BHNN.mean(0), token_grid(model), OFFSET_RADIUS)
         if aim is not None:
-            report["real_images"] = fidelity(attention_BHNN, aim.targets_HNN)
-    return InitReport.model_validate(report)
+            report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
+    return InitReport.model_validate(report), None if aim is None else aim.targets_LHNN.bool()
 
 
 @torch.no_grad()

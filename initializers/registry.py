@@ -53,12 +53,12 @@ class Resources:
 
 @dataclass(frozen=True)
 class Aim:
-    """What a method wants of the attention of the first layer; it is only measured against."""
+    """What a method wants of attention; it is only measured against."""
 
-    targets_HNN: Tensor
-    """H: heads x N x N, entries 0 or 1."""
-    pseudo_ND: Tensor
-    """The pseudo-input that the weights were solved on."""
+    targets_LHNN: Tensor
+    """H of every layer, from the input on, that has a target: layers x heads x N x N, entries 0 or 1."""
+    pseudo_ND: Tensor | None = None
+    """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
 
 class Initializer(BaseModel):
@@ -103,9 +103,9 @@ class Initializer(BaseModel):
         """Set the parameters in place; every random number comes from `generator` (a CPU generator).
 
         Returns:
-            The attention targets H of the first layer (heads x N x N, entries 0 or 1) when the method aims at
-            attention maps, else None. They are only measured against. An `Aim` where the pseudo-input may be another
-            than the LayerNormed position embedding.
+            The attention targets H of every layer (heads x N x N, entries 0 or 1) when the method aims at attention
+            maps, else None. They are only measured against. An `Aim` where layers differ, or where the pseudo-input is
+            another than the LayerNormed position embedding.
         """
         raise NotImplementedError
 

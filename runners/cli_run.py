@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from benchmark.grid import Cell, Grid
     from runners.distributed import World
     from runners.plan import Planned
-    from runners.run import Setting
+    from runners.setting import Setting
 
 COMPILERS = ("g++", "clang++")
 LOOK_S = 5.0
@@ -95,14 +95,22 @@ def run(
     keep_weights: Annotated[
         bool, typer.Option("--keep-weights", help="Keep final weights: weights/RUN_ID.pt beside the records.")
     ] = False,
+    probes: Annotated[
+        bool,
+        typer.Option(help="Measure attention before the first epoch and after each one; the training is the same."),
+    ] = True,
     keep_maps: Annotated[
         bool,
         typer.Option(
             "--keep-maps",
-            help="Keep attention maps before and after training: maps/RUN_ID.npz beside the records, 9 MB for a ViT-T "
-            "of 256 tokens, 0.2 MB for a run of grid small. A run that is recorded already is not repeated for them.",
+            help="Keep attention maps, and what CKA needs, before and after training: maps/RUN_ID.npz beside the "
+            "records, 11 MB for a ViT-T of 256 tokens, 0.6 MB for a run of grid small. A run that is recorded already "
+            "is not repeated for them.",
         ),
     ] = False,
+    maps_at: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="EPOCH", help="With --keep-maps: after it too. Repeatable.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan, for a cluster the script and an estimate too, and stop.")
     ] = False,
@@ -116,11 +124,14 @@ def run(
     from runners.distributed import several
     from runners.environment import argv, code
     from runners.launch import begin_anew, cores, tidy
-    from runners.run import Execution, Setting, skip
+    from runners.outcome import skip
+    from runners.setting import Execution, Setting
     from runners.together import follow, led, shared
 
     if several() and executor != "inline":
         raise VitinitError(f"--executor {executor}: under torchrun (WORLD_SIZE is set) it must be inline")
+    if maps_at and not keep_maps:
+        raise VitinitError("--maps-at names more epochs for --keep-maps, which is not given")
     if executor == "auto":
         executor = _where()
     if executor != "slurm" and context.get_parameter_source("profile") is ParameterSource.COMMANDLINE:
@@ -168,7 +179,9 @@ def run(
         grace_s=max(Setting.grace_s, asked.signal_seconds - 30) if asked else Setting.grace_s,
         checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
         keep_weights=keep_weights,
+        probes=probes,
         keep_maps=keep_maps,
+        maps_at=tuple(maps_at or ()),
         retried=_retried(contents) if retry_failed else {},
     )
     todo = _Todo(loaded, setting, planned, contents, retry_failed)

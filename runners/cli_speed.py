@@ -49,7 +49,8 @@ def speed(
     from benchmark.models import default_device
     from runners.environment import code, environment
     from runners.launch import check_writable, cores
-    from runners.run import Execution, now, set_flags
+    from runners.outcome import now
+    from runners.setting import Execution, set_flags
     from runners.speed import Meter, model_of
 
     for part in only or ():

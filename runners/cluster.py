@@ -24,7 +24,8 @@ from runners import claims, jobs
 from runners.display import Display
 from runners.environment import ROOT, source_hash
 from runners.launch import launch
-from runners.run import Event, Setting, failure, now
+from runners.outcome import failure, now
+from runners.setting import Event, Setting
 from runners.stop import Stop, on_signals
 from runners.together import carry_out_together
 from slurm import torchrun

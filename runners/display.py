@@ -12,7 +12,7 @@ from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
 from runners.duration import duration
 from runners.markup import safe
-from runners.run import Ended, Event
+from runners.setting import Ended, Event
 
 
 class Display:

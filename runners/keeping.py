@@ -13,53 +13,45 @@ from torch import Tensor, nn
 
 from benchmark.atomic import write_atomically
 from benchmark.maps import AttentionMaps, maps_to_bytes
-from initializers.attention import has_attention, mean_attention
-from runners.loaders.base import Loader
-from runners.streams import stream
+from initializers.attention import mean_attention
+from runners.probes.representations import grams
 
-MAP_IMAGES = 64
-"""How many test images attention maps are the mean over."""
+GRAM_BATCH, GRAM_BATCHES = 64, 4
+"""Images are compared within batches of so many: the number of numbers grows with the square of it."""
 
 
 @dataclass(frozen=True)
-class BeforeTraining:
-    """Attention of a model that has been initialised, and the images that it was measured on."""
+class Snapshot:
+    """The attention of a model, and what its blocks put out, after an epoch."""
 
-    images_BCHW: Tensor
-    maps_LHNN: np.ndarray
-
-    def keep(self, trained: nn.Module, weights: str, path: Path, report: Callable[[str], None]) -> None:
-        """Write these maps and those of the trained model; where they cannot be written, say so.
-
-        Args:
-            trained: the model after the last step; it is left as it was.
-            weights: its fingerprint.
-            path: of the file.
-            report: takes what went wrong.
-        """
-        after_LHNN = _measured(trained, self.images_BCHW)
-        maps = AttentionMaps(self.maps_LHNN, after_LHNN, len(self.images_BCHW), weights)
-        _keep("attention maps", path, maps_to_bytes(maps), report)
+    maps_LHNN: Tensor
+    grams_LBnn: Tensor
 
 
-def attention_before(initialised: nn.Module, loader: Loader, test_images: int) -> BeforeTraining | None:
-    """Measure on the test images that are the same in every run on a dataset; None for a model without attention.
+def snapshot(model: nn.Module, map_images_BCHW: Tensor, gram_images_BCHW: Tensor) -> Snapshot:
+    """Measure a model, which is left as it was."""
+    maps_LHNN = mean_attention(model, map_images_BCHW).half().cpu()
+    return Snapshot(maps_LHNN, grams(model, gram_images_BCHW, min(GRAM_BATCH, len(gram_images_BCHW))))
+
+
+def keep_maps(
+    snapshots: dict[int, Snapshot], images: int, weights: str, path: Path, report: Callable[[str], None]
+) -> None:
+    """Write what was measured; where it cannot be written, say so.
 
     Args:
-        initialised: the model before the first step; it is left as it was.
-        loader: of the run.
-        test_images: how many images the whole test split has.
+        snapshots: by epoch.
+        images: that maps are the mean over.
+        weights: fingerprint after the last step.
+        path: of the file.
+        report: takes what went wrong.
     """
-    if not has_attention(initialised):
-        return None
-    # from all over a split that may be sorted by class
-    numbers = torch.randperm(test_images, generator=stream(0, "maps"))[:MAP_IMAGES]
-    images_BCHW = loader.plain(numbers, "test")
-    return BeforeTraining(images_BCHW, _measured(initialised, images_BCHW))
-
-
-def _measured(model: nn.Module, images_BCHW: Tensor) -> np.ndarray:
-    return mean_attention(model, images_BCHW).half().cpu().numpy()
+    epochs = tuple(sorted(snapshots))
+    maps_ELHNN = np.stack([snapshots[epoch].maps_LHNN.numpy() for epoch in epochs])
+    grams_ELBnn = np.stack([snapshots[epoch].grams_LBnn.numpy() for epoch in epochs])
+    _keep(
+        "attention maps", path, maps_to_bytes(AttentionMaps(epochs, maps_ELHNN, grams_ELBnn, images, weights)), report
+    )
 
 
 def keep_weights(model: nn.Module, path: Path, report: Callable[[str], None]) -> None:

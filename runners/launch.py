@@ -27,8 +27,9 @@ from runners import claims
 from runners.display import Display
 from runners.distributed import ALONE, World, usable_cores
 from runners.loaders import open_data
+from runners.outcome import failure
 from runners.rand_augment import recording
-from runners.run import Ended, Event, Setting, check_whole_batches, failure
+from runners.setting import Ended, Event, Setting, check_whole_batches
 from runners.stop import SIGNALS, Stop, on_signals
 from runners.together import End, in_turn, lead, to_its_end
 

@@ -14,7 +14,7 @@ from runners.environment import code, differences, flat
 
 if TYPE_CHECKING:
     from runners.display import Display
-    from runners.run import Execution
+    from runners.setting import Execution
 
 # torch takes seconds to import: `vitinit` imports this module for its help too.
 
@@ -82,7 +82,7 @@ def execution(
     """
     from benchmark.models import default_device
     from runners.launch import cores
-    from runners.run import Execution
+    from runners.setting import Execution
 
     recorded = str(record.execution.get("device")).partition(":")[0]
     chosen = recorded if device == "auto" else device
@@ -121,7 +121,8 @@ def repeat(
     from benchmark.grid import Cell
     from benchmark.store import Store
     from runners.claims import Taken
-    from runners.run import Setting, carry_out
+    from runners.run import carry_out
+    from runners.setting import Setting
     from runners.stop import Stop, on_signals
 
     check_trusted(record, trust)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmark.record import Session
 from initializers.errors import VitinitError, plain
@@ -33,6 +34,10 @@ class Begun:
     """What has changed between sessions, this one included: where something has, its bits cannot be promised."""
     resumed: str = ""
     """Where it goes on, and what has changed since it was stopped."""
+    targets_LHNN: Tensor | None = None
+    """Of a run that begins: what its method aims at."""
+    observed: dict[str, Any] | None = None
+    """Of a run that goes on: the state of its observer; empty where it had none."""
 
 
 def resume(
@@ -76,6 +81,7 @@ def resume(
                 sessions=[Session.model_validate(session) for session in state["sessions"]],
                 changes=changes,
                 resumed=resumed,
+                observed=dict(state.get("observed", {})),
             )
             began_with = str(state["checksum"])
         except torch.OutOfMemoryError:

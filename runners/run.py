@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import Any, Literal, NoReturn
+from dataclasses import asdict, replace
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from benchmark.grid import Cell
 from benchmark.models import build_model, parameter_count
-from benchmark.record import DatasetInfo, EpochRow, FailureRecord, RunRecord, Session, SkipRecord
-from benchmark.spec import RunSpec
+from benchmark.record import DatasetInfo, EpochRow, FailureRecord, RunRecord, Session
 from benchmark.store import Store, maps_path
 from initializers import registry
+from initializers.attention import has_attention
 from initializers.errors import VitinitError
-from initializers.initialize import initialize
+from initializers.initialize import initialize_for
 from initializers.registry import Resources
 from runners import claims
-from runners.checkpoint import Checkpoints, Interval
+from runners.checkpoint import Checkpoints
 from runners.distributed import ALONE, Failed, World
-from runners.environment import encodable, environment
-from runners.keeping import attention_before, keep_weights
+from runners.environment import environment
+from runners.keeping import keep_weights
 from runners.loaders import make_loader, open_data
+from runners.outcome import failure, now, record
+from runners.probes.masking import masked
+from runners.probes.observer import Observer
 from runners.resume import Begun, resume, share_state
+from runners.setting import Event, Setting, check_whole_batches, set_flags
 from runners.solutions import Solutions
 from runners.stop import Stop, Stopped
 from runners.streams import stream
@@ -42,74 +43,6 @@ BEGIN = "begin"
 
 PROBE_IMAGES = 64
 """How many training images attention at initialisation is measured on."""
-
-
-@dataclass(frozen=True)
-class Execution:
-    """What changes speed or place only: recorded, never part of a run's identity."""
-
-    device: str
-    threads: int
-    executor: str
-    deterministic: bool = False
-    """Only operations that give the same bits every time; on a CPU they all do."""
-    processes: int = 1
-    """How many carry out a run together; `threads` are those of each."""
-    nodes: int = 1
-    """On so many machines."""
-    micro_batch: int | None = None
-    """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
-    compiled: bool = False
-    """Train through torch.compile."""
-    loader: str = "auto"
-    """Where batches come from: see `loaders.open_data`. A record names the loader that it came to."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where and how the runs of a study are carried out; picklable."""
-
-    root: Path
-    """The results folder."""
-    study: str
-    data_dir: Path
-    execution: Execution
-    code: dict[str, Any]
-    """What `environment.code()` said in the process that launched the study."""
-    checkpoint: Interval = field(default_factory=Interval)
-    keep_weights: bool = False
-    """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
-    keep_maps: bool = False
-    """Keep attention maps before and after training: see `benchmark.maps`."""
-    grace_s: float = 10.0
-    """Seconds that runs have to save and end when the launch is stopped."""
-    reuse_solutions: bool = True
-    """Read what a slow initialiser has solved before for the same inputs on such a machine."""
-    retried: dict[str, str] = field(default_factory=dict)
-    """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """What a run in progress has to say: one of these fields."""
-
-    run_id: str
-    init_done: int = 0
-    init_total: int = 0
-    epoch: EpochRow | None = None
-    resumed: str = ""
-    """Where it goes on, and what has changed since it was stopped."""
-    trouble: str = ""
-    """What went wrong without ending the run."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A run that ended here without a record: stopped, or another launcher's."""
-
-    run_id: str
-    status: Literal["stopped", "elsewhere"]
-    reason: str
 
 
 def carry_out(
@@ -203,7 +136,7 @@ def _claimed(
                 checkpoints.remove()
         if claim.lost():
             raise Stopped("another process has taken the run over")
-        _record(outcome, store, checkpoints)
+        record(outcome, store, checkpoints)
         if outcome.status == "done":
             claim.finish()
     return outcome
@@ -270,7 +203,7 @@ def _run(
             on_event(Event(spec.run_id, init_done=done, init_total=total))
 
         solutions = Solutions(provenance)
-        report = initialize(
+        report, targets_LHNN = initialize_for(
             training.model,
             registry.build(spec.base.name, spec.base.params, "base"),
             method,
@@ -280,18 +213,19 @@ def _run(
             Resources(solutions if setting.reuse_solutions else registry.solve_anew, training_images),
         )
         took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}
-        return Begun(training, report.model_copy(update=took))
+        return Begun(training, report.model_copy(update=took), targets_LHNN=targets_LHNN)
 
-    begun = before = None
+    begun = observer = None
     with world.same_fate():
         if checkpoints:
             past = resume(checkpoints, spec.run_id, data.checksum, provenance, asdict(execution), new_training)
             if past:
                 on_event(Event(spec.run_id, resumed=past.resumed))
             begun = past or new()
-            if setting.keep_maps:  # of a run that is resumed, what it began with is made once more
-                initial = (new() if past else begun).training.model
-                before = attention_before(initial, loader, len(data.test.labels))
+            if has_attention(begun.training.model):
+                snapshots_at = (0, *setting.maps_at, spec.recipe.epochs) if setting.keep_maps else ()
+                observer = Observer(loader, len(data.test.labels), setting.probes, snapshots_at, checkpoints.report)
+                observer.begin(begun)
     training = begun.training if begun else new_training()
     share_state(training, world)
     from_step = training.total_steps
@@ -313,17 +247,23 @@ def _run(
                 "environment": provenance,
                 "execution": asdict(execution),
                 "changes": begun.changes,
+                "observed": observer.state_dict() if observer else {},
             }
             checkpoints.save(state, step)
         if reason:
             raise Stopped(reason)
+
+    def epoch_ended(row: EpochRow) -> None:
+        if observer:
+            observer.see(training.model, row.epoch)
+        on_event(Event(spec.run_id, epoch=row))
 
     between_steps()
     train(
         training,
         loader,
         spec.seed,
-        lambda row: on_event(Event(spec.run_id, epoch=row)),
+        epoch_ended,
         between_steps,
         world,
         execution.micro_batch,
@@ -335,9 +275,10 @@ def _run(
     if setting.keep_weights:
         path = setting.root / setting.study / "weights" / f"{spec.run_id}.pt"
         keep_weights(training.model, path, checkpoints.report)
-    if before:
-        path = maps_path(setting.root, setting.study, spec.run_id)
-        before.keep(training.model, weights, path, checkpoints.report)
+    if observer:
+        observer.keep(weights, maps_path(setting.root, setting.study, spec.run_id))
+    probes = observer.probes if observer else []
+    images_seen = spec.recipe.epochs * len(data.train.labels)
     finished, changes = all_sessions(), begun.changes
     return RunRecord(
         run_id=spec.run_id,
@@ -356,81 +297,9 @@ def _run(
         ),
         init=begun.init,
         history=training.history,
+        probes=probes,
+        masked=masked(training.model, loader, data.test.labels, images_seen) if probes else [],
         weights=weights,
         execution=asdict(execution),
         environment={**provenance, "changed_while_running": changes} if changes else provenance,
     )
-
-
-def check_whole_batches(spec: RunSpec, execution: Execution) -> None:
-    """Refuse what would change the numbers of a model with BatchNorm, which takes mean and variance over a batch.
-
-    Raises:
-        VitinitError: its batches would be cut.
-    """
-    micro_batch = execution.micro_batch or spec.recipe.batch_size
-    if spec.model.batch_norm and (execution.processes > 1 or micro_batch < spec.recipe.batch_size):
-        how = f"in {execution.processes} processes" if execution.processes > 1 else f"with --micro-batch {micro_batch}"
-        raise VitinitError(
-            f"a {spec.model.arch} cannot be trained {how}: its BatchNorm takes the statistics of the whole batch of "
-            f"{spec.recipe.batch_size}; train it in one process, without --micro-batch"
-        )
-
-
-def set_flags(execution: Execution) -> None:
-    """Threads and determinism of this process."""
-    torch.set_num_threads(execution.threads)
-    if execution.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
-    torch.use_deterministic_algorithms(execution.deterministic)
-    torch.backends.cudnn.deterministic = execution.deterministic
-    if execution.compiled:
-        from torch._inductor import config as inductor
-
-        inductor.fallback_random = True  # dropout as without torch.compile, from the seeds of `train`
-
-
-def _record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> None:
-    """Write the record; when the folder does not take it, put it where the user can fetch it."""
-    try:
-        store.write(outcome)
-    except VitinitError:
-        checkpoints.make_room()  # a full disk has room for a record then
-        try:
-            store.write(outcome)
-        except VitinitError as error:
-            raise VitinitError(f"{error}; {_rescue(outcome, store)}") from None
-
-
-def _rescue(outcome: RunRecord | FailureRecord, store: Store) -> str:
-    try:
-        path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
-    except (OSError, VitinitError):
-        return "the run's last checkpoint is kept: the same command goes on from there"
-    return f"the record is safe, put it in place when that can be written: mv {path} {store.root / outcome.study}/"
-
-
-def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str = "") -> FailureRecord:
-    """The record of a run that did not finish."""
-    return FailureRecord(
-        run_id=cell.spec.run_id,
-        study=setting.study,
-        row=cell.row,
-        spec=cell.spec,
-        written=now(),
-        error=error,
-        message=encodable(message),
-        traceback=encodable(trace),
-        execution=asdict(setting.execution),
-        environment=environment(torch.device(setting.execution.device), setting.code),
-    )
-
-
-def skip(cell: Cell, study: str, reason: str) -> SkipRecord:
-    """The record of a run that cannot start here."""
-    return SkipRecord(run_id=cell.spec.run_id, study=study, row=cell.row, spec=cell.spec, written=now(), reason=reason)
-
-
-def now() -> str:
-    """UTC, ISO 8601, to the second."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

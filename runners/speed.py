@@ -40,7 +40,7 @@ from initializers.impulse import Impulse
 from initializers.impulse.solvers import Gradient
 from runners.checkpoint import Checkpoints, Interval
 from runners.loaders import Loader, make_loader
-from runners.run import Execution, set_flags
+from runners.setting import Execution, set_flags
 from runners.streams import stream
 from runners.train import DTYPES, Training, train
 

@@ -11,7 +11,8 @@ from benchmark.record import FailureRecord, RunRecord
 from initializers.errors import VitinitError
 from runners import claims
 from runners.distributed import World, joined
-from runners.run import Ended, Event, Execution, Setting, carry_out
+from runners.run import carry_out
+from runners.setting import Ended, Event, Execution, Setting
 from runners.stop import Stop, Stopped, on_signals
 
 End = RunRecord | FailureRecord | Ended

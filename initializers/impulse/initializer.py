@@ -113,7 +113,7 @@ class Impulse(Initializer):
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim:
-        """Overwrite W_q and W_k of every attention layer; returns targets and pseudo-input of the first."""
+        """Overwrite W_q and W_k of every attention layer; returns the targets, and the first one's pseudo-input."""
         return self.apply_with(model, generator, progress, Resources())
 
     @torch.no_grad()
@@ -154,7 +154,8 @@ class Impulse(Initializer):
                     layer.query_HdD.copy_(query_LHdD[solution - batch.start])
                     layer.key_HdD.copy_(key_LHdD[solution - batch.start])
         assert first_ND is not None
-        return Aim(target_matrices(grid, positions_LHN2[0]), first_ND)
+        targets_SHNN = torch.stack([target_matrices(grid, each) for each in positions_LHN2])
+        return Aim(targets_SHNN[[min(index, len(kinds) - 1) for index in range(len(layers))]], first_ND)
 
     def _pseudo_inputs(self, layers: int) -> list[PseudoInput]:
         """That of every solution; the last solution is also that of all layers for which there is none."""

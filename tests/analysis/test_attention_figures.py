@@ -23,7 +23,8 @@ TOKENS, HEADS, DEPTH = 64, 3, 4
 def keep(root, record, seed, weights="a" * 64):
     """Random maps for a record, whose weights are all a."""
     shares = np.random.default_rng(seed).dirichlet(np.ones(TOKENS), size=(2, DEPTH, record.spec.model.heads, TOKENS))
-    maps = AttentionMaps(*shares.astype(np.float16), 64, weights)
+    grams = np.ones((2, DEPTH, 1, 4, 4), np.float32)
+    maps = AttentionMaps((0, record.spec.recipe.epochs), shares.astype(np.float16), grams, 64, weights)
     path = maps_path(root, record.study, record.run_id)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(maps_to_bytes(maps))

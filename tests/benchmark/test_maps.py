@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,8 @@ def some_maps(weights: str = "0" * 64, tokens: int | None = None) -> AttentionMa
     model = RUN.spec.model
     tokens = tokens or model.grid**2
     shares = np.random.default_rng(0).dirichlet(np.ones(tokens), size=(2, model.depth, model.heads, tokens))
-    return AttentionMaps(*shares.astype(np.float16), 64, weights)
+    grams = np.random.default_rng(1).normal(size=(2, model.depth, 2, 5, 5)).astype(np.float32)
+    return AttentionMaps((0, RUN.spec.recipe.epochs), shares.astype(np.float16), grams, 64, weights)
 
 
 def put(root: Path, content: bytes, run_id: str = RUN.run_id) -> Path:
@@ -43,8 +45,9 @@ def test_what_is_read_is_what_was_written_and_the_bytes_are_stable(tmp_path: Pat
     put(tmp_path, maps_to_bytes(maps))
     found = read_maps(tmp_path, RUN)
     assert found is not None
-    np.testing.assert_array_equal(found.before_LHNN, maps.before_LHNN)
-    np.testing.assert_array_equal(found.after_LHNN, maps.after_LHNN)
+    np.testing.assert_array_equal(found.maps_ELHNN, maps.maps_ELHNN)
+    np.testing.assert_array_equal(found.grams_ELBnn, maps.grams_ELBnn)
+    assert found.epochs == maps.epochs
     assert (found.images, found.weights, found.after_LHNN.dtype) == (64, "0" * 64, np.float16)
 
 
@@ -62,19 +65,27 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path, position: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"no zip", maps_to_bytes(some_maps())[:5000], maps_to_bytes(some_maps(tokens=9))]
+    ("content", "why"),
+    [
+        (b"", "no attention maps"),
+        (b"no zip", "no attention maps"),
+        (maps_to_bytes(some_maps())[:5000], "no attention maps"),
+        (maps_to_bytes(some_maps(tokens=9)), "no attention maps"),
+        (maps_to_bytes(replace(some_maps(), epochs=(0, 1))), "attention maps of epochs [0, 1], not of 0 to"),
+        (maps_to_bytes(replace(some_maps(), grams_ELBnn=np.zeros((2, 1), np.float32))), "no Gram matrices"),
+    ],
 )
-def test_what_are_no_maps_of_the_model_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_what_are_no_maps_of_the_model_is_one_line(tmp_path: Path, content: bytes, why: str) -> None:
     path = put(tmp_path, content)
     with pytest.raises(VitinitError) as refused:
         read_maps(tmp_path, RUN)
-    assert str(refused.value).startswith(f"{path}: no attention maps")
+    assert str(refused.value).startswith(f"{path}: {why}")
     assert "\n" not in str(refused.value)
 
 
 def test_objects_are_never_loaded(tmp_path: Path) -> None:
     path = put(tmp_path, b"")
-    np.savez(path, before=np.array([print], dtype=object), after=1, images=1, weights="")
+    np.savez(path, epochs=np.array([print], dtype=object), maps=1, grams=1, images=1, weights="")
     with pytest.raises(VitinitError, match="Object arrays cannot be loaded"):
         read_maps(tmp_path, RUN)
 

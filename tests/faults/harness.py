@@ -23,7 +23,8 @@ from benchmark.record import RunRecord
 from benchmark.store import Store
 from runners import claims, train
 from runners.checkpoint import Interval
-from runners.run import Execution, Setting, carry_out
+from runners.run import carry_out
+from runners.setting import Execution, Setting
 from runners.stop import Stop
 
 ALL = os.environ.get("FAULTS") == "all"

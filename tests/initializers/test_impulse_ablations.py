@@ -146,7 +146,7 @@ def test_the_record_measures_against_the_broken_targets() -> None:
     report = initialize(m, registry.build("kaiming_uniform", {}), method, streams(0), images())
     aim = method.apply(model(VIT), streams(0)("init/method"), silent)
     query, key, _ = qkv_rows(m)
-    pseudo, targets = layer_norm(f64(m.pos_embed)[0]), f64(aim.targets_HNN)  # type: ignore[union-attr]
+    pseudo, targets = layer_norm(f64(m.pos_embed)[0]), f64(aim.targets_LHNN[0])  # type: ignore[union-attr]
     attention = np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(D_H)) for q, k in zip(query, key, strict=True)])
     assert report.pseudo_input is not None
     assert report.pseudo_input.mass == pytest.approx((attention * targets).sum(-1)[targets.any(-1)].mean(), rel=1e-3)

@@ -14,7 +14,8 @@ from benchmark.store import Store
 from runners import cli
 from runners.cli_options import console
 from runners.environment import code
-from runners.run import Execution, Setting, carry_out
+from runners.run import carry_out
+from runners.setting import Execution, Setting
 from runners.stop import Stop
 from tests.runners.small_run import THREAD, spec
 

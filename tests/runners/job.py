@@ -12,7 +12,7 @@ from initializers.registry import Initializer
 from runners.checkpoint import Interval
 from runners.cluster import Pack, carry_out_pack
 from runners.environment import source_hash
-from runners.run import Execution, Setting
+from runners.setting import Execution, Setting
 
 
 class Slow(Initializer):

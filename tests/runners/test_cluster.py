@@ -17,8 +17,9 @@ from benchmark.record import from_bytes
 from benchmark.store import Store
 from runners import claims, cluster, environment, jobs, snapshot
 from runners.estimate import estimate
+from runners.outcome import failure
 from runners.plan import plan
-from runners.run import Execution, Setting, failure
+from runners.setting import Execution, Setting
 from runners.stop import Stop
 from slurm.profiles import Profile
 

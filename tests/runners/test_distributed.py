@@ -12,7 +12,8 @@ from runners import distributed, train
 from runners.distributed import ALONE, Failed, World, joined
 from runners.loaders.resident import ResidentLoader
 from runners.resume import share_state
-from runners.run import Execution, carry_out, check_whole_batches
+from runners.run import carry_out
+from runners.setting import Execution, check_whole_batches
 from runners.shard import Shard
 from runners.stop import Stop
 from runners.train import Training, micro_batches, optimize

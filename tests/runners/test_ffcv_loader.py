@@ -24,7 +24,8 @@ from benchmark.store import Store
 from initializers.errors import VitinitError
 from runners.launch import preflight
 from runners.loaders import base, make_loader, open_data
-from runners.run import Event, Execution, Setting, carry_out
+from runners.run import carry_out
+from runners.setting import Event, Execution, Setting
 from runners.shard import Shard
 from runners.speed import beton, random_data
 from runners.stop import Stop, Stopped

@@ -14,7 +14,8 @@ from benchmark.store import Store, maps_path
 from initializers import registry
 from initializers.initialize import initialize
 from runners.loaders import make_loader, open_data
-from runners.run import Event, carry_out
+from runners.run import carry_out
+from runners.setting import Event
 from runners.stop import Stop, Stopped
 from runners.streams import stream
 from tests.faults.harness import assert_same, cells, setting
@@ -74,10 +75,29 @@ def test_maps_are_those_of_timm_on_64_test_images(tmp_path, row):
     initialize(initial, registry.build(spec.base.name, {}, "base"), method, lambda name: stream(spec.seed, name))
     trained = build_model(spec.model, 10)
     trained.load_state_dict(torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True))
-    assert maps.images == 64
+    assert (maps.images, maps.epochs) == (64, (0, 1))
     for found, model in ((maps.before_LHNN, initial), (maps.after_LHNN, trained)):
         assert found.shape == (spec.model.depth, spec.model.heads, 16, 16)
         np.testing.assert_allclose(found, own_attention(model, images_BCHW), rtol=2e-3, atol=1e-6)
+
+
+def test_gram_matrices_are_inner_products_of_what_blocks_put_out(tmp_path):
+    cell, where = cell_of("convit", tmp_path, epochs=3), setting(tmp_path / "run", keep_maps=True, maps_at=(2,))
+    maps, spec = carried_out(cell, where, stop_at=1), cell.spec
+    assert maps.epochs == (0, 2, 3)
+    assert maps.grams_ELBnn.shape == (3, spec.model.depth, 4, 64, 64)
+    data = open_data(spec.dataset, spec.model.image_size, tmp_path, "auto", "cpu")
+    loader = make_loader(data, spec.recipe, spec.seed, torch.device("cpu"))
+    chosen = torch.randperm(len(data.test.labels), generator=stream(0, "maps"))[64:128]
+    model = build_model(spec.model, 10).eval()
+    model.load_state_dict(torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True))
+    with torch.no_grad():
+        images_BCHW = loader.plain(chosen, "test")
+        outputs = model.forward_intermediates(images_BCHW, output_fmt="NLC", intermediates_only=True)
+    for layer, output_BND in enumerate(outputs):
+        features = output_BND.flatten(1).double().numpy()
+        features -= features.mean(0)
+        np.testing.assert_allclose(maps.grams_ELBnn[2, layer, 1], features @ features.T, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("row", ROWS)

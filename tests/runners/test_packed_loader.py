@@ -23,7 +23,8 @@ from initializers.errors import VitinitError
 from runners.checkpoint import Interval
 from runners.loaders import make_loader
 from runners.loaders.packed import PackedLoader, random_resized_crop
-from runners.run import Execution, Setting, carry_out
+from runners.run import carry_out
+from runners.setting import Execution, Setting
 from runners.shard import Shard
 from runners.stop import Stop, Stopped
 from runners.streams import derive

@@ -8,7 +8,8 @@ import torch
 from benchmark.grid import Cell
 from benchmark.store import Store
 from runners.checkpoint import Interval
-from runners.run import Event, Execution, Setting, carry_out, set_flags
+from runners.run import carry_out
+from runners.setting import Event, Execution, Setting, set_flags
 from runners.stop import Stop, Stopped
 from tests.faults.harness import assert_same, cells
 

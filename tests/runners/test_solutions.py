@@ -12,7 +12,8 @@ from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunS
 from runners import solutions
 from runners.environment import code
 from runners.reproduce import compare, repeat
-from runners.run import Execution, Setting, carry_out
+from runners.run import carry_out
+from runners.setting import Execution, Setting
 from runners.solutions import Solutions
 from runners.stop import Stop
 from tests.runners.test_reproduce import Silent

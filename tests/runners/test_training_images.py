@@ -29,5 +29,5 @@ def test_a_run_is_solved_on_the_images_of_its_stream(tmp_path):
     registry.build("kaiming_uniform", {}).apply(model, stream(3, "init/base"), lambda *_: None)
     method = registry.build("impulse", spec.method.params)
     aim = method.apply_with(model, stream(3, "init/method"), lambda *_: None, Resources(training_images=images))
-    found = fidelity(pseudo_input_attention(attention_layers(model)[0], aim.pseudo_ND)[None], aim.targets_HNN)
+    found = fidelity(pseudo_input_attention(attention_layers(model)[0], aim.pseudo_ND)[None], aim.targets_LHNN[0])
     assert record.init.pseudo_input == found

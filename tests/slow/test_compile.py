@@ -13,7 +13,7 @@ from benchmark.spec import DatasetSpec, ModelSpec, Recipe
 from initializers import registry
 from initializers.initialize import initialize
 from runners.loaders import make_loader
-from runners.run import Execution, set_flags
+from runners.setting import Execution, set_flags
 from runners.streams import stream
 from runners.train import Training, train
 

@@ -1,0 +1,54 @@
+"""Measurements of a model between epochs, which change nothing of its training."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark.models import VisionModel
+from benchmark.record import Probe
+from initializers.attention import attention_layers, token_grid
+from runners.probes.attention import measured, nonlocality, of_patch_embedding, target_mass
+from runners.probes.receptive_field import receptive_field
+
+IMAGES, RECEPTIVE_FIELD_IMAGES = 64, 8
+"""How many test images are measured on."""
+
+
+def probe(model: VisionModel, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int) -> Probe:
+    """Measure the attention of a model, which is left as it was; no random number is drawn.
+
+    Args:
+        model: with attention.
+        images_BCHW: on its device.
+        targets_LHNN: what its method aimed at, of the layers that have a target; None where it has none.
+        epoch: that has ended.
+    """
+    began = time.perf_counter()
+    layers, grid = attention_layers(model), token_grid(model)
+    attention, few_BCHW = measured(model, images_BCHW), images_BCHW[:RECEPTIVE_FIELD_IMAGES]
+    gates = [layer.module.gating_param.detach().sigmoid() for layer in layers if layer.gated]
+    return Probe(
+        epoch=epoch,
+        images=len(images_BCHW),
+        nonlocality=rounded(nonlocality(attention.maps_LHNN, grid)),
+        nonlocality_reference=rounded(nonlocality(of_patch_embedding(model, images_BCHW), grid)),
+        attention_entropy=rounded(attention.entropy_LH),
+        receptive_field=rounded(receptive_field(model, few_BCHW)),
+        receptive_field_images=len(few_BCHW),
+        impulse_mass=None if targets_LHNN is None else rounded(target_mass(attention.maps_LHNN, targets_LHNN)),
+        gating=rounded(torch.stack(gates)) if gates else None,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def rounded(values: Tensor) -> Any:
+    """Nested lists of numbers with six significant digits: more would be noise, and fill the record."""
+
+    def each(value: Any) -> Any:
+        return [each(one) for one in value] if isinstance(value, list) else float(f"{value:.6g}")
+
+    return each(values.tolist())

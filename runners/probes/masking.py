@@ -1,0 +1,51 @@
+"""What a trained ConViT can do without the content, or the position, term of its first layers."""
+
+from __future__ import annotations
+
+import torch
+from timm.models.convit import ConVit
+from torch import Tensor, nn
+
+from benchmark.gated_attention import leaving_out
+from benchmark.record import Masked
+from runners.loaders.base import Loader
+from runners.probes.observer import chosen
+
+LEAST_IMAGES, LEAST_SHARE = 1000, 100
+"""Test images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""
+
+
+def masked(model: nn.Module, loader: Loader, labels: Tensor, images_seen: int) -> list[Masked]:
+    """Test accuracy with one term left out in the first third, half and all of the GPSA layers; nothing is trained.
+
+    As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10.
+
+    Args:
+        model: trained; one that is no ConViT has no result.
+        loader: of the run.
+        labels: of the whole test split.
+        images_seen: training images times epochs.
+    """
+    if not isinstance(model, ConVit):
+        return []
+    numbers = chosen(len(labels), max(LEAST_IMAGES, images_seen // LEAST_SHARE))
+    depth = model.local_up_to_layer
+    whole, found = _top1(model, loader, numbers, labels), []
+    for layers in sorted({max(1, round(share * depth)) for share in (0.3, 0.5, 1.0)}):
+        for term in ("content", "position"):
+            with leaving_out(model, term, layers):
+                top1 = _top1(model, loader, numbers, labels)
+            found.append(Masked(term=term, layers=layers, images=len(numbers), top1=top1, top1_whole=whole))
+    return found
+
+
+@torch.inference_mode()
+def _top1(model: nn.Module, loader: Loader, numbers: Tensor, labels: Tensor) -> float:
+    training = model.training
+    model.eval()
+    correct = sum(
+        int((model(loader.plain(some, "test")).argmax(-1).cpu() == labels[some].cpu()).sum())
+        for some in numbers.split(loader.evaluation_batch)
+    )
+    model.train(training)
+    return 100 * correct / len(numbers)

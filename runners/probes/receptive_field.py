@@ -1,0 +1,52 @@
+"""How far away lies what the central token depends on."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from initializers.attention import token_grid
+from runners.probes.attention import distances
+
+
+def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
+    """Radius of the effective receptive field of each block, L, in tokens.
+
+    The absolute gradient of the central token's output, summed over its features, with respect to the pixels, mean over
+    images and channels (Luo et al., NeurIPS 2016, arXiv 1701.04128), added up patch by patch: the distance from the
+    central token that its mean, weighted by this, has.
+
+    Args:
+        model: with `blocks`; evaluated, and left as it was, gradients of its parameters included.
+        images_BCHW: on the model's device.
+    """
+    rows, columns = token_grid(model)
+    centre = rows // 2 * columns + columns // 2
+    outputs: list[Tensor] = []
+    hooks = [
+        block.register_forward_hook(lambda _, __, output: outputs.append(output))
+        for block in model.blocks  # type: ignore[union-attr]
+    ]
+    pixels_BCHW = images_BCHW.detach().clone().requires_grad_()
+    training = model.training
+    try:
+        with torch.enable_grad():
+            model.eval()(pixels_BCHW)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(training)
+    distance_N = distances((rows, columns))[centre].to(pixels_BCHW)
+    radii = []
+    for output_BND in outputs:
+        central = output_BND[:, output_BND.shape[1] - rows * columns + centre].sum()
+        (gradient_BCHW,) = torch.autograd.grad(central, pixels_BCHW, retain_graph=True)
+        per_patch_N = _by_patch(gradient_BCHW.abs().mean((0, 1)), rows, columns)
+        radii.append((per_patch_N * distance_N).sum() / per_patch_N.sum().clamp_min(torch.finfo(torch.float32).tiny))
+    return torch.stack(radii)
+
+
+def _by_patch(values_SS: Tensor, rows: int, columns: int) -> Tensor:
+    """Sum over each patch, N."""
+    high, wide = values_SS.shape
+    return values_SS.view(rows, high // rows, columns, wide // columns).sum((1, 3)).flatten()

@@ -1,0 +1,47 @@
+"""What two representations have in common can be told from how alike they find the same images: their Gram matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from initializers.attention import token_grid
+
+
+@torch.no_grad()
+def grams(model: nn.Module, images_BCHW: Tensor, batch: int) -> Tensor:
+    """Gram matrices of what each block puts out, layers x batches x batch x batch.
+
+    An image's features are its patch tokens beside one another, minus their mean over the images of the batch. From
+    these matrices `analysis.cka` computes linear CKA between layers, epochs and runs.
+
+    Args:
+        model: with `blocks`; evaluated, and left as it was.
+        images_BCHW: on the model's device; what does not fill a batch is left out.
+        batch: images compared with one another.
+    """
+    rows, columns = token_grid(model)
+    blocks: Any = model.blocks
+    found: list[list[Tensor]] = [[] for _ in blocks]
+
+    def keep(layer: int, output_BND: Tensor) -> None:
+        features_BF = output_BND[:, output_BND.shape[1] - rows * columns :].flatten(1).double()
+        centred_BF = features_BF - features_BF.mean(0)
+        found[layer].append((centred_BF @ centred_BF.T).float().cpu())
+
+    hooks = [
+        block.register_forward_hook(lambda _, __, output, layer=layer: keep(layer, output))
+        for layer, block in enumerate(blocks)
+    ]
+    training = model.training
+    try:
+        model.eval()
+        for some_BCHW in images_BCHW[: len(images_BCHW) // batch * batch].split(batch):
+            model(some_BCHW)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(training)
+    return torch.stack([torch.stack(each) for each in found])

@@ -1,0 +1,115 @@
+"""Where and how runs are carried out, and what they have to say on the way."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from benchmark.record import EpochRow
+from benchmark.spec import RunSpec
+from initializers.errors import VitinitError
+from runners.checkpoint import Interval
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What changes speed or place only: recorded, never part of a run's identity."""
+
+    device: str
+    threads: int
+    executor: str
+    deterministic: bool = False
+    """Only operations that give the same bits every time; on a CPU they all do."""
+    processes: int = 1
+    """How many carry out a run together; `threads` are those of each."""
+    nodes: int = 1
+    """On so many machines."""
+    micro_batch: int | None = None
+    """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
+    compiled: bool = False
+    """Train through torch.compile."""
+    loader: str = "auto"
+    """Where batches come from: see `loaders.open_data`. A record names the loader that it came to."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and how the runs of a study are carried out; picklable."""
+
+    root: Path
+    """The results folder."""
+    study: str
+    data_dir: Path
+    execution: Execution
+    code: dict[str, Any]
+    """What `environment.code()` said in the process that launched the study."""
+    checkpoint: Interval = field(default_factory=Interval)
+    keep_weights: bool = False
+    """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
+    probes: bool = True
+    """Measure attention at the beginning and after each epoch: see `benchmark.record.Probe`."""
+    keep_maps: bool = False
+    """Keep attention maps before and after training: see `benchmark.maps`."""
+    maps_at: tuple[int, ...] = ()
+    """After these epochs too."""
+    grace_s: float = 10.0
+    """Seconds that runs have to save and end when the launch is stopped."""
+    reuse_solutions: bool = True
+    """Read what a slow initialiser has solved before for the same inputs on such a machine."""
+    retried: dict[str, str] = field(default_factory=dict)
+    """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a run in progress has to say: one of these fields."""
+
+    run_id: str
+    init_done: int = 0
+    init_total: int = 0
+    epoch: EpochRow | None = None
+    resumed: str = ""
+    """Where it goes on, and what has changed since it was stopped."""
+    trouble: str = ""
+    """What went wrong without ending the run."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that ended here without a record: stopped, or another launcher's."""
+
+    run_id: str
+    status: Literal["stopped", "elsewhere"]
+    reason: str
+
+
+def check_whole_batches(spec: RunSpec, execution: Execution) -> None:
+    """Refuse what would change the numbers of a model with BatchNorm, which takes mean and variance over a batch.
+
+    Raises:
+        VitinitError: its batches would be cut.
+    """
+    micro_batch = execution.micro_batch or spec.recipe.batch_size
+    if spec.model.batch_norm and (execution.processes > 1 or micro_batch < spec.recipe.batch_size):
+        how = f"in {execution.processes} processes" if execution.processes > 1 else f"with --micro-batch {micro_batch}"
+        raise VitinitError(
+            f"a {spec.model.arch} cannot be trained {how}: its BatchNorm takes the statistics of the whole batch of "
+            f"{spec.recipe.batch_size}; train it in one process, without --micro-batch"
+        )
+
+
+def set_flags(execution: Execution) -> None:
+    """Threads and determinism of this process."""
+    torch.set_num_threads(execution.threads)
+    if execution.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
+    torch.use_deterministic_algorithms(execution.deterministic)
+    torch.backends.cudnn.deterministic = execution.deterministic
+    if execution.compiled:
+        from torch._inductor import config as inductor
+
+        inductor.fallback_random = True  # dropout as without torch.compile, from the seeds of `train`

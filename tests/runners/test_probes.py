@@ -1,0 +1,226 @@
+"""Probes: maps worked out by hand, timm's own functions, plain torch in float64, and a run that they leave alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from benchmark.gated_attention import leaving_out
+from benchmark.models import PRESETS, build_model
+from benchmark.spec import ModelSpec
+from benchmark.store import Store
+from initializers import registry
+from initializers.attention import attention_layers
+from initializers.impulse.targets import impulse_targets
+from initializers.initialize import initialize, initialize_for
+from runners.probes import probe
+from runners.probes.attention import distances, measured, nonlocality, target_mass
+from runners.probes.receptive_field import receptive_field
+from runners.run import carry_out
+from runners.setting import Event
+from runners.stop import Stop, Stopped
+from runners.streams import stream
+from tests.faults.harness import assert_same, cells, setting
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SIDE = 4
+
+
+def model_of(preset: str, method: str | None = None, **params) -> nn.Module:
+    spec = ModelSpec(**{**PRESETS[preset], "image_size": 16, "patch_size": 4})
+    model = build_model(spec, 10)
+    built = registry.build(method, params, "method") if method else None
+    initialize(model, registry.build("kaiming_uniform", {}), built, lambda name: stream(0, name))
+    return model
+
+
+def images_of(count: int) -> torch.Tensor:
+    return torch.randn(count, 3, 16, 16, generator=stream(0, "test"))
+
+
+def test_nonlocality_of_known_maps():
+    tokens = SIDE**2
+    identity, uniform = torch.eye(tokens), torch.full((tokens, tokens), 1 / tokens)
+    right = torch.zeros(tokens, tokens)
+    for query in range(tokens):  # one to the right, and from the last column to the first
+        right[query, query // SIDE * SIDE + (query + 1) % SIDE] = 1
+    by_hand = np.mean([math.hypot(a - c, b - d) for a, b, c, d in np.ndindex(SIDE, SIDE, SIDE, SIDE)])
+    found = nonlocality(torch.stack([identity, uniform, right])[None], (SIDE, SIDE))[0]
+    assert found.tolist() == pytest.approx([0, by_hand, (3 * 1 + 3) / 4])
+    assert distances((2, 3))[0].tolist() == pytest.approx([0, 1, 2, 1, math.sqrt(2), math.sqrt(5)])
+
+
+def test_mass_counts_only_queries_whose_target_is_inside():
+    targets_HNN = impulse_targets((SIDE, SIDE), [(0, 1), (0, 0)])
+    maps_HNN = torch.full((2, SIDE**2, SIDE**2), 1 / SIDE**2)
+    maps_HNN[0] = targets_HNN[0] * 0.5 + 0.5 * torch.eye(SIDE**2)
+    assert target_mass(maps_HNN[None], targets_HNN[None].bool()).tolist() == [[0.5, 1 / SIDE**2]]
+    two_layers = torch.stack([maps_HNN, maps_HNN])
+    assert len(target_mass(two_layers, targets_HNN[None].bool())) == 1, "of the layers that have a target"
+
+
+@pytest.mark.parametrize("preset", ["vit_micro", "convit_micro"])
+def test_attention_is_what_plain_torch_in_float64_says(preset):
+    """Block after block, with its own softmax over the patch tokens alone."""
+    model, images_BCHW = model_of(preset), images_of(11)
+    found = probe(model, images_BCHW, None, 0)
+    model = model.double().eval()
+    distance_NN = distances((SIDE, SIDE))
+    with torch.no_grad():
+        x_BND = model.patch_embed(images_BCHW.double()) + model.pos_embed
+        for number, block in enumerate(model.blocks):
+            if preset == "convit_micro" and number == model.local_up_to_layer:
+                x_BND = torch.cat([model.cls_token.expand(len(x_BND), -1, -1), x_BND], 1)
+            normed, attention = block.norm1(x_BND), block.attn
+            patches = normed[:, -(SIDE**2) :]
+            stacked = attention.qk(patches) if hasattr(attention, "qk") else attention.qkv(patches)
+            heads = attention.num_heads
+            query, key = stacked.unflatten(-1, (-1, heads, 48 // heads)).permute(2, 0, 3, 1, 4)[:2]
+            map_BHNN = (query @ key.mT / math.sqrt(48 // heads)).softmax(-1)
+            if hasattr(attention, "gating_param"):
+                gate = attention.gating_param.sigmoid()[:, None, None]
+                features = attention.get_rel_indices(SIDE**2).double()
+                position_HNN = attention.pos_proj(features)[0].permute(2, 0, 1).softmax(-1)
+                map_BHNN = (1 - gate) * map_BHNN + gate * position_HNN
+            far = (map_BHNN * distance_NN).sum((-2, -1)).mean(0) / SIDE**2
+            assert found.nonlocality[number] == pytest.approx(far.tolist(), rel=1e-5)
+            entropy = -(map_BHNN * map_BHNN.log()).sum(-1).mean((0, 2))
+            assert found.attention_entropy[number] == pytest.approx(entropy.tolist(), rel=1e-5)
+            x_BND = block(x_BND)
+
+
+def test_reference_is_what_convit_logs_of_itself():
+    """timm keeps the function of the released code; it is fed the patch embedding as that code does."""
+    model, images_BCHW = model_of("convit_micro", "convit_gpsa"), images_of(20)
+    found = probe(model, images_BCHW, None, 0).nonlocality_reference
+    with torch.no_grad():
+        tokens_BND = model.eval().patch_embed(images_BCHW)
+        expected = [block.attn.get_attention_map(tokens_BND).tolist() for block in model.blocks]
+    assert found == [pytest.approx(each, rel=1e-5) for each in expected]
+
+
+def test_gates_of_a_new_convit():
+    found = probe(model_of("convit_micro", "convit_gpsa"), images_of(2), None, 0)
+    assert found.gating == [[pytest.approx(0.731059, abs=1e-6)] * 4] * 2
+    assert probe(model_of("vit_micro"), images_of(2), None, 0).gating is None
+
+
+def test_entropy_of_uniform_attention_is_the_logarithm_of_the_tokens():
+    model = model_of("vit_micro")
+    for layer in attention_layers(model):
+        layer.module.qkv.weight.data.zero_()
+        layer.module.qkv.bias.data.zero_()
+    found = probe(model, images_of(3), None, 0)
+    assert found.attention_entropy == [[pytest.approx(math.log(SIDE**2))] * 4] * 3
+
+
+def test_targets_of_a_method_reach_the_probe():
+    """Each layer's own: with `per_layer` they differ, and a sharp solution has most of its attention there."""
+    spec = ModelSpec(**{**PRESETS["vit_micro"], "image_size": 16, "patch_size": 4})
+    params = {"kernel_size": 3, "per_layer": True, "weight_norm": 40.0, "position_scale": 8.0}
+    model, base = build_model(spec, 10), registry.build("kaiming_uniform", {})
+    method = registry.build("impulse", params, "method")
+    _, targets_LHNN = initialize_for(model, base, method, lambda name: stream(0, name))
+    assert targets_LHNN.shape == (3, 4, 16, 16)
+    assert not torch.equal(targets_LHNN[0], targets_LHNN[1])
+    found = probe(model, images_of(4), targets_LHNN, 0).impulse_mass
+    others = probe(model, images_of(4), targets_LHNN.roll(1, 0), 0).impulse_mass
+    assert np.mean(found[0]) > 0.5 > np.mean(others[0])
+
+
+def test_receptive_field_of_a_linear_model_is_known():
+    """Each token becomes a sum of others: itself; its right neighbour; all but the first, which is nobody's."""
+
+    class Mix(nn.Module):
+        def __init__(self, map_NN):
+            super().__init__()
+            self.map_NN = map_NN
+
+        def forward(self, x_BND):
+            return self.map_NN @ x_BND
+
+    model = model_of("vit_micro")
+    right = torch.diag(torch.ones(SIDE**2 - 1), 1)
+    model.blocks = nn.Sequential(Mix(torch.eye(SIDE**2)), Mix(right), Mix(torch.ones(SIDE**2, SIDE**2)))
+    model.patch_embed.proj.weight.data.fill_(1.0)
+    everywhere = np.mean([math.hypot(a - 2, b - 2) for a, b in list(np.ndindex(SIDE, SIDE))[1:]])
+    assert receptive_field(model, images_of(3)).tolist() == pytest.approx([0, 1, everywhere])
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_leaving_out_a_term_leaves_the_other_one():
+    model, images_BCHW = model_of("convit_micro", "convit_gpsa"), images_of(3)
+    model.eval()
+    whole = model(images_BCHW)
+    gates = [layer.module.gating_param for layer in attention_layers(model) if layer.gated]
+    for term, gate in (("content", 50.0), ("position", -50.0)):
+        with leaving_out(model, term, 1):
+            found = model(images_BCHW)
+        before = gates[0].data.clone()
+        gates[0].data.fill_(gate)
+        torch.testing.assert_close(found, model(images_BCHW))
+        gates[0].data.copy_(before)
+        assert not torch.allclose(found, whole)
+    torch.testing.assert_close(model(images_BCHW), whole, rtol=0, atol=0)
+
+
+def test_maps_are_read_without_changing_anything():
+    model, images_BCHW = model_of("convit_micro", "convit_gpsa").train(), images_of(5)
+    before, state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
+    probe(model, images_BCHW, None, 0)
+    assert model.training
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    maps_LHNN = measured(model, images_BCHW).maps_LHNN
+    assert maps_LHNN.sum(-1).numpy() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("row", ["dropout", "convit", "mimetic", "convmixer"])
+def test_a_run_is_the_same_with_and_without_probes_and_resumed(tmp_path, row):
+    cell = next(cell for cell in cells(tmp_path) if cell.row == row)
+    without, probed, resumed = (setting(tmp_path / name, probes=name != "without") for name in ("without", "a", "b"))
+    stop = Stop()
+
+    def on_event(event: Event) -> None:
+        if event.epoch and event.epoch.epoch == 1:
+            stop.request("a test")
+
+    with pytest.raises(Stopped):
+        carry_out(cell, resumed, stop, on_event)
+    for where in (without, probed, resumed):
+        carry_out(cell, where, Stop())
+    assert_same(probed, resumed, cell)
+    assert_same(without, probed, cell, but=("probes", "masked"))
+    record = Store(probed.root).read("faults").done[cell.run_id]
+    assert [found.epoch for found in record.probes] == ([] if row == "convmixer" else [0, 1, 2])
+    assert [(found.term, found.layers, found.images) for found in record.masked] == (
+        [("content", 1, 360), ("position", 1, 360)] if row == "convit" else []
+    )
+    if row == "convit":
+        assert record.masked[0].top1_whole == pytest.approx(record.top1)
+
+
+def test_probes_that_a_run_began_without_are_left_out_and_said_to_be(tmp_path):
+    cell = next(cell for cell in cells(tmp_path) if cell.row == "mimetic")
+    stop, troubles = Stop(), []
+
+    def stop_after_one(event: Event) -> None:
+        if event.epoch:
+            stop.request("a test")
+
+    def listen(event: Event) -> None:
+        troubles.extend([event.trouble] if event.trouble else [])
+
+    with pytest.raises(Stopped):
+        carry_out(cell, setting(tmp_path, probes=False), stop, stop_after_one)
+    carry_out(cell, setting(tmp_path, keep_maps=True), Stop(), listen)
+    assert Store(tmp_path).read("faults").done[cell.run_id].probes == []
+    assert troubles == [
+        "probes are not recorded: the run began without them",
+        "attention maps are not kept: the run is past epoch 0, where it did not keep them",
+    ]
