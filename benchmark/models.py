@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from timm.layers import build_sincos2d_pos_embed
+from timm.layers import build_sincos2d_pos_embed, resample_abs_pos_embed
 from timm.models.convit import ConVit
 from timm.models.convmixer import ConvMixer
 from timm.models.vision_transformer import VisionTransformer
@@ -51,6 +51,36 @@ def build_model(spec: ModelSpec, classes: int) -> VisionModel:
         if spec.arch == "convmixer":
             return _convmixer(spec, classes)
         return _convit(spec, classes) if spec.arch == "convit" else _vit(spec, classes)
+
+
+@torch.no_grad()
+def at_image_size(model: VisionModel, spec: ModelSpec, image_size: int) -> VisionModel:
+    """The same model for images of another size, to be fine-tuned there: a copy, with another token grid.
+
+    A learned position embedding is resampled (bicubic, timm's way; a class token's stays), a sin-cos one computed anew.
+    GPSA's relative positions are offsets in tokens, the same weights on a larger or smaller set of them, so a head
+    that looked one token to the right still does.
+
+    Args:
+        model: as `build_model` makes them, trained or not.
+        spec: its own.
+        image_size: pixels, divisible by the patch size.
+
+    Raises:
+        ValidationError: it is not.
+    """
+    larger = ModelSpec.model_validate({**spec.model_dump(), "image_size": image_size})
+    head = model.head
+    assert isinstance(head, nn.Linear)
+    other, state = build_model(larger, head.out_features), dict(model.state_dict())
+    if spec.position == "learned":
+        with_class_token = isinstance(model, VisionTransformer) and model.has_class_token
+        grid = [larger.grid, larger.grid]
+        state["pos_embed"] = resample_abs_pos_embed(state["pos_embed"], grid, num_prefix_tokens=int(with_class_token))
+    elif spec.position == "sincos":
+        state["pos_embed"] = other.state_dict()["pos_embed"]
+    other.load_state_dict(state)
+    return other.to(head.weight.device).train(model.training)
 
 
 def _convmixer(spec: ModelSpec, classes: int) -> ConvMixer:

@@ -16,6 +16,8 @@ from benchmark.maps import AttentionMaps, maps_to_bytes
 from initializers.attention import mean_attention
 from runners.probes.representations import grams
 
+MAP_IMAGES = 64
+"""How many test images attention maps are the mean over."""
 GRAM_BATCH, GRAM_BATCHES = 64, 4
 """Images are compared within batches of so many: the number of numbers grows with the square of it."""
 
@@ -28,10 +30,10 @@ class Snapshot:
     grams_LBnn: Tensor
 
 
-def snapshot(model: nn.Module, map_images_BCHW: Tensor, gram_images_BCHW: Tensor) -> Snapshot:
-    """Measure a model, which is left as it was."""
-    maps_LHNN = mean_attention(model, map_images_BCHW).half().cpu()
-    return Snapshot(maps_LHNN, grams(model, gram_images_BCHW, min(GRAM_BATCH, len(gram_images_BCHW))))
+def snapshot(model: nn.Module, images_BCHW: Tensor) -> Snapshot:
+    """Measure a model, which is left as it was; the first `MAP_IMAGES` images make the maps."""
+    maps_LHNN = mean_attention(model, images_BCHW[:MAP_IMAGES]).half().cpu()
+    return Snapshot(maps_LHNN, grams(model, images_BCHW, min(GRAM_BATCH, len(images_BCHW))))
 
 
 def keep_maps(

@@ -32,7 +32,8 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> Attention:
 
     def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
         among_bHNN = attention_bHNN[:, :, -tokens:, -tokens:]
-        among_bHNN = among_bHNN / among_bHNN.sum(-1, keepdim=True)
+        if attention_bHNN.shape[-1] > tokens:
+            among_bHNN = among_bHNN / among_bHNN.sum(-1, keepdim=True)
         maps_LHNN[number] += among_bHNN.sum(0)
         entropy_LH[number] += torch.special.entr(among_bHNN).sum(-1).mean(-1).sum(0)
 

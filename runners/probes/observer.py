@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmark.models import VisionModel
 from benchmark.record import Probe
-from runners.keeping import GRAM_BATCH, GRAM_BATCHES, Snapshot, keep_maps, snapshot
+from runners.keeping import GRAM_BATCH, GRAM_BATCHES, MAP_IMAGES, Snapshot, keep_maps, snapshot
 from runners.loaders.base import Loader
 from runners.probes import IMAGES, probe
 from runners.resume import Begun
@@ -58,7 +58,7 @@ class Observer:
         if self.probing:
             self.probes.append(probe(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch))
         if epoch in self.snapshots_at:
-            self.snapshots[epoch] = snapshot(model, self.images_BCHW[:IMAGES], self.images_BCHW)
+            self.snapshots[epoch] = snapshot(model, self.images_BCHW)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values."""
@@ -90,7 +90,7 @@ class Observer:
             path: of the file.
         """
         if self.snapshots_at:
-            keep_maps(self.snapshots, min(IMAGES, len(self.images_BCHW)), weights, path, self.report)
+            keep_maps(self.snapshots, min(MAP_IMAGES, len(self.images_BCHW)), weights, path, self.report)
 
 
 def chosen(available: int, count: int) -> Tensor:
