@@ -139,8 +139,3 @@ def _vit(spec: ModelSpec, classes: int) -> VisionTransformer:
 def parameter_count(model: nn.Module) -> int:
     """Number of trainable values."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def default_device() -> str:
-    """`cuda` where there is one, else `cpu`."""
-    return "cuda" if torch.cuda.is_available() else "cpu"

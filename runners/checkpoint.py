@@ -11,7 +11,6 @@ import hashlib
 import io
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +18,10 @@ import torch
 
 from benchmark.atomic import write_atomically
 from initializers.errors import plain
+from runners.setting import Interval
 
 HEADER = b"vitinit checkpoint 1\n"
 """Then 64 hex digits of sha256, a line feed, and what `torch.save` wrote."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """How often to save: after so many minutes, or so many optimiser steps, whichever comes first.
-
-    Where saving is slow, the minutes are stretched so that it takes no more than a hundredth of the time.
-    """
-
-    minutes: float = 5.0
-    steps: int | None = None
 
 
 class Checkpoints:

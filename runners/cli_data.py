@@ -61,7 +61,7 @@ def prepare(
 
 def _pack(name: str, source: Path, folder: Path, allow_incomplete: bool) -> None:
     from benchmark.prepare import prepare as pack
-    from runners.launch import cores
+    from runners.machine import cores
 
     with _progress(f"packing {name}") as report:
         manifest = pack(source, folder, allow_incomplete, report, cores())
@@ -75,7 +75,7 @@ def _pack(name: str, source: Path, folder: Path, allow_incomplete: bool) -> None
 def _decode(name: str, data_dir: Path, image_size: int, train_size: int | None) -> None:
     from benchmark.grid import resolve_dataset
     from benchmark.prepare_beton import prepare_beton
-    from runners.launch import cores
+    from runners.machine import cores
 
     spec = resolve_dataset({"name": name, "train_size": train_size})
     with _progress(f"decoding {plain(spec.label)}") as report:

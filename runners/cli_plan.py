@@ -186,8 +186,8 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
 def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Path) -> None:
     """One line for each dataset, model and recipe among the runs that have no record yet; then the hours of all."""
     from benchmark import speed
-    from benchmark.models import default_device
     from runners.estimate import estimate, in_proportion
+    from runners.machine import default_device
 
     chosen = default_device() if device == "auto" else device
     cells = [item.cell for item in planned if item.state != "done" and not item.cell.misfit]

@@ -12,6 +12,7 @@ import typer
 from click.core import ParameterSource
 
 import slurm.jobs
+from benchmark import dataset_files
 from benchmark.store import Outline, Store
 from initializers.errors import VitinitError
 from runners.cli_options import (
@@ -119,14 +120,11 @@ def run(
     results: ResultsOption = LOCAL,
 ) -> None:
     """Carry out what a grid still lacks. Run the same command again to go on after a stop."""
-    from benchmark import datasets
-    from runners.checkpoint import Interval
-    from runners.distributed import several
     from runners.environment import argv, code
-    from runners.launch import begin_anew, cores, tidy
+    from runners.launch import begin_anew, tidy
+    from runners.machine import cores, several
     from runners.outcome import skip
-    from runners.setting import Execution, Setting
-    from runners.together import follow, led, shared
+    from runners.setting import Execution, Interval, Setting
 
     if several() and executor != "inline":
         raise VitinitError(f"--executor {executor}: under torchrun (WORLD_SIZE is set) it must be inline")
@@ -142,16 +140,22 @@ def run(
         raise VitinitError("--compile: what it measures decides which kernels it makes, so it is never --deterministic")
     if compiled and not asked and chosen_device == "cpu" and not any(map(shutil.which, COMPILERS)):
         raise VitinitError(f"--compile: on a CPU it needs a C++ compiler, one of {', '.join(COMPILERS)}")
-    world = context.with_resource(led(chosen_device))
-    if world.rank:
-        follow(world)
-        return
+    world = None
+    if executor == "inline":
+        from runners.together import follow, led, shared
+
+        world = context.with_resource(led(chosen_device))
+        if world.rank:
+            follow(world)
+            return
     planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, retry_failed)
-    store, folder = Store(results), datasets.data_dir(data_dir)
+    store, folder = Store(results), dataset_files.data_dir(data_dir)
     if not dry_run:
         missing = {p.cell.spec.dataset.name for p in planned if p.state == "skip" and not p.cell.misfit}
         for name in missing if download else ():
-            if name in datasets.FILE_NAMES:
+            if name in dataset_files.FILE_NAMES:
+                from benchmark import datasets
+
                 console.print(f"downloading {name} to {safe(str(folder))}")
                 try:
                     datasets.download(name, folder)
@@ -174,7 +178,7 @@ def run(
         root=results.absolute(),
         study=loaded.name,
         data_dir=folder.absolute(),
-        execution=shared(execution, world) if executor == "inline" else execution,
+        execution=shared(execution, world) if world else execution,
         code={**code(), "argv": argv()},
         grace_s=max(Setting.grace_s, asked.signal_seconds - 30) if asked else Setting.grace_s,
         checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
@@ -237,7 +241,7 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
         return ("cuda" if profile.gpus else "cpu") if device == "auto" else device
-    from benchmark.models import default_device
+    from runners.machine import default_device
 
     if device == "cuda" and default_device() != "cuda":
         raise VitinitError("--device cuda: torch finds no CUDA GPU here")
@@ -246,7 +250,7 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
 
 def _default_workers(device: str, profile: profiles.Profile | None) -> int:
     """Small models train fastest one a core; a run of several processes has its job to itself."""
-    from runners.launch import cores
+    from runners.machine import cores
 
     if device == "cuda" or (profile and profile.tasks > 1):
         return 1
@@ -263,8 +267,7 @@ def _announce(todo: _Todo) -> None:
     console.print(f"{safe(todo.loaded.title)}\n{len(todo.planned)} runs, {done} recorded already in {where}")
 
 
-def _here(todo: _Todo, workers: int, grid: str, world: World) -> None:
-    from benchmark import datasets
+def _here(todo: _Todo, workers: int, grid: str, world: World | None) -> None:
     from runners.display import Display
     from runners.launch import launch
 
@@ -274,7 +277,9 @@ def _here(todo: _Todo, workers: int, grid: str, world: World) -> None:
     where = safe(str(setting.root / setting.study))
     # runs of other launchers too: one whose owner has gone comes free
     live = [item.cell for item in todo.planned if item.state == "live"]
-    cells = todo.cells + [cell for cell in live if datasets.unavailable(cell.spec.dataset, setting.data_dir) is None]
+    cells = todo.cells + [
+        cell for cell in live if dataset_files.unavailable(cell.spec.dataset, setting.data_dir) is None
+    ]
     try:
         tally = launch(cells, setting, workers, Display(console), world)
     except KeyboardInterrupt:
@@ -355,7 +360,8 @@ def _packed(todo: _Todo, profile: profiles.Profile, workers: int, runs_per_job: 
     """The runs of each job; prints how many, and how long they take where that has been measured."""
     from runners import cluster
     from runners.estimate import estimate
-    from runners.launch import estimated_work, preflight
+    from runners.launch import estimated_work
+    from runners.preflight import preflight
 
     cells = todo.cells
     images = preflight(cells, todo.setting)

@@ -46,11 +46,11 @@ def speed(
     """
     import torch
 
-    from benchmark.models import default_device
-    from runners.environment import code, environment
-    from runners.launch import check_writable, cores
+    from runners.environment import code, environment, set_flags
+    from runners.launch import check_writable
+    from runners.machine import cores, default_device
     from runners.outcome import now
-    from runners.setting import Execution, set_flags
+    from runners.setting import Execution
     from runners.speed import Meter, model_of
 
     for part in only or ():

@@ -28,6 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from initializers.errors import VitinitError
+from runners.machine import several, usable_cores
 from runners.shard import Shard
 from runners.stop import Stop, Stopped
 
@@ -187,11 +188,6 @@ class World:
 ALONE = World()
 
 
-def several() -> bool:
-    """Whether this process was started as one of several, by its environment variables."""
-    return os.environ.get("WORLD_SIZE", "1") != "1"
-
-
 @contextmanager
 def joined(device: str) -> Iterator[World]:
     """The world that torchrun's environment variables describe, for as long as the context lasts.
@@ -228,10 +224,3 @@ def joined(device: str) -> Iterator[World]:
         yield replace(world, threads=max(1, threads), nodes=len({node for node, _ in places}))
     finally:
         dist.destroy_process_group()
-
-
-def usable_cores() -> tuple[int, ...]:
-    """Cores that this process may use: fewer than the machine has inside a container or a cluster job."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))

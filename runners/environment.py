@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+    from runners.setting import Execution
+
 ROOT = Path(__file__).parents[1]
 NUMERIC_PACKAGES = ("initializers", "benchmark", "runners")
 """Folders whose code and YAML can change a number."""
@@ -133,6 +135,21 @@ def argv() -> list[str]:
 def encodable(text: str) -> str:
     """The text with what UTF-8 cannot hold (file names may be any bytes) as escapes."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def set_flags(execution: Execution) -> None:
+    """Threads and determinism of this process."""
+    import torch
+
+    torch.set_num_threads(execution.threads)
+    if execution.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
+    torch.use_deterministic_algorithms(execution.deterministic)
+    torch.backends.cudnn.deterministic = execution.deterministic
+    if execution.compiled:
+        from torch._inductor import config as inductor
+
+        inductor.fallback_random = True  # dropout as without torch.compile, from the seeds of `train`
 
 
 def flags() -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Carrying out the runs of a study on this machine, in this process or in several."""
+"""Carrying out the runs of a study on this machine, in this process or in several.
+
+Only a process that trains imports torch, which takes seconds: that of a run, or this one with the executor `inline`.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,9 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from benchmark import datasets
+from benchmark.dataset_files import unavailable
 from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
 from benchmark.spec import DatasetSpec, RunSpec
@@ -25,53 +27,26 @@ from benchmark.store import Store
 from initializers.errors import VitinitError
 from runners import claims
 from runners.display import Display
-from runners.distributed import ALONE, World, usable_cores
-from runners.loaders import open_data
 from runners.outcome import failure
-from runners.rand_augment import recording
-from runners.setting import Ended, Event, Setting, check_whole_batches
+from runners.setting import End, Ended, Event, Setting
 from runners.stop import SIGNALS, Stop, on_signals
-from runners.together import End, in_turn, lead, to_its_end
+
+if TYPE_CHECKING:
+    from runners.distributed import World
 
 END_S = 10.0
 """Seconds that the process of a run has to end after its last word."""
 
-OUT_OF_MEMORY = torch.OutOfMemoryError.__name__
+OUT_OF_MEMORY = "OutOfMemoryError"
+"""Of torch."""
 
-PRELOAD = ["runners.run", "sklearn.datasets", "sklearn.model_selection", "torchvision.datasets"]
-
-
-def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
-    """Open every dataset once before anything trains, so that bad data stops a study at its start.
-
-    What is to be resident is decoded, the others are not.
-
-    Returns:
-        Number of training images by dataset.
-
-    Raises:
-        VitinitError: a dataset cannot be read, or has fewer training images than a batch; or a recipe's `rand_augment`
-            cannot be carried out; or batches would be cut that BatchNorm needs whole.
-    """
-    for cell in cells:
-        check_whole_batches(cell.spec, setting.execution)
-    for config in {cell.spec.recipe.rand_augment for cell in cells} - {None}:
-        recording(str(config), 32)
-    images: dict[DatasetSpec, int] = {}
-    for spec in {(cell.spec.dataset, cell.spec.model.image_size): cell.spec for cell in cells}.values():
-        loader, device = setting.execution.loader, setting.execution.device
-        data = open_data(spec.dataset, spec.model.image_size, setting.data_dir, loader, device)
-        images[spec.dataset] = len(data.train.labels)
-    for cell in cells:
-        size, count = cell.spec.recipe.batch_size, images[cell.spec.dataset]
-        if size > count:
-            raise VitinitError(f"{cell.describe()}: batch_size {size} is more than the {count} training images")
-    return images
-
-
-def cores() -> int:
-    """Cores that this process may use: fewer than the machine has inside a container or a cluster job."""
-    return len(usable_cores())
+PRELOAD = [
+    "runners.together",
+    "runners.preflight",
+    "sklearn.datasets",
+    "sklearn.model_selection",
+    "torchvision.datasets",
+]
 
 
 def estimated_work(spec: RunSpec, images: int) -> float:
@@ -96,7 +71,7 @@ def launch(
     setting: Setting,
     workers: int,
     display: Display,
-    world: World = ALONE,
+    world: World | None = None,
     stop: Stop | None = None,
     work: dict[str, float] | None = None,
 ) -> Tally:
@@ -122,7 +97,7 @@ def launch(
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
     if work is None:
-        images = preflight(cells, setting)
+        images = _preflight(cells, setting)
         work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     check_writable(setting.root / setting.study)
     cells = sorted(cells, key=lambda cell: -work[cell.run_id])  # so that no long one is left over alone
@@ -186,7 +161,7 @@ def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str,
             how_many = f"{len(found)} runs of this grid" if found else "no run of this grid"
             raise VitinitError(f"--force {prefix}: {how_many}; see: vitinit plan")
         (cell,) = found
-        if reason := cell.misfit or datasets.unavailable(cell.spec.dataset, data_dir):
+        if reason := cell.misfit or unavailable(cell.spec.dataset, data_dir):
             raise VitinitError(f"--force {prefix}: {reason}")
         try:
             with claims.held(claims.folder(store.root, study, cell.run_id), Stop()) as claim:
@@ -225,9 +200,12 @@ def check_writable(folder: Path) -> None:
 
 
 def _inline(
-    cells: list[Cell], setting: Setting, display: Display, world: World, parent: Stop | None
+    cells: list[Cell], setting: Setting, display: Display, world: World | None, parent: Stop | None
 ) -> Generator[End, None, None]:
-    stop = Stop(parent=parent)
+    from runners.distributed import ALONE
+    from runners.together import in_turn, lead
+
+    stop, world = Stop(parent=parent), world or ALONE
     with on_signals(stop, impatient=world.size == 1):
         lead(cells, setting, world)
         yield from in_turn(cells, setting, stop, display.event, world, display.start)
@@ -381,7 +359,45 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
             run.process.join()
 
 
+def _preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
+    """`preflight`, in a process that has torch."""
+    if setting.execution.executor == "inline" or not cells:
+        from runners.preflight import preflight
+
+        return preflight(cells, setting) if cells else {}
+    receiver, sender = (context := _fork_server()).Pipe(duplex=False)
+    process = context.Process(target=_tell_images, args=(cells, setting, sender), daemon=True)
+    process.start()
+    sender.close()
+    answer: dict[DatasetSpec, int] | VitinitError
+    try:
+        answer = receiver.recv()
+    except EOFError:
+        process.join()
+        raise VitinitError(f"the datasets cannot be read: {_how_it_died(process.exitcode or 0)}") from None
+    except KeyboardInterrupt:
+        process.kill()
+        raise
+    if isinstance(answer, VitinitError):
+        raise answer
+    return answer
+
+
+def _tell_images(cells: list[Cell], setting: Setting, sender: Connection) -> None:
+    from runners.preflight import preflight
+
+    answer: Any
+    try:
+        answer = preflight(cells, setting)
+    except VitinitError as error:
+        answer = error
+    sender.send(answer)
+
+
 def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
+    from runners.distributed import ALONE
+    from runners.together import to_its_end
+
     stop = Stop()
 
     def send(message: object) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import tempfile
 from dataclasses import asdict
 from datetime import datetime, timezone
-
-import torch
+from typing import TYPE_CHECKING
 
 from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.store import Store
 from initializers.errors import VitinitError
-from runners.checkpoint import Checkpoints
 from runners.environment import encodable, environment
 from runners.setting import Setting
+
+if TYPE_CHECKING:
+    from runners.checkpoint import Checkpoints
 
 
 def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> None:
@@ -39,6 +40,8 @@ def _rescue(outcome: RunRecord | FailureRecord, store: Store) -> str:
 
 def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str = "") -> FailureRecord:
     """The record of a run that did not finish."""
+    import torch
+
     return FailureRecord(
         run_id=cell.spec.run_id,
         study=setting.study,

@@ -80,8 +80,7 @@ def execution(
     Raises:
         VitinitError: it was on a device that is not here, or the record does not say on how many threads.
     """
-    from benchmark.models import default_device
-    from runners.launch import cores
+    from runners.machine import cores, default_device
     from runners.setting import Execution
 
     recorded = str(record.execution.get("device")).partition(":")[0]

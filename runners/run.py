@@ -25,14 +25,14 @@ from initializers.registry import Resources
 from runners import claims
 from runners.checkpoint import Checkpoints
 from runners.distributed import ALONE, Failed, World
-from runners.environment import environment
+from runners.environment import environment, set_flags
 from runners.keeping import keep_weights
 from runners.loaders import make_loader, open_data
 from runners.outcome import failure, now, record
 from runners.probes.masking import masked
 from runners.probes.observer import Observer
 from runners.resume import Begun, resume, share_state
-from runners.setting import Event, Setting, check_whole_batches, set_flags
+from runners.setting import Event, Setting, check_whole_batches
 from runners.solutions import Solutions
 from runners.stop import Stop, Stopped
 from runners.streams import stream

@@ -1,18 +1,25 @@
-"""Where and how runs are carried out, and what they have to say on the way."""
+"""Where and how runs are carried out, and what they have to say on the way. Imports no torch."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
-from benchmark.record import EpochRow
+from benchmark.record import EpochRow, FailureRecord, RunRecord
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
-from runners.checkpoint import Interval
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How often to save: after so many minutes, or so many optimiser steps, whichever comes first.
+
+    Where saving is slow, the minutes are stretched so that it takes no more than a hundredth of the time.
+    """
+
+    minutes: float = 5.0
+    steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,9 @@ class Ended:
     reason: str
 
 
+End = RunRecord | FailureRecord | Ended
+
+
 def check_whole_batches(spec: RunSpec, execution: Execution) -> None:
     """Refuse what would change the numbers of a model with BatchNorm, which takes mean and variance over a batch.
 
@@ -100,16 +110,3 @@ def check_whole_batches(spec: RunSpec, execution: Execution) -> None:
             f"a {spec.model.arch} cannot be trained {how}: its BatchNorm takes the statistics of the whole batch of "
             f"{spec.recipe.batch_size}; train it in one process, without --micro-batch"
         )
-
-
-def set_flags(execution: Execution) -> None:
-    """Threads and determinism of this process."""
-    torch.set_num_threads(execution.threads)
-    if execution.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
-    torch.use_deterministic_algorithms(execution.deterministic)
-    torch.backends.cudnn.deterministic = execution.deterministic
-    if execution.compiled:
-        from torch._inductor import config as inductor
-
-        inductor.fallback_random = True  # dropout as without torch.compile, from the seeds of `train`

@@ -38,9 +38,10 @@ from initializers import registry
 from initializers.errors import VitinitError
 from initializers.impulse import Impulse
 from initializers.impulse.solvers import Gradient
-from runners.checkpoint import Checkpoints, Interval
+from runners.checkpoint import Checkpoints
+from runners.environment import set_flags
 from runners.loaders import Loader, make_loader
-from runners.setting import Execution, set_flags
+from runners.setting import Execution, Interval
 from runners.streams import stream
 from runners.train import DTYPES, Training, train
 

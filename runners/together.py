@@ -7,15 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from benchmark.grid import Cell
-from benchmark.record import FailureRecord, RunRecord
 from initializers.errors import VitinitError
 from runners import claims
 from runners.distributed import World, joined
 from runners.run import carry_out
-from runners.setting import Ended, Event, Execution, Setting
+from runners.setting import End, Ended, Event, Execution, Setting
 from runners.stop import Stop, Stopped, on_signals
-
-End = RunRecord | FailureRecord | Ended
 
 
 def _nothing(_: object) -> None:

@@ -22,9 +22,8 @@ from benchmark.grid import Cell
 from benchmark.record import RunRecord
 from benchmark.store import Store
 from runners import claims, train
-from runners.checkpoint import Interval
 from runners.run import carry_out
-from runners.setting import Execution, Setting
+from runners.setting import Execution, Interval, Setting
 from runners.stop import Stop
 
 ALL = os.environ.get("FAULTS") == "all"

@@ -9,10 +9,9 @@ from benchmark import grid
 from benchmark.grid import Cell
 from benchmark.resolve import resolve_initializer
 from initializers.registry import Initializer
-from runners.checkpoint import Interval
 from runners.cluster import Pack, carry_out_pack
 from runners.environment import source_hash
-from runners.setting import Execution, Setting
+from runners.setting import Execution, Interval, Setting
 
 
 class Slow(Initializer):

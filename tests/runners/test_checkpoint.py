@@ -11,7 +11,8 @@ import torch
 
 from benchmark import atomic
 from runners import checkpoint
-from runners.checkpoint import Checkpoints, Interval
+from runners.checkpoint import Checkpoints
+from runners.setting import Interval
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from benchmark.record import FailureRecord, RunRecord
 from benchmark.store import Store
 from runners import train
 from runners.distributed import ALONE, World, joined
-from runners.setting import Ended, Setting
+from runners.setting import End, Ended, Setting
 from runners.stop import Stop, on_signals
-from runners.together import End, carry_out_together, in_turn, shared
+from runners.together import carry_out_together, in_turn, shared
 from tests.faults import harness
 from tests.processes import ROOT
 from tests.runners.worlds import Died, at_call, together

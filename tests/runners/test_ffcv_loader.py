@@ -22,8 +22,8 @@ from benchmark.prepare_beton import prepare_beton
 from benchmark.spec import DatasetSpec, Recipe
 from benchmark.store import Store
 from initializers.errors import VitinitError
-from runners.launch import preflight
 from runners.loaders import base, make_loader, open_data
+from runners.preflight import preflight
 from runners.run import carry_out
 from runners.setting import Event, Execution, Setting
 from runners.shard import Shard

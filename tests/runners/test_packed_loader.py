@@ -20,11 +20,10 @@ from benchmark.datasets import load
 from benchmark.spec import DatasetSpec, Recipe
 from benchmark.store import Store
 from initializers.errors import VitinitError
-from runners.checkpoint import Interval
 from runners.loaders import make_loader
 from runners.loaders.packed import PackedLoader, random_resized_crop
 from runners.run import carry_out
-from runners.setting import Execution, Setting
+from runners.setting import Execution, Interval, Setting
 from runners.shard import Shard
 from runners.stop import Stop, Stopped
 from runners.streams import derive

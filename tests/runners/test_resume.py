@@ -7,9 +7,9 @@ import torch
 
 from benchmark.grid import Cell
 from benchmark.store import Store
-from runners.checkpoint import Interval
+from runners.environment import set_flags
 from runners.run import carry_out
-from runners.setting import Event, Execution, Setting, set_flags
+from runners.setting import Event, Execution, Interval, Setting
 from runners.stop import Stop, Stopped
 from tests.faults.harness import assert_same, cells
 

@@ -121,7 +121,7 @@ def test_scaling_changes_one_thing_at_a_time():
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(monkeypatch, capsys, arguments, said):
-    monkeypatch.setattr("benchmark.models.default_device", lambda: "cpu")
+    monkeypatch.setattr("runners.machine.default_device", lambda: "cpu")
     monkeypatch.setattr(sys, "argv", ["vitinit", "speed", *arguments])
     with pytest.raises(SystemExit) as stop:
         cli.main()

@@ -16,7 +16,8 @@ import torch
 
 from benchmark.models import build_model
 from benchmark.resolve import resolve_model, resolve_recipe
-from runners.checkpoint import Checkpoints, Interval
+from runners.checkpoint import Checkpoints
+from runners.setting import Interval
 from runners.train import Training
 
 LIMIT_PERCENT = 2.0

@@ -12,8 +12,9 @@ from benchmark.models import build_model
 from benchmark.spec import DatasetSpec, ModelSpec, Recipe
 from initializers import registry
 from initializers.initialize import initialize
+from runners.environment import set_flags
 from runners.loaders import make_loader
-from runners.setting import Execution, set_flags
+from runners.setting import Execution
 from runners.streams import stream
 from runners.train import Training, train
 

@@ -1,0 +1,36 @@
+"""What this machine has, as far as torch need not be asked: importing it takes seconds."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+
+GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
+"""Under Linux one of these is there wherever torch can find a GPU: NVIDIA's, a Jetson's, that of WSL, AMD's."""
+
+
+def cores() -> int:
+    """Cores that this process may use: fewer than the machine has inside a container or a cluster job."""
+    return len(usable_cores())
+
+
+def usable_cores() -> tuple[int, ...]:
+    """Their numbers."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def several() -> bool:
+    """Whether this process was started as one of several, by its environment variables."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def default_device() -> str:
+    """`cuda` where torch finds a GPU, else `cpu`. Where there is no driver, torch is not asked."""
+    if sys.platform == "linux" and not any(map(glob.glob, GPU_FILES)):
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
