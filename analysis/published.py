@@ -17,7 +17,10 @@ FOLDER = Path(__file__).parents[1] / "results" / "published"
 PAPER, TABLE = "2404.01139", "Table 2"
 """The published table that stands beside every study that no other table names."""
 
-ABLATIONS = {"pseudo_input", "pseudo_input_later", "control", "value_proj", "weight_norm", "parts"}
+ABLATIONS = {
+    *("pseudo_input", "pseudo_input_later", "control", "value_proj", "weight_norm", "parts"),
+    *("train_gating", "conv_init", "train_gpsa", "gate"),
+}
 """Method parameters that a record holds only where they differ from the method as it was published."""
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from pydantic import PositiveFloat
+from pydantic import PositiveFloat, model_validator
 from torch import nn
 
 from initializers.attention import attention_layers, token_grid
@@ -23,6 +23,9 @@ class ConvitGpsa(Initializer):
     key at (row, column) offset (h1 - c, h2 - c): `pos_proj` is alpha [2(h2-c), 2(h1-c), -1] on the features
     [dx, dy, dx^2 + dy^2], its bias 0. c = (k-1)/2, so that with an even k the offsets lie between tokens. The class
     token is trunc-normal, std 0.02, as in the released model. Self-attention layers keep the base.
+
+    `train_gating`, `conv_init` and `train_gpsa` are the switches of the paper's Table 3, where a gate that is not
+    trained stays at `gate` 0. At one seed all of them start from the same base and the same class token.
     """
 
     name: ClassVar[str] = "convit_gpsa"
@@ -33,12 +36,31 @@ class ConvitGpsa(Initializer):
         "*.gating_param",
         "cls_token",
     )
+    later: ClassVar[dict[str, Any]] = {"train_gating": True, "conv_init": True, "train_gpsa": True, "gate": 1.0}
 
     locality_strength: PositiveFloat = 1.0
     """alpha: how sharply the positional attention peaks."""
+    train_gating: bool = True
+    """False: the gates stay at `gate`."""
+    conv_init: bool = True
+    """False: of the GPSA layers only the gates are set, W_v and `pos_proj` keep the base."""
+    train_gpsa: bool = True
+    """False: everything in a GPSA layer stays as it starts: W_q, W_k, W_v, `pos_proj`, the gates, W_proj and biases.
+    Table 3 says "train GPSA" and no more. Taken as the whole attention, because then no part of a frozen layer can make
+    up for another; the norms and MLPs around it, the embeddings and the self-attention layers are trained."""
+    gate: float = 1.0
+    """lambda at the start, in every head: the positional attention has the share sigmoid(lambda)."""
+
+    @model_validator(mode="after")
+    def _one_name_for_one_thing(self) -> ConvitGpsa:
+        if self.train_gating and not self.train_gpsa:
+            raise ValueError("train_gpsa false keeps the gates from being trained too: it needs train_gating false")
+        if not self.conv_init and self.locality_strength != 1:
+            raise ValueError("locality_strength has no effect where conv_init is false")
+        return self
 
     def check(self, model: nn.Module) -> None:
-        """Refuse models without GPSA layers and head counts that are no square."""
+        """Refuse models without GPSA layers and, for the local initialisation, head counts that are no square."""
         gated: list[Any] = [module for module in model.modules() if hasattr(module, "gating_param")]
         if not gated:
             raise VitinitError(
@@ -46,8 +68,16 @@ class ConvitGpsa(Initializer):
                 "none; choose a model of arch 'convit'"
             )
         heads = gated[0].num_heads
-        if math.isqrt(heads) ** 2 != heads:
+        if self.conv_init and math.isqrt(heads) ** 2 != heads:
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
+
+    def freeze(self, model: nn.Module) -> None:
+        """Exclude the gates, or all of the GPSA layers, from training, as the switches say."""
+        for layer in attention_layers(model):
+            if layer.gated and not self.train_gpsa:
+                layer.module.requires_grad_(False)
+            elif layer.gated and not self.train_gating:
+                layer.module.gating_param.requires_grad_(False)
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim | None:
@@ -56,6 +86,9 @@ class ConvitGpsa(Initializer):
         for layer in attention_layers(model):
             if not layer.gated:
                 continue
+            layer.module.gating_param.fill_(self.gate)
+            if not self.conv_init:
+                continue
             side = math.isqrt(layer.heads)
             centre = (side - 1) / 2
             offsets = [(h % side - centre, h // side - centre) for h in range(layer.heads)]
@@ -63,9 +96,8 @@ class ConvitGpsa(Initializer):
             layer.module.pos_proj.weight.copy_(self.locality_strength * weight_H3)
             layer.module.pos_proj.bias.zero_()
             layer.value_DD.copy_(torch.eye(layer.value_DD.shape[0]))
-            layer.module.gating_param.fill_(1.0)
         draw_trunc_normal_(model.get_parameter("cls_token"), 0.02, generator)
-        if math.isqrt(len(offsets)) % 2 == 0:
+        if not self.conv_init or math.isqrt(len(offsets)) % 2 == 0:
             return None
         from initializers.impulse.targets import impulse_targets
 

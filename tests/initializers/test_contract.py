@@ -31,6 +31,11 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"pseudo_input_later": "position+normal", "solver": "svd", "control": "random_binary", "weight_norm": 3.0},
         {"pseudo_input": "uniform", "control": "constant_offset"},
     ],
+    "convit_gpsa": [
+        {"train_gating": False, "gate": 0.0},
+        {"conv_init": False},
+        {"train_gating": False, "train_gpsa": False},
+    ],
     "conv_filters": [
         {"filter": "random"},
         {"filter": "box", "entries": 4, "frozen": False},

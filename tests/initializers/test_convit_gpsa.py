@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import CONVIT, VIT, f64, generator, loop_targets, model, silent, softmax, state, streams
+from small_models import CONVIT, VIT, differing, f64, generator, loop_targets, model, silent, softmax, state, streams
 from timm.models.convit import GPSA
 
 from initializers import registry
@@ -152,6 +152,75 @@ def test_self_attention_layers_and_everything_else_keep_the_base() -> None:
     for name in before:
         assert torch.equal(before[name], after[name]) != name.endswith(set_by_method), name
     assert not any(name.endswith(set_by_method) for name in before if name.startswith("blocks.2."))
+
+
+SWITCHES: list[dict[str, Any]] = [
+    {"train_gating": False, "gate": 0.0},
+    {"conv_init": False},
+    {"train_gating": False, "gate": 0.0, "conv_init": False},
+    {"train_gating": False, "gate": 0.0, "train_gpsa": False},
+    {"train_gating": False, "gate": 0.0, "train_gpsa": False, "conv_init": False},
+]
+"""Rows b, c, d, f and g of Table 3; a is the default."""
+
+
+@pytest.mark.parametrize("switches", SWITCHES)
+@pytest.mark.parametrize("heads", [4, 9])
+def test_switches_change_what_they_name_and_nothing_else(heads: int, switches: dict[str, Any]) -> None:
+    default, switched = state(convit(heads)), state(convit(heads, **switches))
+    base = model(CONVIT, heads=heads, width=WIDTHS[heads])
+    registry.build("trunc_normal", {}).apply(base, generator(99), silent)
+    expected = dict(default)
+    for name, value in state(base).items():
+        if name.endswith(("attn.v.weight", "pos_proj.weight", "pos_proj.bias")) and "conv_init" in switches:
+            expected[name] = value
+        if name.endswith("gating_param") and "gate" in switches:
+            expected[name] = torch.zeros(heads)
+    assert differing(expected, switched) == set()
+
+
+@pytest.mark.parametrize("switches", [{}, *SWITCHES])
+def test_what_is_frozen(switches: dict[str, Any]) -> None:
+    m = model(CONVIT)
+    registry.build("convit_gpsa", switches).freeze(m)
+    frozen = {name for name, parameter in m.named_parameters() if not parameter.requires_grad}
+    parts = ["gating_param"] if "train_gating" in switches else []
+    if "train_gpsa" in switches:
+        parts += ["qk.weight", "v.weight", "pos_proj.weight", "pos_proj.bias", "proj.weight", "proj.bias"]
+    assert frozen == {f"blocks.{layer}.attn.{part}" for layer in (0, 1) for part in parts}
+
+
+@pytest.mark.parametrize("gate", [-1.5, 0.0, 2.0])
+def test_a_gate_gives_position_its_sigmoid(gate: float) -> None:
+    attn = gated(convit(9, gate=gate))[0]
+    with torch.no_grad():
+        attn.qk.weight.zero_()
+    attn.rel_indices = attn.get_rel_indices(16)
+    got = f64(attn.get_attention(torch.randn(1, 16, 72, generator=generator())))[0]
+    share = 1 / (1 + math.exp(-gate))
+    np.testing.assert_allclose(got, share * positional_attention(attn, 4) + (1 - share) / 16, atol=1e-6)
+
+
+def test_without_the_local_initialisation_there_are_no_targets_and_any_number_of_heads() -> None:
+    m = model(CONVIT, heads=3)
+    method = registry.build("convit_gpsa", {"conv_init": False})
+    method.check(m)
+    assert method.apply(m, generator(), silent) is None
+    nine = model(CONVIT, heads=9, width=WIDTHS[9])
+    assert method.apply(nine, generator(), silent) is None
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"train_gpsa": False}, "needs train_gating false"),
+        ({"conv_init": False, "locality_strength": 0.5}, "no effect where conv_init is false"),
+        ({"gate": float("inf")}, "gate"),
+    ],
+)
+def test_switches_without_effect_are_refused(params: dict[str, Any], words: str) -> None:
+    with pytest.raises(VitinitError, match=words):
+        registry.build("convit_gpsa", params)
 
 
 def test_class_token_is_drawn_with_std_002() -> None:

@@ -1,6 +1,7 @@
 import hashlib
 import itertools
 import math
+import re
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
 MODEL = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
 MIXER = resolve_model({"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 2})
+GATED = resolve_model({"preset": "convit_micro", "image_size": 8, "patch_size": 2, "width": 16})
 
 
 def split(n: int, seed: int) -> Split:
@@ -43,12 +45,14 @@ def recipe(**fields) -> Recipe:
     return Recipe(**settings)
 
 
-def initialised(seed: int = 0, base: str = "kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL):
+def initialised(
+    seed: int = 0, base: str = "kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL, **params
+):
     built = build_model(model, 2)
     initialize(
         built,
         registry.build(base, {}),
-        registry.build(method, {}) if method else None,
+        registry.build(method, params) if method else None,
         lambda name: stream(seed, name),
     )
     return built
@@ -190,6 +194,34 @@ def test_frozen_filters_stay_and_all_else_is_trained(data, method):
     same = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
     spatial = {f"blocks.{block}.0.fn.0.{part}" for block in (0, 1) for part in ("weight", "bias")}
     assert same == (spatial if method else set())
+
+
+NO_GATING = {"train_gating": False, "gate": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("switches", "frozen"),
+    [
+        ({}, r"(?!)"),
+        ({"train_gating": False}, r"blocks\.[01]\.attn\.gating_param"),
+        ({**NO_GATING, "conv_init": False}, r"blocks\.[01]\.attn\.gating_param"),
+        ({**NO_GATING, "train_gpsa": False}, r"blocks\.[01]\.attn\..*"),
+        ({**NO_GATING, "train_gpsa": False, "conv_init": False}, r"blocks\.[01]\.attn\..*"),
+    ],
+)
+def test_frozen_gates_and_gpsa_layers_stay_and_all_else_is_trained(data, switches, frozen):
+    """A ConViT of two GPSA layers and one of self-attention: bit for bit, after 18 steps with weight decay."""
+    options = {"base": "trunc_normal", "method": "convit_gpsa", "model": GATED, **switches}
+    before = initialised(**options).state_dict()
+    model, _ = run(data, recipe(weight_decay=0.1), **options)
+    stayed = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
+    expected = {name for name in before if re.fullmatch(frozen, name)}
+    # softmax takes away what is added to every key of a query, and with it the gradient
+    without_effect = {f"blocks.{layer}.attn.pos_proj.bias" for layer in (0, 1)}
+    assert expected <= stayed <= expected | without_effect
+    if not switches.get("train_gating", True):
+        gates = torch.stack([block.attn.gating_param for block in model.blocks[:2]]).sigmoid()
+        assert gates.flatten().tolist() == pytest.approx([0.5 if "gate" in switches else 0.7310586] * 8)
 
 
 def test_batch_norm_evaluates_with_its_running_statistics(data):
