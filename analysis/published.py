@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +11,7 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from analysis.text import one_line
 from benchmark.record import Percent
-from benchmark.spec import Frozen, RunSpec
+from benchmark.spec import DatasetSpec, Frozen, RunSpec, Share
 from initializers.errors import VitinitError, explain, unknown_name
 
 FOLDER = Path(__file__).parents[1] / "results" / "published"
@@ -22,6 +23,9 @@ ABLATIONS = {
     *("train_gating", "conv_init", "train_gpsa", "gate"),
 }
 """Method parameters that a record holds only where they differ from the method as it was published."""
+
+TRAINING_IMAGES = {"imagenet": 1_281_167}
+"""Of the whole training split, for each dataset of which papers took a fraction."""
 
 
 class PublishedCell(Frozen):
@@ -39,9 +43,18 @@ class PublishedCell(Frozen):
     params: dict[str, Any] | None
     """Method parameters that the paper fixes; ours must have these and may have more, but no other of `ABLATIONS`.
     None: they are not known, and the number stands beside none of ours."""
+    train_fraction: Share | None = None
+    """Of the dataset's training images; ours must have it. None: the number stands beside subsets of any size."""
+    masked: Literal["position embedding", "content attention", "positional attention"] | None = None
+    """What the trained model was tested without; such a number stands beside no plain accuracy."""
+    masked_layers: PositiveInt | None = None
+    """In how many layers, where it is not the whole model."""
     average: bool = False
     """Over the columns of the table, whose runs differ in model or parameters."""
     value: Percent
+    """Top-1."""
+    top5: Percent | None = None
+    """As published beside it; our records have none."""
     spread: Annotated[float, Field(ge=0)] | None
     """Half-width of the published error bar."""
     n: PositiveInt | None
@@ -51,12 +64,18 @@ class PublishedCell(Frozen):
     3 a third party's reproduction, M derived or measured by us."""
     note: str
 
+    @model_validator(mode="after")
+    def _a_fraction_is_of_a_known_number(self) -> PublishedCell:
+        if self.train_fraction is not None and self.dataset not in TRAINING_IMAGES:
+            raise ValueError(f"train_fraction needs a dataset whose size is known: {', '.join(TRAINING_IMAGES)}")
+        return self
+
     def matches(self, spec: RunSpec) -> bool:
         """Whether dataset, architecture, base and method are the spec's; what is not named here may differ.
 
         A method in part, or with its pattern broken, is not the method whose number was published.
         """
-        if self.params is None or self.base not in (None, spec.base.name):
+        if self.params is None or self.masked or self.base not in (None, spec.base.name):
             return False
         method, params = (spec.method.name, spec.method.params) if spec.method else (None, {})
         model = spec.model.model_dump()
@@ -65,7 +84,15 @@ class PublishedCell(Frozen):
             and {**model, **self.model} == model
             and {**params, **self.params} == params
             and ABLATIONS & params.keys() <= self.params.keys()
+            and self._has_images(spec.dataset)
         )
+
+    def _has_images(self, dataset: DatasetSpec) -> bool:
+        """Whether a subset of the same dataset has the fraction: papers round it in every class, by up to 2 % of it."""
+        if self.train_fraction is None:
+            return True
+        whole = TRAINING_IMAGES[self.dataset]
+        return math.isclose((dataset.train_size or whole) / whole, self.train_fraction, rel_tol=0.02)
 
 
 class PublishedTable(Frozen):
@@ -94,7 +121,7 @@ class Publication(Frozen):
     def _one_number_a_cell(self) -> Publication:
         seen = set()
         for cell in self.cells:
-            key = cell.model_dump_json(exclude={"value", "spread", "n", "provenance", "note"})
+            key = cell.model_dump_json(exclude={"value", "top5", "spread", "n", "provenance", "note"})
             if cell.table not in self.tables:
                 raise ValueError(f"a cell of {cell.table!r}, which is not among the tables")
             if cell.paper != self.paper:

@@ -9,6 +9,7 @@ from synthetic_records import ROWS, spec
 
 from analysis import published
 from analysis.published import ABLATIONS, FOLDER, lookup, publication
+from benchmark.dataset_files import IMAGES
 from initializers import registry
 from initializers.errors import VitinitError
 
@@ -80,7 +81,7 @@ def test_a_subset_column_has_the_full_data_number():
 
 
 def test_every_file_is_valid_and_whole():
-    assert {path.stem for path in FOLDER.glob("*.json")} >= {"2404.01139", "2505.19985"}
+    assert {path.stem for path in FOLDER.glob("*.json")} >= {"2103.10697", "2404.01139", "2505.19985"}
     for path in FOLDER.glob("*.json"):
         assert publication(path.stem).cells
     cells = publication("2404.01139").cells
@@ -142,12 +143,91 @@ def test_conv_mixers_and_the_vit_beside_them(monkeypatch):
     )
 
 
+def convit_spec(monkeypatch, *, train_size=None, params=None, gpsa=True, width=432, heads=9):
+    params = {"locality_strength": 1.0, **(params or {})}
+    method = {"name": "convit_gpsa", "params": params} if gpsa else None
+    monkeypatch.setitem(ROWS, "ConViT", {"base": {"name": "trunc_normal"}, "method": method})
+    found = spec("ConViT", "imagenet", train_size=train_size)
+    model = {"arch": "convit" if gpsa else "vit", "width": width, "heads": heads, "gpsa_layers": 10 if gpsa else None}
+    return found.model_copy(update={"model": found.model.model_copy(update=model)})
+
+
+# ConViT's Table 2 prints the relative gaps beside its numbers; f, top-1, top-5 (percent).
+PRINTED_GAPS = {0.05: (37, 22), 0.1: (24, 12), 0.3: (12, 5), 0.5: (5, 2), 1.0: (2, 1)}
+
+
+def test_sample_efficiency_stands_beside_runs_with_its_fraction_of_the_images(monkeypatch):
+    for train_size, fraction, value in (
+        (64_058, 0.05, 47.8),
+        (63_600, 0.05, 47.8),  # 1,000 classes, rounded down in each
+        (128_116, 0.1, 59.6),
+        (None, 1.0, 81.4),
+        (1_281_167, 1.0, 81.4),
+    ):
+        ours = lookup(convit_spec(monkeypatch, train_size=train_size), "convit-efficiency")
+        theirs = lookup(
+            convit_spec(monkeypatch, train_size=train_size, gpsa=False, width=384, heads=6), "convit-efficiency"
+        )
+        assert (ours.value, ours.n, ours.spread, ours.provenance) == (value, None, None, "P")
+        gaps = 100 * (ours.value / theirs.value - 1), 100 * (ours.top5 / theirs.top5 - 1)
+        assert gaps == pytest.approx(PRINTED_GAPS[fraction], abs=0.51)
+    for train_size in (96_000, 62_000, 5_000):
+        assert lookup(convit_spec(monkeypatch, train_size=train_size), "convit-efficiency") is None
+    smaller = convit_spec(monkeypatch, train_size=64_058).model_copy(update={"dataset": spec("ConViT").dataset})
+    assert lookup(smaller, "convit-efficiency") is None, "CIFAR-10"
+
+
+def test_whole_training_splits_are_those_of_the_benchmark():
+    for name, images in published.TRAINING_IMAGES.items():
+        assert images == IMAGES[name][0]
+
+
+def test_convits_switches_are_told_apart(monkeypatch):
+    off = {"train_gating": False, "gate": 0.0}
+    for params, full, tenth in (
+        ({}, 82.2, 59.7),
+        (off, 82.0, 57.4),
+        ({"conv_init": False}, 81.4, 56.9),
+        ({**off, "conv_init": False}, 81.6, 54.6),
+        ({**off, "train_gpsa": False}, 78.6, 54.3),
+        ({**off, "train_gpsa": False, "conv_init": False}, 73.7, 44.8),
+        ({"locality_strength": 3.0}, None, None),
+        ({"train_gating": False}, None, None),
+        ({"gate": 0.0}, None, None),
+    ):
+        for train_size, value in ((None, full), (128_116, tenth)):
+            found = convit_spec(monkeypatch, train_size=train_size, params=params, width=576)
+            assert getattr(lookup(found, "convit-ablation"), "value", None) == value
+    deit = convit_spec(monkeypatch, gpsa=False, width=576)
+    assert lookup(deit, "convit-ablation").value == 79.1
+
+
+def test_numbers_of_masked_models_stand_beside_no_plain_accuracy(monkeypatch):
+    tables = {
+        name: [cell for cell in publication("2103.10697").cells if cell.table == name]
+        for name in publication("2103.10697").tables
+    }
+    assert {name: len(cells) for name, cells in tables.items()} == {
+        "Table 1": 12,
+        "Table 2": 10,
+        "Table 3": 14,
+        "Table 5": 4,
+        "Table 6": 7,
+    }
+    tiny = convit_spec(monkeypatch, width=192, heads=4)
+    for name in ("Table 5", "Table 6"):
+        assert [cell.value for cell in tables[name] if cell.matches(tiny)] == [73.1]
+    assert [cell.value for cell in tables["Table 6"] if cell.masked == "content attention"] == [62.3, 35.0, 1.3]
+    assert [cell.masked_layers for cell in tables["Table 6"]] == [None, 3, 5, 10, 3, 5, 10]
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
         (lambda content: content["cells"][0].update(value=170.0), "less than or equal to 100"),
         (lambda content: content["cells"].append(content["cells"][0]), "two numbers for"),
         (lambda content: content["cells"][0].update(table="Table 1"), "not among the tables"),
+        (lambda content: content["cells"][0].update(dataset="food101", train_fraction=0.5), "whose size is known"),
         (lambda content: content["cells"][0].update(sdt=1), "is not a field here"),
         (lambda content: content["cells"][0].update(paper="1"), "in the file of"),
         (None, "Invalid JSON"),
