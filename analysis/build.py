@@ -22,8 +22,12 @@ METRICS = {"last": "top1", "best": "best_top1"}
 BY_BASE = "_by_base"
 """Ends the name of a study's second table, in which each method stands against its own base."""
 
+GAP = "_gap"
+"""Ends the name of the table by number of training images: how far each row is from the baseline, relative to it."""
+SWITCHES = "_switches"
+"""Ends the name of the table of what is switched on in each ConViT."""
 INITIALIZATION = "_initialization"
-"""Ends the name of a study's third table: what its initialisations do and cost."""
+"""Ends the name of the table of what a study's initialisations do and cost."""
 
 Key = tuple[str, str]
 """Row and column label."""
@@ -44,6 +48,10 @@ class Cell:
     """The best of its column, or not told apart from it: the interval of their difference contains 0."""
     published: PublishedCell | None = None
     published_difference: float | None = None
+    signed: bool = False
+    """Ours is a difference itself."""
+    switch: bool | None = None
+    """On or off, in place of any number."""
 
     @property
     def excludes_published(self) -> bool:
@@ -87,6 +95,11 @@ class Table:
         """Each method stands against its own base."""
         return self.name == self.study.name + BY_BASE
 
+    @property
+    def transposed(self) -> bool:
+        """Rows are datasets, columns are initialisations."""
+        return self.name == self.study.name + GAP
+
     def starts_group(self, row: str) -> bool:
         """A base, which its methods follow."""
         return self.by_base and row not in self.baselines
@@ -95,15 +108,21 @@ class Table:
 def names(study: Study) -> list[str]:
     """The tables that the records allow.
 
-    The study's own; methods against their bases, where there are rows for it; and what the initialisations do and cost,
+    The study's own; methods against their bases, where there are rows for it; gaps by number of training images, where
+    there are three or more of them; the switches of ConViT, where any is off; and what the initialisations do and cost,
     where any of them has targets to come close to.
     """
+    from analysis.gap import subsets
+    from analysis.switches import switched
+
     own = own_bases(study)
     finished = set(study.runs["row"]) if study.contents.done else set()
     aims = any(record.init.pseudo_input for record in study.contents.done.values())
     found = {
         study.name: bool(finished),
         study.name + BY_BASE: any({a, b} <= finished for a, b in own.items()),
+        study.name + GAP: bool(subsets(study)) and default_baseline(study) in finished,
+        study.name + SWITCHES: switched(study),
         study.name + INITIALIZATION: aims,
     }
     return [name for name, there in found.items() if there]
@@ -116,22 +135,26 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         study: The records.
         name: One of `names`. Default: the study's own.
         metric: `last` or `best` epoch.
-        baseline: Row label that differences are to, in the study's own table. Default: "Trunc normal", or without
-            that row the first one without a method; no differences without either.
+        baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: "Trunc
+            normal", or without that row the first one without a method; no differences without either.
 
     Raises:
         VitinitError: no finished run, or no row of that name.
     """
-    from analysis.initialization import describe
+    from analysis import gap, initialization, switches
     from analysis.notes import notes
 
     study.require_runs()
     check_baseline(baseline, [study])
     name = name or study.name
     if name == study.name + INITIALIZATION:
-        return describe(study)
+        return initialization.describe(study)
+    if name == study.name + GAP:
+        return gap.describe(study, metric, baseline or default_baseline(study))
+    if name == study.name + SWITCHES:
+        return switches.describe(study, metric)
     if name == study.name:
-        rows, baseline = study.rows, baseline or _baseline(study)
+        rows, baseline = study.rows, baseline or default_baseline(study)
         baselines = {row: baseline for row in rows if row != baseline} if baseline in rows else {}
         title = f"Top-1 accuracy by initialisation, study {study.name}: ours beside the published numbers."
     else:
@@ -139,12 +162,7 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         bases = dict.fromkeys(base for base in study.rows if base in baselines.values())
         rows = [row for base in bases for row in (base, *(r for r in study.rows if baselines.get(r) == base))]
         title = f"Top-1 accuracy, study {study.name}: each method against its own base without a method."
-    groups = study.runs.groupby(["row", "column"])
-    values = {
-        (str(row), str(column)): group.set_index("seed")[METRICS[metric]]
-        for (row, column), group in groups
-        if row in rows
-    }
+    values = {key: found for key, found in values_by_seed(study, metric).items() if key[0] in rows}
     cells = _cells(study, rows, baselines, values)
     together = [c for c in study.columns if any(len(values.get((row, c), ())) >= 3 for row in rows)]
     across = _across(study, rows, baselines, values, together) if len(together) > 1 else {}
@@ -160,9 +178,15 @@ def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
         raise unknown_name("baseline row", baseline, rows)
 
 
+def values_by_seed(study: Study, metric: str) -> Values:
+    """Top-1 of the finished runs, by row and column."""
+    groups = study.runs.groupby(["row", "column"])
+    return {(str(row), str(column)): group.set_index("seed")[METRICS[metric]] for (row, column), group in groups}
+
+
 def own_bases(study: Study) -> dict[str, str]:
     """For each row with a method: the row of the same base and model without one, where there is one."""
-    examples = _examples(study)
+    examples = example_specs(study)
 
     def is_base(other: str, row: str) -> bool:
         pairs = [
@@ -179,7 +203,8 @@ def own_bases(study: Study) -> dict[str, str]:
     return {row: others[0] for row, others in found.items() if others}
 
 
-def _baseline(study: Study) -> str:
+def default_baseline(study: Study) -> str:
+    """The row that differences are to where none is asked for; it need not be there."""
     plain = {outcome.row for outcome in study.outcomes if not outcome.spec.method}
     return next((row for row in (BASELINE, *study.rows) if row in plain), BASELINE)
 
@@ -196,8 +221,8 @@ def _cells(study: Study, rows: list[str], baselines: dict[str, str], values: Val
     tested = {key: pair.p for key, pair in against.items() if pair and pair.p is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     best = {place for column in study.columns for place in _best(rows, column, values)}
-    examples = _examples(study)
-    published = {key: _published(study, examples, *key) for key in keys}
+    examples = example_specs(study)
+    published = {key: published_cell(study, examples, *key) for key in keys}
     cells = {}
     for key in keys:
         here, theirs = published[key], published.get((baselines.get(key[0], ""), key[1]))
@@ -234,7 +259,7 @@ def _across(
         for row in rows
         if all(len(values.get((row, column), ())) >= LEAST_PAIRS for column in columns)
     }
-    examples = _examples(study)
+    examples = example_specs(study)
     result = {}
     for row, by_column in arrays.items():
         theirs = arrays.get(baselines.get(row, ""))
@@ -247,7 +272,7 @@ def _across(
     return result
 
 
-def _examples(study: Study) -> dict[tuple[str | None, str | None], RunSpec]:
+def example_specs(study: Study) -> dict[tuple[str | None, str | None], RunSpec]:
     """The first run's spec by row and column, by row alone (with column None) and by column alone (with row None)."""
     examples: dict[tuple[str | None, str | None], RunSpec] = {}
     for outcome in study.outcomes:
@@ -257,7 +282,7 @@ def _examples(study: Study) -> dict[tuple[str | None, str | None], RunSpec]:
     return examples
 
 
-def _published(
+def published_cell(
     study: Study, examples: dict[tuple[str | None, str | None], RunSpec], row: str, column: str
 ) -> PublishedCell | None:
     """The paper's cell; it depends on what the row and the column are, not on whether their run is there."""

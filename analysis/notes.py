@@ -140,16 +140,21 @@ def _provenance(runs: pd.DataFrame) -> list[str]:
     return [text] + ([f"Mixed: {'; '.join(mixed)}."] if mixed else [])
 
 
+def source(study: Study) -> str:
+    """The published table beside a study, and its setting."""
+    paper, name = beside(study.name)
+    return f"{name} of {', '.join(paper.authors)}, arXiv {paper.paper} ({paper.tables[name].setting})"
+
+
 def _published(table: Table) -> list[str]:
     cells = [cell.published for cell in table.cells.values() if cell.published]
     cells += [across.published for across in table.across.values() if across.published]
     if not cells:
         return []
-    paper, name = beside(table.study.name)
-    source = f"{name} of {', '.join(paper.authors)}, arXiv {paper.paper} ({paper.tables[name].setting})"
+    whole = ", and full training sets: a small column is not expected to match"
     lines = [
-        f"Paper: {source}. Second line: difference to the paper's number for the same baseline. Another setting than "
-        "ours, and full training sets: a small column is not expected to match. Empty: no number published."
+        f"Paper: {source(table.study)}. Second line: difference to the paper's number for the same baseline. Another "
+        f"setting than ours{whole * any(cell.train_fraction is None for cell in cells)}. Empty: no number published."
     ]
     if any(across.published for across in table.across.values()):
         lines.append("The paper's number in the last column is the average over its own columns.")

@@ -87,6 +87,12 @@ class PublishedCell(Frozen):
             and self._has_images(spec.dataset)
         )
 
+    def in_its_setting(self, spec: RunSpec) -> RunSpec:
+        """The spec with the dataset, its fraction and the fields of the model that this number is of."""
+        images = TRAINING_IMAGES.get(self.dataset, 0) * (self.train_fraction or 1)
+        dataset = DatasetSpec(name=self.dataset, train_size=round(images) or None)
+        return spec.model_copy(update={"dataset": dataset, "model": spec.model.model_copy(update=self.model)})
+
     def _has_images(self, dataset: DatasetSpec) -> bool:
         """Whether a subset of the same dataset has the fraction: papers round it in every class, by up to 2 % of it."""
         if self.train_fraction is None:
@@ -167,6 +173,17 @@ def beside(study: str) -> tuple[Publication, str]:
             if study in table.studies:
                 return paper, name
     return publication(PAPER), TABLE
+
+
+def fractions(spec: RunSpec, study: str) -> list[PublishedCell]:
+    """What the table beside a study has for a run's initialisation and architecture, at each fraction of the images.
+
+    Its dataset and the size of its model may be others than the run's: beside a small study these are the numbers of
+    the large one.
+    """
+    paper, table = beside(study)
+    cells = [cell for cell in paper.cells if cell.table == table and cell.train_fraction]
+    return [cell for cell in cells if cell.matches(cell.in_its_setting(spec))]
 
 
 def lookup(spec: RunSpec, study: str = "table2", average: bool = False) -> PublishedCell | None:

@@ -40,6 +40,8 @@ class Column:
     published: bool
     entries: dict[str, Entry]
     """By row label."""
+    switch: bool = False
+    """On or off in each row: no numbers, of ours or the paper's."""
 
 
 def columns(table: Table) -> list[Column]:
@@ -47,8 +49,9 @@ def columns(table: Table) -> list[Column]:
     result = []
     for label in table.columns:
         cells = {row: table.cells[row, label] for row in table.rows}
-        published = any(cell.published for cell in cells.values())
-        result.append(Column(label, published, {row: _entry(cell) for row, cell in cells.items()}))
+        published = any(cell.published or cell.published_difference is not None for cell in cells.values())
+        switch = any(cell.switch is not None for cell in cells.values())
+        result.append(Column(label, published, {row: _entry(cell) for row, cell in cells.items()}, switch))
     if table.across:
         published = any(across.published for across in table.across.values())
         entries = {row: _across(table.across.get(row)) for row in table.rows}
@@ -57,13 +60,16 @@ def columns(table: Table) -> list[Column]:
 
 
 def _entry(cell: Cell) -> Entry:
+    if cell.switch is not None:
+        return Entry(["✓" if cell.switch else "✗"], [])
     paper = [f"{cell.published.value:.2f}"] if cell.published else []
     if cell.published_difference is not None:
         paper.append(signed(cell.published_difference))
     if cell.ours is None:
         return Entry(["–"], paper)
     spread = "" if cell.ours.std is None else f"±{cell.ours.std:.2f}"
-    lines = [f"{cell.ours.mean:.2f}{spread}{DAGGER if cell.excludes_published else ''}"]
+    mean = signed(cell.ours.mean) if cell.signed else f"{cell.ours.mean:.2f}"
+    lines = [f"{mean}{spread}{DAGGER if cell.excludes_published else ''}"]
     if cell.against is None:
         lines.append(f"n={cell.ours.n}")
     else:
@@ -100,14 +106,35 @@ def p_text(pair: Paired, corrected: float | None) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """Complete `table` environments, of at most three columns and 10 rows each; the notes are under the last."""
-    shown = columns(table)
-    # The widest cells of two columns with the paper's, or of three without, are as wide as the text of an article.
-    size = 2 if any(column.published for column in shown) else 3
+    """Complete `table` environments, as wide as the text of an article and of 10 rows each; notes under the last."""
     # Three lines a row: 10 of them, with long labels, and the notes are a page.
     chunks = [table.rows[i : i + 10] for i in range(0, len(table.rows), 10)]
-    panels = [(shown[i : i + size], rows) for i in range(0, len(shown), size) for rows in chunks]
-    return template("table.tex.j2", table=table, panels=panels)
+    panels = [(shown, rows) for shown in _side_by_side(table) for rows in chunks]
+    return template("table.tex.j2", table=table, panels=panels, wide=_wide(table))
+
+
+def _wide(table: Table) -> bool:
+    """Whether there are intervals in the cells."""
+    return bool(table.across) or any(cell.against for cell in table.cells.values())
+
+
+def _side_by_side(table: Table) -> list[list[Column]]:
+    """The columns, as many at once as an article's text is wide: of the widest cells and of those that are here."""
+    shown = columns(table)
+    published = any(column.published for column in shown)
+    if _wide(table):
+        size = 2 if published else 3
+        return [shown[i : i + size] for i in range(0, len(shown), size)]
+    panels: list[list[Column]] = []
+    room = 0.0
+    for column in shown:
+        width = 0.5 if column.switch else 1 + column.published
+        if width > room:
+            panels.append([])
+            room = 6 if published else 5
+        panels[-1].append(column)
+        room -= width
+    return panels
 
 
 def to_html(table: Table) -> str:
@@ -183,9 +210,10 @@ def to_csv(table: Table) -> str:
     """One line a cell, every number; empty where there is none."""
     buffer = io.StringIO()
     names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
-    names += "bootstrap_low bootstrap_high p p_holm published published_spread published_n published_paper"
+    names += "bootstrap_low bootstrap_high p p_holm published published_spread published_n published_paper "
+    names += "published_table published_difference switch"
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*names.split(), "published_table"])
+    writer.writerow(names.split())
     for (row, column), cell in table.cells.items():
         ours, pair, paper = cell.ours, cell.against, cell.published
         line: list[Any] = [row, column]
@@ -194,6 +222,7 @@ def to_csv(table: Table) -> str:
         line += [pair.n, pair.mean, *_ends(pair.interval), *_ends(pair.bootstrap)] if pair else [None] * 6
         line += [pair.p if pair else None, cell.p]
         line += [paper.value, paper.spread, paper.n, paper.paper, paper.table] if paper else [None] * 5
+        line += [cell.published_difference, None if cell.switch is None else int(cell.switch)]
         # Ten digits: the last ones of a mean depend on the processor's order of summation.
         writer.writerow(
             [f"{x:.10g}" if isinstance(x, float) else one_line(x) if isinstance(x, str) else x for x in line]
@@ -224,7 +253,7 @@ def to_terminal(table: Table) -> RichTable:
     result = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     result.add_column("")
     for column in shown:
-        result.add_column(Text("\n".join([*_wrap(column.label, 30), "ours"])), justify="right")
+        result.add_column(Text("\n".join([*_wrap(column.label, 30), "" if column.switch else "ours"])), justify="right")
         if column.published:
             result.add_column(Text("\npaper"), justify="right", style="dim", vertical="top")
     for row in table.rows:

@@ -27,6 +27,8 @@ _LATEX = {
     "→": r"$\to$",
     "…": r"\ldots{}",
     "†": r"$^\dagger$",
+    "✓": r"$\surd$",
+    "✗": r"$\times$",
     "≥": r"$\geq$",
     "–": r"\textendash{}",
     "’": "'",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmark import grid
+from benchmark.dataset_files import IMAGES
 from benchmark.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.spec import RunSpec
 from benchmark.store import Store
@@ -53,6 +56,21 @@ def done(
 ) -> RunRecord:
     """A finished run whose history has these test accuracies; `label` renames the row."""
     run = spec(row, epochs=len(top1), **which)
+    images = which.get("train_size") or 50000
+    return finished(run, top1, study=study, row=label or row, images=images, maps=maps, environment=environment)
+
+
+def finished(
+    run: RunSpec,
+    top1: Sequence[float],
+    *,
+    study: str,
+    row: str,
+    images: int = 50000,
+    maps: Any = None,
+    environment: dict[str, Any] | None = None,
+) -> RunRecord:
+    """A record of this run, of a training split of so many images."""
     epochs = [
         {"epoch": i, "lr": 1e-3, "train_loss": 2 / i, "test_loss": 2 / i, "test_top1": value, "seconds": 1.0}
         for i, value in enumerate(top1, 1)
@@ -61,12 +79,12 @@ def done(
         {
             "run_id": run.run_id,
             "study": study,
-            "row": label or row,
+            "row": row,
             "spec": run,
             "written": "2025-01-01T00:00:00Z",
             "seconds": 12.5,
             "parameters": 123456,
-            "dataset": {"train": which.get("train_size") or 50000, "test": 10000, "classes": 10, "checksum": "0" * 64},
+            "dataset": {"train": images, "test": 10000, "classes": 10, "checksum": "0" * 64},
             "init": {
                 "seconds": 0.5,
                 "method_parameters": [],
@@ -80,6 +98,19 @@ def done(
             "environment": {"commit": "0123456789abcdef", "dirty": False} if environment is None else environment,
         }
     )
+
+
+def from_grid(root: Path, study: str, seeds: int | None = None) -> Path:
+    """Records of one epoch for every run of a grid, or for other seeds of it."""
+    cells = grid.load(study, list(range(seeds)) if seeds else None).cells
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    for cell in cells:
+        recipe = cell.spec.recipe.model_copy(update={"epochs": 1, "warmup_epochs": 0})
+        images = cell.spec.dataset.train_size or IMAGES[cell.spec.dataset.name][0]
+        top1 = 5 * math.log10(images) + rows.index(cell.row) + cell.spec.seed * (rows.index(cell.row) + 1) / 4
+        run = cell.spec.model_copy(update={"recipe": recipe})
+        write(root, finished(run, (top1,), study=study, row=cell.row, images=images))
+    return root
 
 
 def failed(

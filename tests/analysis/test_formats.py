@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from synthetic_records import ROWS, done, everything, failed, write
+from synthetic_records import ROWS, done, everything, failed, from_grid, write
 
 from analysis import tables
 from analysis.build import build, names
@@ -20,7 +20,7 @@ from analysis.render import FORMATS, to_csv, to_html, to_latex, to_markdown
 from analysis.text import escape_latex, escape_markdown, one_line, signed
 
 GOLDEN = Path(__file__).parent / "golden"
-"""Written by `main` from `everything`; look at the difference before you renew them."""
+"""Written by `main` from the records of `GOLDEN_FILES`; look at the difference before you renew them."""
 
 WIDE = ("cifar10", "cifar100", "svhn", "imagenet")
 NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
@@ -51,14 +51,34 @@ def test_signed(value, text):
     assert signed(value) == text
 
 
-def test_golden_files(tmp_path):
+def efficiency(root: Path) -> Path:
+    return from_grid(root, "convit-efficiency-small")
+
+
+def ablation(root: Path) -> Path:
+    return from_grid(root, "convit-ablation")
+
+
+ENDINGS = [ending for ending, _ in FORMATS.values()]
+GOLDEN_FILES = {
+    everything: {*(f"small.{ending}" for ending in ENDINGS), "small_by_base.tex"},
+    efficiency: {f"convit-efficiency-small_gap.{ending}" for ending in ENDINGS},
+    ablation: {f"convit-ablation_switches.{ending}" for ending in ENDINGS},
+}
+"""By what writes the records."""
+
+
+@pytest.mark.parametrize("records", GOLDEN_FILES)
+def test_golden_files(tmp_path, records):
     out = tmp_path / "out"
-    arguments = ["--results", str(everything(tmp_path / "records")), "--out", str(out)]
+    arguments = ["--results", str(records(tmp_path / "records")), "--out", str(out)]
     assert tables.main([*arguments, "--format", ",".join(FORMATS)]) == 0
-    golden = {path.name for path in GOLDEN.iterdir()}
-    assert golden == {*(f"small.{ending}" for ending, _ in FORMATS.values()), "small_by_base.tex"}
-    for name in golden:
+    for name in GOLDEN_FILES[records]:
         assert (out / name).read_text(encoding="utf-8") == (GOLDEN / name).read_text(encoding="utf-8"), name
+
+
+def test_no_golden_file_is_left_over():
+    assert set.union(*GOLDEN_FILES.values()) == {path.name for path in GOLDEN.iterdir()}
 
 
 def test_every_format_shows_the_same_numbers(tmp_path):
@@ -137,12 +157,34 @@ def many_rows(root: Path) -> Path:
     return root
 
 
+def gaps(root: Path) -> Path:
+    """As long as these cells can be: our numbers beside the paper's, with a spread."""
+    return from_grid(root, "convit-efficiency", seeds=3)
+
+
+def switches(root: Path) -> Path:
+    return from_grid(root, "convit-ablation", seeds=3)
+
+
+def costs(root: Path) -> Path:
+    """A table of what initialisation does and costs, whose milliseconds are long, on two datasets."""
+    for name, train_size in (("cifar10", 5000), ("cifar100", None)):
+        for row in ("Kaiming uniform", "Imp.-3"):
+            for seed in range(2):
+                record = done(row, dataset=name, train_size=train_size, seed=seed)
+                init = record.init.model_copy(
+                    update={"seconds": 40.0 + seed, "pseudo_input": record.init.real_images if row[0] == "I" else None}
+                )
+                write(root, record.model_copy(update={"init": init}))
+    return root
+
+
 def nasty(root: Path) -> Path:
     return write(root, done("Mimetic", label=NASTY), failed("Imp.-3", message=NASTY))
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
-@pytest.mark.parametrize("records", [everything, wide, many_rows, nasty])
+@pytest.mark.parametrize("records", [everything, wide, many_rows, nasty, gaps, switches, costs])
 def test_latex_compiles_with_booktabs_alone_and_nothing_sticks_out(tmp_path, records):
     study = load([records(tmp_path / "records")])
     found = names(study)

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.build import build, names
 from analysis.frame import load
-from analysis.render import FORMATS
+from analysis.render import FORMATS, to_latex
 from benchmark.record import RunRecord
 from tests.analysis.synthetic_records import done, write
 
@@ -50,6 +50,7 @@ def test_means_and_spreads_are_those_of_the_records(tmp_path):
     assert table.cells["Mimetic", "cifar10: initialisation (ms)"].ours.mean == 500
     for _, write_as in FORMATS.values():
         assert "500.00" in write_as(table) or ",500," in write_as(table)
+    assert to_latex(table).count(r"\begin{tabular}{@{}lrrrrr@{}}") == 1, "five narrow columns side by side"
 
 
 def test_a_study_without_targets_has_no_such_table(tmp_path):

@@ -1,0 +1,123 @@
+"""The tables that stand beside ConViT's Tables 2 and 3: accuracy by number of images, and by what is switched on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from pathlib import Path
+
+from synthetic_records import done, everything, finished, from_grid, write
+
+from analysis.build import build, names
+from analysis.frame import load
+from analysis.gap import subsets
+from analysis.render import columns, to_csv, to_html, to_latex
+from benchmark import grid
+
+
+def runs(root: Path, study: str, top1: dict[tuple[str, int | None], list[float]]) -> Path:
+    """Runs of one epoch of a grid, by row and train_size."""
+    for (row, train_size), values in top1.items():
+        cells = grid.load(study, list(range(len(values)))).cells
+        for cell in cells:
+            if (cell.row, cell.spec.dataset.train_size) == (row, train_size):
+                recipe = cell.spec.recipe.model_copy(update={"epochs": 1, "warmup_epochs": 0})
+                spec = cell.spec.model_copy(update={"recipe": recipe})
+                write(root, finished(spec, (values[spec.seed],), study=study, row=row, images=train_size or 1_281_167))
+    return root
+
+
+def entry(table, row: str, column: str):
+    return next(found for found in columns(table) if found.label == column).entries[row]
+
+
+def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path):
+    values: dict[tuple[str, int | None], list[float]] = {
+        ("DeiT", 64_058): [20.0, 30.0, 50.0],
+        ("ConViT", 64_058): [25.0, 45.0],
+        ("DeiT", 128_116): [40.0],
+        ("ConViT", 128_116): [30.0],
+        ("DeiT", None): [80.0],
+    }
+    study = load([runs(tmp_path, "convit-efficiency", values)])
+    assert names(study) == ["convit-efficiency", "convit-efficiency_gap"]
+    table = build(study, "convit-efficiency_gap")
+    assert table.columns == ["DeiT", "ConViT", "ConViT: gap (%)"]
+    five, ten, whole = "imagenet[64058]: 5%", "imagenet[128116]: 10%", "imagenet: 100%"
+    assert table.rows == [five, ten, whole, "imagenet: 30%", "imagenet: 50%"]
+    assert entry(table, five, "DeiT").paper == ["34.80"]
+    assert entry(table, five, "ConViT").paper == ["47.80"]
+    gap = entry(table, five, "ConViT: gap (%)")
+    # 25/20 and 45/30; the third seed has no partner
+    assert gap.ours == [f"+37.50±{statistics.stdev([25.0, 50.0]):.2f}", "n=2"]
+    assert gap.paper == [f"+{100 * (47.8 - 34.8) / 34.8:.2f}"]
+    assert entry(table, ten, "ConViT: gap (%)").ours[0] == "−25.00"
+    assert entry(table, whole, "ConViT").ours == ["–"]
+    assert entry(table, "imagenet: 30%", "ConViT: gap (%)").paper == ["+11.50"]
+    assert entry(table, "imagenet: 30%", "ConViT").ours == ["–"]
+    assert "5%" in to_latex(table).replace(r"\%", "%")
+    (line,) = (x for x in csv.DictReader(io.StringIO(to_csv(table))) if (x["row"], x["column"]) == (five, "DeiT"))
+    assert (line["n"], float(line["published"])) == ("3", 34.8)
+
+
+def test_a_small_study_has_the_papers_lines_beside_its_own(tmp_path):
+    study = load([from_grid(tmp_path, "convit-efficiency-small")])
+    table = build(study, "convit-efficiency-small_gap")
+    ours = [f"cifar10[{size}]" for size in (500, 1000, 2500, 5000)]
+    assert table.rows == ours + [f"imagenet: {f}%" for f in (5, 10, 30, 50, 100)]
+    assert table.columns[:3] == ["DeiT", "ConViT", "ConViT: gap (%)"]
+    assert set(table.columns[3:]) == {name + end for name in ("Mimetic", "Imp.-3") for end in ("", ": gap (%)")}
+    assert [entry(table, row, "ConViT").paper for row in ours] == [[]] * 4, "nobody published these"
+    assert [entry(table, row, "DeiT").paper for row in table.rows[4:]] == [
+        ["34.80"],
+        ["48.00"],
+        ["66.10"],
+        ["74.60"],
+        ["79.90"],
+    ]
+    assert all(not entry(table, row, "Mimetic").paper for row in table.rows)
+    page = to_html(table)
+    assert '<tr data-dataset="cifar10[500]">' in page
+    assert 'data-row="ConViT: gap (%)"' in page
+
+
+def test_another_baseline_and_a_baseline_at_nought(tmp_path):
+    sizes = {500: 0.0, 1000: 10.0, 2500: 20.0}
+    values: dict[tuple[str, int | None], list[float]] = {("DeiT", size): [value] for size, value in sizes.items()}
+    values |= {("Mimetic", size): [15.0] for size in sizes}
+    study = load([runs(tmp_path, "convit-efficiency-small", values)])
+    table = build(study, "convit-efficiency-small_gap")
+    shown = [entry(table, f"cifar10[{size}]", "Mimetic: gap (%)").ours[0] for size in sizes]
+    assert shown == ["–", "+50.00", "−25.00"]
+    turned = build(study, "convit-efficiency-small_gap", baseline="Mimetic")
+    assert entry(turned, "cifar10[2500]", "DeiT: gap (%)").ours[0] == "+33.33"
+
+
+def test_two_sizes_are_no_curve(tmp_path):
+    study = load([everything(tmp_path)])
+    assert subsets(study) == []
+    assert names(study) == ["small", "small_by_base"]
+
+
+def test_switches_are_those_of_table_3(tmp_path):
+    study = load([from_grid(tmp_path, "convit-ablation")])
+    table = build(study, "convit-ablation_switches")
+    assert table.columns == ["train gating", "conv init", "train GPSA", "use GPSA", "imagenet[128116]", "imagenet"]
+    marks = {row[0]: "".join(entry(table, row, column).ours[0] for column in table.columns[:4]) for row in table.rows}
+    assert marks == {"a": "✓✓✓✓", "b": "✗✓✓✓", "c": "✓✗✓✓", "d": "✗✗✓✓", "e": "✗✗✗✗", "f": "✗✓✗✓", "g": "✗✗✗✓"}
+    published = {row[0]: [entry(table, row, column).paper[0] for column in table.columns[4:]] for row in table.rows}
+    assert published["a"] == ["59.70", "82.20"]
+    assert published["e"] == ["47.80", "79.10"]
+    assert published["g"] == ["44.80", "73.70"]
+    latex = to_latex(table)
+    assert latex.count(r"$\surd$") == 15
+    assert latex.count(r"\begin{table}") == 1, "all columns side by side"
+    lines = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert sum(line["switch"] == "1" for line in lines) == 15
+    assert sum(line["switch"] == "0" for line in lines) == 13
+
+
+def test_a_study_with_nothing_switched_off_has_no_such_table(tmp_path):
+    write(tmp_path, done("ConViT"), done("Mimetic"))
+    assert names(load([tmp_path])) == ["small"]
