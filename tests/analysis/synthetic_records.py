@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmark import grid
-from benchmark.dataset_files import IMAGES
 from benchmark.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.spec import RunSpec
 from benchmark.store import Store
@@ -98,19 +95,6 @@ def finished(
             "environment": {"commit": "0123456789abcdef", "dirty": False} if environment is None else environment,
         }
     )
-
-
-def from_grid(root: Path, study: str, seeds: int | None = None) -> Path:
-    """Records of one epoch for every run of a grid, or for other seeds of it."""
-    cells = grid.load(study, list(range(seeds)) if seeds else None).cells
-    rows = list(dict.fromkeys(cell.row for cell in cells))
-    for cell in cells:
-        recipe = cell.spec.recipe.model_copy(update={"epochs": 1, "warmup_epochs": 0})
-        images = cell.spec.dataset.train_size or IMAGES[cell.spec.dataset.name][0]
-        top1 = 5 * math.log10(images) + rows.index(cell.row) + cell.spec.seed * (rows.index(cell.row) + 1) / 4
-        run = cell.spec.model_copy(update={"recipe": recipe})
-        write(root, finished(run, (top1,), study=study, row=cell.row, images=images))
-    return root
 
 
 def failed(

@@ -5,27 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from pathlib import Path
 
-from synthetic_records import done, everything, finished, from_grid, write
+from convit_records import ablation, efficiency_small, run
+from synthetic_records import done, everything, write
 
 from analysis.build import build, names
 from analysis.frame import load
 from analysis.gap import subsets
 from analysis.render import columns, to_csv, to_html, to_latex
-from benchmark import grid
-
-
-def runs(root: Path, study: str, top1: dict[tuple[str, int | None], list[float]]) -> Path:
-    """Runs of one epoch of a grid, by row and train_size."""
-    for (row, train_size), values in top1.items():
-        cells = grid.load(study, list(range(len(values)))).cells
-        for cell in cells:
-            if (cell.row, cell.spec.dataset.train_size) == (row, train_size):
-                recipe = cell.spec.recipe.model_copy(update={"epochs": 1, "warmup_epochs": 0})
-                spec = cell.spec.model_copy(update={"recipe": recipe})
-                write(root, finished(spec, (values[spec.seed],), study=study, row=row, images=train_size or 1_281_167))
-    return root
 
 
 def entry(table, row: str, column: str):
@@ -33,14 +20,16 @@ def entry(table, row: str, column: str):
 
 
 def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path):
-    values: dict[tuple[str, int | None], list[float]] = {
-        ("DeiT", 64_058): [20.0, 30.0, 50.0],
-        ("ConViT", 64_058): [25.0, 45.0],
-        ("DeiT", 128_116): [40.0],
-        ("ConViT", 128_116): [30.0],
-        ("DeiT", None): [80.0],
-    }
-    study = load([runs(tmp_path, "convit-efficiency", values)])
+    for row, train_size, values in (
+        ("DeiT", 64_058, [20.0, 30.0, 50.0]),
+        ("ConViT", 64_058, [25.0, 45.0]),
+        ("DeiT", 128_116, [40.0]),
+        ("ConViT", 128_116, [30.0]),
+        ("DeiT", None, [80.0]),
+    ):
+        for seed, top1 in enumerate(values):
+            write(tmp_path, run("convit-efficiency", row, top1, train_size=train_size, seed=seed))
+    study = load([tmp_path])
     assert names(study) == ["convit-efficiency", "convit-efficiency_gap"]
     table = build(study, "convit-efficiency_gap")
     assert table.columns == ["DeiT", "ConViT", "ConViT: gap (%)"]
@@ -62,7 +51,7 @@ def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path)
 
 
 def test_a_small_study_has_the_papers_lines_beside_its_own(tmp_path):
-    study = load([from_grid(tmp_path, "convit-efficiency-small")])
+    study = load([efficiency_small(tmp_path)])
     table = build(study, "convit-efficiency-small_gap")
     ours = [f"cifar10[{size}]" for size in (500, 1000, 2500, 5000)]
     assert table.rows == ours + [f"imagenet: {f}%" for f in (5, 10, 30, 50, 100)]
@@ -84,9 +73,10 @@ def test_a_small_study_has_the_papers_lines_beside_its_own(tmp_path):
 
 def test_another_baseline_and_a_baseline_at_nought(tmp_path):
     sizes = {500: 0.0, 1000: 10.0, 2500: 20.0}
-    values: dict[tuple[str, int | None], list[float]] = {("DeiT", size): [value] for size, value in sizes.items()}
-    values |= {("Mimetic", size): [15.0] for size in sizes}
-    study = load([runs(tmp_path, "convit-efficiency-small", values)])
+    for train_size, top1 in sizes.items():
+        for row, value in (("DeiT", top1), ("Mimetic", 15.0)):
+            write(tmp_path, run("convit-efficiency-small", row, value, dataset="cifar10", train_size=train_size))
+    study = load([tmp_path])
     table = build(study, "convit-efficiency-small_gap")
     shown = [entry(table, f"cifar10[{size}]", "Mimetic: gap (%)").ours[0] for size in sizes]
     assert shown == ["–", "+50.00", "−25.00"]
@@ -101,7 +91,7 @@ def test_two_sizes_are_no_curve(tmp_path):
 
 
 def test_switches_are_those_of_table_3(tmp_path):
-    study = load([from_grid(tmp_path, "convit-ablation")])
+    study = load([ablation(tmp_path)])
     table = build(study, "convit-ablation_switches")
     assert table.columns == ["train gating", "conv init", "train GPSA", "use GPSA", "imagenet[128116]", "imagenet"]
     marks = {row[0]: "".join(entry(table, row, column).ours[0] for column in table.columns[:4]) for row in table.rows}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analysis.published import lookup
 from benchmark import grid, grid_cache, resolve
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
@@ -170,6 +171,15 @@ def test_seeds_that_no_stream_takes_are_refused(file, cache):
             grid.load(str(file), seeds)
     assert not cache.exists()
     assert [cell.spec.seed for cell in grid.load(str(file), [5, 5]).cells] == [5] * 4
+
+
+@pytest.mark.parametrize("name", ["convit-models", "convit-efficiency", "convit-ablation"])
+def test_every_run_of_convits_tables_stands_beside_its_published_number(name):
+    cells = grid.load(name).cells
+    published = [lookup(cell.spec, name) for cell in cells]
+    assert all(published)
+    assert len({cell.model_dump_json() for cell in published}) == len(cells)
+    assert not any(cell.misfit for cell in cells)
 
 
 TABLE4 = """

@@ -1,0 +1,83 @@
+"""Synthetic records of the studies that stand beside ConViT's Tables 2 and 3, as the grids have them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from synthetic_records import finished, write
+
+from benchmark.dataset_files import IMAGES
+from benchmark.spec import RunSpec
+
+GPSA = {"name": "convit_gpsa", "params": {"locality_strength": 1.0}}
+NO_GATING = {"train_gating": False, "gate": 0.0}
+EFFICIENCY: dict[str, dict[str, Any] | None] = {
+    "DeiT": None,
+    "ConViT": GPSA,
+    "Mimetic": {"name": "mimetic"},
+    "Imp.-3": {"name": "impulse", "params": {"kernel_size": 3, "offsets": "random"}},
+}
+SIZES = {"imagenet": (64_058, 128_116, 384_350, 640_583, None), "cifar10": (500, 1000, 2500, 5000)}
+SWITCHES: dict[str, dict[str, Any] | None] = {
+    "a ConViT": {},
+    "b no gating": NO_GATING,
+    "c no conv init": {"conv_init": False},
+    "d no gating, no conv init": {**NO_GATING, "conv_init": False},
+    "e DeiT": None,
+    "f frozen GPSA": {**NO_GATING, "train_gpsa": False},
+    "g frozen GPSA, no conv init": {**NO_GATING, "train_gpsa": False, "conv_init": False},
+}
+ABLATION = {
+    row: None if params is None else {**GPSA, "params": GPSA["params"] | params} for row, params in SWITCHES.items()
+}
+
+
+def run(
+    study: str, row: str, top1: float, *, dataset: str = "imagenet", train_size: int | None = None, seed: int = 0
+) -> Any:
+    """The record of one run; its model has the size that the study has on this dataset."""
+    method = (ABLATION | EFFICIENCY)[row]
+    gated = method is not None and method["name"] == "convit_gpsa"
+    large = (576, 9) if row in ABLATION else (432, 9) if gated else (384, 6)
+    (width, heads), depth = (large, 12) if dataset == "imagenet" else ((48, 4), 3)
+    model = {"width": width, "heads": heads, "depth": depth, "position": "learned", "pool": "token", "qkv_bias": False}
+    if gated:
+        model |= {"arch": "convit", "gpsa_layers": 10 if dataset == "imagenet" else 2}
+    spec = RunSpec.model_validate(
+        {
+            "dataset": {"name": dataset, "train_size": train_size},
+            "model": {"image_size": 32, "patch_size": 4, **model},
+            "base": {"name": "trunc_normal"},
+            "method": method,
+            "recipe": {"name": "small", "epochs": 1, "batch_size": 64, "lr": 1e-3},
+            "seed": seed,
+        }
+    )
+    return finished(spec, (top1,), study=study, row=row, images=train_size or IMAGES[dataset][0])
+
+
+def _all(root: Path, study: str, rows: dict[str, Any], dataset: str, sizes: Any, seeds: int) -> Path:
+    for place, row in enumerate(rows):
+        for size in sizes:
+            for seed in range(seeds):
+                top1 = 5 * math.log10(size or 1e6) + place + seed * (place + 1) / 4
+                write(root, run(study, row, top1, dataset=dataset, train_size=size, seed=seed))
+    return root
+
+
+def efficiency(root: Path) -> Path:
+    """Two rows on five fractions of ImageNet, three seeds."""
+    rows = {row: EFFICIENCY[row] for row in ("DeiT", "ConViT")}
+    return _all(root, "convit-efficiency", rows, "imagenet", SIZES["imagenet"], 3)
+
+
+def efficiency_small(root: Path) -> Path:
+    """Four rows on four subsets of CIFAR-10, three seeds."""
+    return _all(root, "convit-efficiency-small", EFFICIENCY, "cifar10", SIZES["cifar10"], 3)
+
+
+def ablation(root: Path) -> Path:
+    """Seven rows on a tenth and on all of ImageNet, three seeds."""
+    return _all(root, "convit-ablation", ABLATION, "imagenet", (128_116, None), 3)
