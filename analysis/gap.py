@@ -18,7 +18,7 @@ LEAST_SIZES = 3
 """Sizes of the training set; fewer are no curve."""
 
 Published = dict[str, PublishedCell]
-"""By row of the study."""
+"""By row of the study; numbers of a known fraction of the images only."""
 Ours = dict[str, "pd.Series[float]"]
 """By row of the study, then by seed."""
 
@@ -70,7 +70,7 @@ def _lines(study: Study, metric: str) -> dict[str, tuple[Ours, Published]]:
     lines: dict[str, tuple[Ours, Published]] = {}
     for place in subsets(study):
         found = {row: published_cell(study, examples, row, place) for row in study.rows}
-        published = {row: cell for row, cell in found.items() if cell}
+        published = {row: cell for row, cell in found.items() if cell and cell.train_fraction}
         ours = {row: values[row, place] for row in study.rows if (row, place) in values}
         lines[_label(place, next(iter(published.values()), None))] = (ours, published)
     beside = {(cell.dataset, cell.train_fraction) for _, published in lines.values() for cell in published.values()}

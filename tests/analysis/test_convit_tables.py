@@ -6,7 +6,7 @@ import csv
 import io
 import statistics
 
-from convit_records import ablation, efficiency_small, run
+from convit_records import SIZES, ablation, efficiency_small, run
 from synthetic_records import done, everything, write
 
 from analysis.build import build, names
@@ -82,6 +82,14 @@ def test_another_baseline_and_a_baseline_at_nought(tmp_path):
     assert shown == ["–", "+50.00", "−25.00"]
     turned = build(study, "convit-efficiency-small_gap", baseline="Mimetic")
     assert entry(turned, "cifar10[2500]", "DeiT: gap (%)").ours[0] == "+33.33"
+
+
+def test_a_number_of_all_images_stands_beside_no_subset(tmp_path):
+    """Table 2 of arXiv 2404.01139 has a plain ViT on CIFAR-10; it stands in the study's own table."""
+    write(tmp_path, *(run("mine", "DeiT", 50.0, dataset="cifar10", train_size=size) for size in SIZES["cifar10"]))
+    study = load([tmp_path])
+    assert entry(build(study), "DeiT", "cifar10[500]").paper == ["88.63"]
+    assert [entry(build(study, "mine_gap"), row, "DeiT").paper for row in study.columns] == [[]] * 4
 
 
 def test_two_sizes_are_no_curve(tmp_path):
