@@ -26,6 +26,9 @@ GAP = "_gap"
 """Ends the name of the table by number of training images: how far each row is from the baseline, relative to it."""
 SWITCHES = "_switches"
 """Ends the name of the table of what is switched on in each ConViT."""
+MASKED = "_masked"
+"""Ends the name of the table of what trained ConViTs can do without a term of attention."""
+
 INITIALIZATION = "_initialization"
 """Ends the name of the table of what a study's initialisations do and cost."""
 
@@ -109,10 +112,12 @@ def names(study: Study) -> list[str]:
     """The tables that the records allow.
 
     The study's own; methods against their bases, where there are rows for it; gaps by number of training images, where
-    there are three or more of them; the switches of ConViT, where any is off; and what the initialisations do and cost,
+    there are three or more of them; the switches of ConViT, where any is off; what trained ConViTs can do without a
+    term of attention, where that was tested; and what the initialisations do and cost,
     where any of them has targets to come close to.
     """
     from analysis.gap import subsets
+    from analysis.masking import left_out
     from analysis.switches import switched
 
     own = own_bases(study)
@@ -123,6 +128,7 @@ def names(study: Study) -> list[str]:
         study.name + BY_BASE: any({a, b} <= finished for a, b in own.items()),
         study.name + GAP: bool(subsets(study)) and default_baseline(study) in finished,
         study.name + SWITCHES: switched(study),
+        study.name + MASKED: left_out(study),
         study.name + INITIALIZATION: aims,
     }
     return [name for name, there in found.items() if there]
@@ -141,7 +147,7 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     Raises:
         VitinitError: no finished run, or no row of that name.
     """
-    from analysis import gap, initialization, switches
+    from analysis import gap, initialization, masking, switches
     from analysis.notes import notes
 
     study.require_runs()
@@ -153,6 +159,8 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         return gap.describe(study, metric, baseline or default_baseline(study))
     if name == study.name + SWITCHES:
         return switches.describe(study, metric)
+    if name == study.name + MASKED:
+        return masking.describe(study)
     if name == study.name:
         rows, baseline = study.rows, baseline or default_baseline(study)
         baselines = {row: baseline for row in rows if row != baseline} if baseline in rows else {}

@@ -9,6 +9,7 @@ from typing import Any
 from synthetic_records import finished, write
 
 from benchmark.dataset_files import IMAGES
+from benchmark.record import RunRecord
 from benchmark.spec import RunSpec
 
 GPSA = {"name": "convit_gpsa", "params": {"locality_strength": 1.0}}
@@ -81,3 +82,25 @@ def efficiency_small(root: Path) -> Path:
 def ablation(root: Path) -> Path:
     """Seven rows on a tenth and on all of ImageNet, three seeds."""
     return _all(root, "convit-ablation", ABLATION, "imagenet", (128_116, None), 3)
+
+
+def masked(record: RunRecord, **top1: float) -> RunRecord:
+    """The record with these accuracies: `content_1=30` without content in one layer."""
+    cells = [
+        {"term": term, "layers": int(layers), "images": 1000, "top1": value, "top1_whole": record.top1}
+        for (term, layers), value in ((name.split("_"), value) for name, value in top1.items())
+    ]
+    return type(record).model_validate(record.model_dump() | {"masked": cells})
+
+
+def tested(root: Path) -> Path:
+    """ConViTs of two sizes that have been tested without a term."""
+    for dataset in ("cifar10", "imagenet"):
+        for seed in range(3):
+            record = run("convit-ablation-small", "c no conv init", 40.0 + seed, dataset=dataset, seed=seed)
+            last = record.spec.model.gpsa_layers
+            write(
+                root,
+                masked(record, **{f"{term}_{n}": 1.0 + seed for term in ("content", "position") for n in (1, last)}),
+            )
+    return root

@@ -6,7 +6,7 @@ import csv
 import io
 import statistics
 
-from convit_records import SIZES, ablation, efficiency_small, run
+from convit_records import SIZES, ablation, efficiency_small, masked, run
 from synthetic_records import done, everything, write
 
 from analysis.build import build, names
@@ -119,3 +119,37 @@ def test_switches_are_those_of_table_3(tmp_path):
 def test_a_study_with_nothing_switched_off_has_no_such_table(tmp_path):
     write(tmp_path, done("ConViT"), done("Mimetic"))
     assert names(load([tmp_path])) == ["small"]
+
+
+def test_what_is_left_without_a_term_stands_beside_the_papers_by_share_of_the_layers(tmp_path):
+    for seed, (content, position) in enumerate([(10.0, 30.0), (14.0, 34.0)]):
+        small = run("convit-ablation-small", "a ConViT", 40.0 + seed, dataset="cifar10", seed=seed)
+        write(tmp_path, masked(small, content_1=content, position_1=position, content_2=1.0, position_2=2.0))
+    write(tmp_path, run("convit-ablation-small", "e DeiT", 40.0, dataset="cifar10"))
+    study = load([tmp_path])
+    assert names(study)[-1] == "convit-ablation-small_masked"
+    table = build(study, "convit-ablation-small_masked")
+    ours, paper = table.rows
+    assert (ours, paper) == ("a ConViT", "Paper: ConViT-Ti, imagenet")
+    shares = [f"no {term}, {share}%" for share in (30, 50, 100) for term in ("content", "position")]
+    assert table.columns == ["whole", *shares]
+    assert entry(table, ours, "whole").ours == [f"40.50±{statistics.stdev([40, 41]):.2f}", "n=2"]
+    assert entry(table, ours, "no content, 50%").ours == [f"12.00±{statistics.stdev([10, 14]):.2f}", "n=2"]
+    assert entry(table, ours, "no position, 50%").ours[0].startswith("32.00")
+    assert entry(table, ours, "no content, 30%").ours == ["–"], "one of two layers is half of them"
+    published = [entry(table, paper, column).paper[0] for column in table.columns]
+    assert published == ["73.10", "62.30", "63.50", "35.00", "53.10", "1.30", "46.80"]
+
+
+def test_the_papers_own_model_has_its_numbers_in_its_row(tmp_path):
+    tiny = run("convit-models", "ConViT", 70.0)
+    model = tiny.spec.model.model_copy(update={"width": 192, "heads": 4})
+    spec = tiny.spec.model_copy(update={"model": model})
+    tiny = tiny.model_copy(update={"spec": spec, "run_id": spec.run_id})
+    write(tmp_path, masked(tiny, content_10=5.0, position_10=50.0))
+    table = build(load([tmp_path]), "convit-models_masked")
+    assert table.rows == ["ConViT"]
+    assert (entry(table, "ConViT", "no content, 100%").paper, entry(table, "ConViT", "whole").paper) == (
+        ["1.30"],
+        ["73.10"],
+    )
