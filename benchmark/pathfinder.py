@@ -19,7 +19,9 @@ PATH, DOT = 128, 255
 """Levels of the pixels of a dash and of a dot; all else is 0."""
 MARGIN = 4
 """Pixels of different paths are at least so far apart, in rows or in columns; those of one path too, but for neighbours
-along it. Across a gap of a dash it is 2, from a dot to another path 3."""
+along it. Across a gap between dashes it is 2, from a dot to another path 3."""
+APART = 7
+"""Centres of two dots are at least so far apart, in rows or in columns: 5 x 5 pixels never show both."""
 DASH = 3
 """Every so many pixels along a path, one is left out."""
 UNIT = 8
@@ -48,9 +50,9 @@ class Difficulty:
 
 
 DIFFICULTIES = {
-    "pathfinder-easy": Difficulty(seed=1, length=8, paths=3),
-    "pathfinder-medium": Difficulty(seed=2, length=11, paths=4),
-    "pathfinder-hard": Difficulty(seed=3, length=14, paths=4),
+    "pathfinder-easy": Difficulty(seed=1, length=11, paths=3),
+    "pathfinder-medium": Difficulty(seed=2, length=14, paths=4),
+    "pathfinder-hard": Difficulty(seed=3, length=17, paths=4),
 }
 
 
@@ -137,9 +139,10 @@ def _apart(walks: np.ndarray) -> np.ndarray:
 
 
 def _dots(paths: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Two ends of different paths and the two of one, that are as many pixels apart in either direction.
+    """Two ends of different paths and the two of one, with the same offset.
 
-    Which of the directions is that of the rows does not matter. Scenes without such ends are left out.
+    The same in pixels for the larger of rows and columns, to a pixel for the smaller. Scenes without such ends are left
+    out.
 
     Returns:
         Paths of the scenes that are left, and pixels: scenes x 2 classes x 2 dots x 2.
@@ -147,8 +150,9 @@ def _dots(paths: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray,
     scenes, count = paths.shape[:2]
     ends = paths[:, :, [0, -1]].reshape(scenes, -1, 2)
     first, second = np.triu_indices(2 * count, 1)
-    offset = np.sort(np.abs(ends[:, first] - ends[:, second]), axis=2) @ [SIZE, 1]
+    less, more = np.moveaxis(np.sort(np.abs(ends[:, first] - ends[:, second]), axis=2), 2, 0)
     one = first // 2 == second // 2
+    offset = np.where(more >= APART, more * SIZE + less // 2, -1 - one)
     alike = offset[:, ~one, None] == offset[:, None, one]
     lots = random.randint(1, 2**31, alike.shape, dtype=np.int64) * alike
     other, same = np.divmod(lots.reshape(scenes, -1).argmax(1), count)
