@@ -26,8 +26,6 @@ DASH = 3
 """Every so many pixels along a path, one is left out."""
 UNIT = 8
 """Places are whole numbers, in eighths of a pixel."""
-BEND = 5
-"""Largest turn per pixel, in 64ths of a full turn. It is drawn anew for each dash."""
 CELL = 6
 """Side of the cells that tell places of a pair of dots from one another (`_balanced`), in half pixels."""
 SCENES, POOL, ROUNDS = 4000, 16384, 20
@@ -41,18 +39,20 @@ class Difficulty:
     Attributes:
         seed: Of its random numbers.
         length: Pixels of a path, gaps included.
+        bend: Largest turn of a path per pixel, in 64ths of a full turn. It is drawn anew for each dash.
         paths: How many there are.
     """
 
     seed: int
     length: int
+    bend: int
     paths: int
 
 
 DIFFICULTIES = {
-    "pathfinder-easy": Difficulty(seed=1, length=11, paths=3),
-    "pathfinder-medium": Difficulty(seed=2, length=14, paths=4),
-    "pathfinder-hard": Difficulty(seed=3, length=17, paths=4),
+    "pathfinder-easy": Difficulty(seed=1, length=8, bend=2, paths=3),
+    "pathfinder-medium": Difficulty(seed=2, length=11, bend=5, paths=4),
+    "pathfinder-hard": Difficulty(seed=3, length=17, bend=5, paths=4),
 }
 
 
@@ -82,7 +82,7 @@ def generate(name: str, images: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _scenes(difficulty: Difficulty, random: np.random.RandomState) -> np.ndarray:
     """Paths that keep their distance: pixels, scenes x paths x length x 2 (row, column)."""
-    walks = _walks(POOL, difficulty.length, random)
+    walks = _walks(POOL, difficulty, random)
     walks = walks[_inside(walks) & _apart(walks)]
     chosen = np.zeros((SCENES, difficulty.paths), np.int64)
     placed = np.zeros(SCENES, np.int64)
@@ -102,7 +102,7 @@ def _scenes(difficulty: Difficulty, random: np.random.RandomState) -> np.ndarray
     return walks[chosen[placed == difficulty.paths]]
 
 
-def _walks(count: int, length: int, random: np.random.RandomState) -> np.ndarray:
+def _walks(count: int, difficulty: Difficulty, random: np.random.RandomState) -> np.ndarray:
     """Smooth curves of pixels that each touch the next, count x length x 2; they may leave the image.
 
     A step goes to the rim of a square around the place, 8 units or one pixel away in rows or in columns: the next
@@ -110,9 +110,10 @@ def _walks(count: int, length: int, random: np.random.RandomState) -> np.ndarray
     """
     start = random.randint(0, SIZE * UNIT, (count, 1, 2), dtype=np.int64)
     heading = random.randint(0, 8 * UNIT, (count, 1), dtype=np.int64)
-    bends = random.randint(-BEND, BEND + 1, (count, -(-length // DASH)), dtype=np.int64)
-    turns = np.repeat(bends, DASH, axis=1)[:, : length - 1].cumsum(1)
-    steps = RIM[(heading + turns) % len(RIM)]
+    dashes = -(-difficulty.length // DASH)
+    turn = random.randint(-difficulty.bend, difficulty.bend + 1, (count, dashes), dtype=np.int64)
+    turned = np.repeat(turn, DASH, axis=1)[:, : difficulty.length - 1].cumsum(1)
+    steps = RIM[(heading + turned) % len(RIM)]
     return np.concatenate([start, start + steps.cumsum(1)], axis=1) // UNIT
 
 

@@ -26,8 +26,8 @@ from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
 CHECKSUMS = {
-    "pathfinder-easy": "b08f8f31ce695aeb",
-    "pathfinder-medium": "217efedf1cc12840",
+    "pathfinder-easy": "c1f9c92c3b6926e9",
+    "pathfinder-medium": "2ae8670b244621f4",
     "pathfinder-hard": "fa5aee426c1cf0fd",
 }
 
