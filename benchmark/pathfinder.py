@@ -128,7 +128,7 @@ RIM = _rim()
 
 def _inside(walks: np.ndarray) -> np.ndarray:
     """Which of them stay in the image, dots included."""
-    return ((walks >= 1) & (walks < SIZE - 1)).all((1, 2))
+    return (walks.min((1, 2)) >= 1) & (walks.max((1, 2)) < SIZE - 1)
 
 
 def _apart(walks: np.ndarray) -> np.ndarray:
