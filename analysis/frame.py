@@ -23,7 +23,16 @@ if TYPE_CHECKING:  # pandas takes longer to import than `--help` may take
 LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
 PREFERRED_STUDIES = ("table2", "small")
 ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT")
-DATASETS = ("digits", "cifar10", "cifar100", "svhn", "imagenet")
+DATASETS = (
+    "digits",
+    "pathfinder-easy",
+    "pathfinder-medium",
+    "pathfinder-hard",
+    "cifar10",
+    "cifar100",
+    "svhn",
+    "imagenet",
+)
 """Rows and datasets in the order of the tables; others follow by name."""
 TELLING = ("model.width", "model.heads", "model.kernel_size")
 """Fields that name a setting best, where several would do."""

@@ -32,6 +32,9 @@ MD5: dict[str, dict[str, str]] = {
 
 IMAGES = {
     "digits": (1437, 360),
+    "pathfinder-easy": (10_000, 2_000),
+    "pathfinder-medium": (10_000, 2_000),
+    "pathfinder-hard": (10_000, 2_000),
     "cifar10": (50_000, 10_000),
     "cifar100": (50_000, 10_000),
     "svhn": (73_257, 26_032),
@@ -40,11 +43,13 @@ IMAGES = {
 """Training and test images of the datasets that are the same for everybody."""
 FILE_NAMES = tuple(MD5)
 """The datasets that are files in the data folder."""
+DRAWN_NAMES = ("pathfinder-easy", "pathfinder-medium", "pathfinder-hard")
+"""The datasets that are drawn when they are loaded (`benchmark/pathfinder.py`)."""
 PACKED_NAMES = ("imagenet",)
 """The datasets that are prepared once (`benchmark/prepare.py`) and never held in memory."""
 MANIFEST = "manifest.json"
 """Written last: a folder without it holds no prepared dataset."""
-NAMES = ("digits", *FILE_NAMES, *PACKED_NAMES, "folder")
+NAMES = ("digits", *DRAWN_NAMES, *FILE_NAMES, *PACKED_NAMES, "folder")
 
 
 def packed_files(split: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Datasets as uint8 tensors in memory: digits, CIFAR-10, CIFAR-100, SVHN, any folder of images; ImageNet, on the disk.
+"""Datasets as uint8 tensors in memory: digits, Pathfinder, CIFAR, SVHN, any folder of images; ImageNet, on the disk.
 
 Everything here is a function of the spec and the files alone: splits and subsets are the same in every run, at every
 seed, and no global random state is read or changed.
@@ -19,7 +19,18 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from benchmark.dataset_files import FILE_NAMES, MD5, NAMES, PACKED_NAMES, data_dir, listed, unavailable
+from benchmark import pathfinder
+from benchmark.dataset_files import (
+    DRAWN_NAMES,
+    FILE_NAMES,
+    IMAGES,
+    MD5,
+    NAMES,
+    PACKED_NAMES,
+    data_dir,
+    listed,
+    unavailable,
+)
 from benchmark.images import IMAGE_FORMATS, class_folders, image_files, no_bombs, opened
 from benchmark.packed import PackedData, load_packed
 from benchmark.spec import DatasetSpec
@@ -181,7 +192,7 @@ def sources(spec: DatasetSpec, image_size: int, data_dir: Path) -> Sources:
         if spec.path is not None:
             train, test, classes = _folder(Path(spec.path), image_size)
         else:
-            splits = _digits() if spec.name == "digits" else _from_files(spec.name, data_dir)
+            splits = _splits(spec.name, data_dir)
             train, test = (_in_memory(split, image_size) for split in splits[:2])
             classes, known = splits[2], known or statistics(levels(splits[0].images))
     except OSError as error:
@@ -203,7 +214,9 @@ def download(name: str, data_dir: Path) -> None:
         raise unknown_name("dataset", name, NAMES)
     if name not in FILE_NAMES:
         why = "comes with scikit-learn" if name == "digits" else "is your own: write folder:PATH"
-        if name in PACKED_NAMES:
+        if name in DRAWN_NAMES:
+            why = "is drawn whenever it is used"
+        elif name in PACKED_NAMES:
             why = f"has to be asked for at image-net.org; then run 'vitinit data prepare {name} --from DIR'"
         raise VitinitError(f"there is nothing to download for {name}, it {why}; to download: {', '.join(FILE_NAMES)}")
     expected = MD5[name]
@@ -254,6 +267,13 @@ def _torchvision(name: str, root: Path, download: bool = False) -> tuple[Any, An
     return cifar(root, train=True, download=download), cifar(root, train=False)
 
 
+def _splits(name: str, data_dir: Path) -> tuple[Split, Split, tuple[str, ...]]:
+    """Training split, test split and classes of a dataset that is the same for everybody."""
+    if name in DRAWN_NAMES:
+        return _drawn(name)
+    return _digits() if name == "digits" else _from_files(name, data_dir)
+
+
 def _from_files(name: str, data_dir: Path) -> tuple[Split, Split, tuple[str, ...]]:
     _check_md5(name, data_dir, list(MD5[name]))
     train, test = _torchvision(name, data_dir)
@@ -276,6 +296,13 @@ def _digits() -> tuple[Split, Split, tuple[str, ...]]:
     parts = train_test_split(rgb, digits.target, test_size=360, stratify=digits.target, random_state=0)
     train_images, test_images, train_labels, test_labels = (torch.from_numpy(part) for part in parts)
     return Split(train_images, train_labels.long()), Split(test_images, test_labels.long()), tuple("0123456789")
+
+
+def _drawn(name: str) -> tuple[Split, Split, tuple[str, ...]]:
+    train, test = IMAGES[name]
+    grey, labels = (torch.from_numpy(part) for part in pathfinder.generate(name, train + test))
+    rgb = grey[:, None].expand(-1, 3, -1, -1)
+    return Split(rgb[:train], labels[:train]), Split(rgb[train:], labels[train:]), pathfinder.CLASSES
 
 
 def _folder(root: Path, image_size: int) -> tuple[Source, Source, tuple[str, ...]]:

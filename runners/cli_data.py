@@ -27,7 +27,7 @@ def get(name: Annotated[str, typer.Argument(help="cifar10, cifar100 or svhn")], 
 
 @data_app.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="imagenet; or digits, cifar10, cifar100, svhn, folder:PATH for FFCV")],
+    name: Annotated[str, typer.Argument(help="imagenet; or any other dataset, folder:PATH too, for FFCV")],
     source: Annotated[
         Path | None,
         typer.Option("--from", help="imagenet: folder with train/CLASS/*.JPEG and val/CLASS/*.JPEG; only read."),

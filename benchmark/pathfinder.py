@@ -1,0 +1,200 @@
+"""Pathfinder: are two dots the ends of one dashed path? Drawn here, from a fixed seed; only tracing tells.
+
+After the idea of Linsley et al. (arXiv 1805.08315) and the 32-pixel task of the Long Range Arena (arXiv 2011.04006);
+the drawing is our own. Everything is integers, and the random numbers are those that numpy promises never to change,
+so that the images are the same bits on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+SIZE = 32
+"""Side of the images in pixels."""
+CLASSES = ("two paths", "one path")
+"""What the dots lie at the ends of."""
+PATH, DOT = 128, 255
+"""Levels of the pixels of a dash and of a dot; all else is 0."""
+MARGIN = 4
+"""Pixels of different paths are at least so far apart, in rows or in columns; those of one path too, but for neighbours
+along it. Across a gap between dashes it is 2, from a dot to another path 3."""
+APART = 7
+"""Centres of two dots are at least so far apart, in rows or in columns: 5 x 5 pixels never show both."""
+DASH = 3
+"""Every so many pixels along a path, one is left out."""
+UNIT = 8
+"""Places are whole numbers, in eighths of a pixel."""
+CELL = 6
+"""Side of the cells that tell places of a pair of dots from one another (`_balanced`), in half pixels."""
+SCENES, POOL, ROUNDS = 4000, 16384, 20
+"""So many scenes are drawn together, from so many paths; in each of so many rounds a scene tries eight of them."""
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """What makes tracing hard.
+
+    Attributes:
+        seed: Of its random numbers.
+        length: Pixels of a path, gaps included.
+        bend: Largest turn of a path per pixel, in 64ths of a full turn. It is drawn anew for each dash.
+        paths: How many there are.
+    """
+
+    seed: int
+    length: int
+    bend: int
+    paths: int
+
+
+DIFFICULTIES = {
+    "pathfinder-easy": Difficulty(seed=1, length=8, bend=2, paths=3),
+    "pathfinder-medium": Difficulty(seed=2, length=11, bend=5, paths=4),
+    "pathfinder-hard": Difficulty(seed=3, length=17, bend=5, paths=4),
+}
+
+
+def generate(name: str, images: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first images of a difficulty.
+
+    Each drawing of paths makes two images, one of each class, that differ only in where the dots are. So the paths
+    alone say nothing about the class; and the dots alone next to nothing, see `_dots` and `_balanced`.
+
+    Args:
+        name: One of `DIFFICULTIES`.
+        images: How many; even.
+
+    Returns:
+        uint8, N x 32 x 32, and their labels, int64, N: an index into `CLASSES`.
+    """
+    difficulty = DIFFICULTIES[name]
+    random = np.random.RandomState(difficulty.seed)
+    parts: list[np.ndarray] = []
+    while 2 * sum(map(len, parts)) < images:
+        paths, dots = _dots(_scenes(difficulty, random), random)
+        kept = _balanced(dots)
+        parts.append(_drawn(paths[kept], dots[kept]))
+    pictures = np.concatenate(parts).reshape(-1, SIZE, SIZE)[:images]
+    return pictures, np.arange(images) % 2
+
+
+def _scenes(difficulty: Difficulty, random: np.random.RandomState) -> np.ndarray:
+    """Paths that keep their distance: pixels, scenes x paths x length x 2 (row, column)."""
+    walks = _walks(POOL, difficulty, random)
+    walks = walks[_inside(walks) & _apart(walks)]
+    chosen = np.zeros((SCENES, difficulty.paths), np.int64)
+    placed = np.zeros(SCENES, np.int64)
+    taken = np.zeros((SCENES, SIZE + 2 * MARGIN, SIZE + 2 * MARGIN), bool)
+    reach = np.arange(1 - MARGIN, MARGIN)
+    for _ in range(ROUNDS):
+        open_scenes = np.flatnonzero(placed < difficulty.paths)
+        tried = random.randint(len(walks), size=(len(open_scenes), 8), dtype=np.int64)
+        rows, columns = np.moveaxis(walks[tried] + MARGIN, 3, 0)
+        fits = ~taken[open_scenes[:, None, None], rows, columns].any(2)
+        some = fits.any(1)
+        scene, new = open_scenes[some], tried[some, fits[some].argmax(1)]
+        chosen[scene, placed[scene]] = new
+        placed[scene] += 1
+        rows, columns = np.moveaxis(walks[new] + MARGIN, 2, 0)[..., None, None]
+        taken[scene[:, None, None, None], rows + reach[:, None], columns + reach] = True
+    return walks[chosen[placed == difficulty.paths]]
+
+
+def _walks(count: int, difficulty: Difficulty, random: np.random.RandomState) -> np.ndarray:
+    """Smooth curves of pixels that each touch the next, count x length x 2; they may leave the image.
+
+    A step goes to the rim of a square around the place, 8 units or one pixel away in rows or in columns: the next
+    pixel is another one, and a neighbour.
+    """
+    start = random.randint(0, SIZE * UNIT, (count, 1, 2), dtype=np.int64)
+    heading = random.randint(0, 8 * UNIT, (count, 1), dtype=np.int64)
+    dashes = -(-difficulty.length // DASH)
+    turn = random.randint(-difficulty.bend, difficulty.bend + 1, (count, dashes), dtype=np.int64)
+    turned = np.repeat(turn, DASH, axis=1)[:, : difficulty.length - 1].cumsum(1)
+    steps = RIM[(heading + turned) % len(RIM)]
+    return np.concatenate([start, start + steps.cumsum(1)], axis=1) // UNIT
+
+
+def _rim() -> np.ndarray:
+    """The 64 points on the rim of a square of 8 units around the origin, in order."""
+    side = np.stack([np.full(2 * UNIT, UNIT), np.arange(-UNIT, UNIT)], axis=1)
+    return np.concatenate([side, side[:, ::-1] * [-1, 1], -side, side[:, ::-1] * [1, -1]])
+
+
+RIM = _rim()
+
+
+def _inside(walks: np.ndarray) -> np.ndarray:
+    """Which of them stay in the image, dots included."""
+    return (walks.min((1, 2)) >= 1) & (walks.max((1, 2)) < SIZE - 1)
+
+
+def _apart(walks: np.ndarray) -> np.ndarray:
+    """Which of them do not come near themselves."""
+    apart = np.ones(len(walks), bool)
+    for lag in range(2 * MARGIN, walks.shape[1]):
+        apart &= (np.abs(walks[:, lag:] - walks[:, :-lag]).max(2) >= MARGIN).all(1)
+    return apart
+
+
+def _dots(paths: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+    """Two ends of different paths and the two of one, with the same offset.
+
+    The same in pixels for the larger of rows and columns, to a pixel for the smaller. Scenes without such ends are left
+    out.
+
+    Returns:
+        Paths of the scenes that are left, and pixels: scenes x 2 classes x 2 dots x 2.
+    """
+    scenes, count = paths.shape[:2]
+    ends = paths[:, :, [0, -1]].reshape(scenes, -1, 2)
+    first, second = np.triu_indices(2 * count, 1)
+    less, more = np.moveaxis(np.sort(np.abs(ends[:, first] - ends[:, second]), axis=2), 2, 0)
+    one = first // 2 == second // 2
+    offset = np.where(more >= APART, more * SIZE + less // 2, -1 - one)
+    alike = offset[:, ~one, None] == offset[:, None, one]
+    lots = random.randint(1, 2**31, alike.shape, dtype=np.int64) * alike
+    other, same = np.divmod(lots.reshape(scenes, -1).argmax(1), count)
+    pair = np.stack([np.flatnonzero(~one)[other], np.flatnonzero(one)[same]], axis=1)
+    dots = ends[np.arange(scenes)[:, None, None], np.stack([first[pair], second[pair]], axis=2)]
+    usable = alike.any((1, 2))
+    return paths[usable], dots[usable]
+
+
+def _balanced(dots: np.ndarray) -> np.ndarray:
+    """Scenes after whose choice the dots of both classes are in the same places equally often.
+
+    Ends of different paths are nearer to the centre than those of one, as a rule. The place of a pair of dots is how
+    far its middle is from the centre of the image, in cells. Of the scenes with place a in one class and b in the
+    other, as many are kept as of those with b and a.
+
+    Args:
+        dots: Pixels, scenes x 2 classes x 2 dots x 2.
+
+    Returns:
+        Which scenes are kept, bool.
+    """
+    middle = np.sort(np.abs(dots.sum(2) - (SIZE - 1)), axis=2) // CELL
+    place = middle @ [SIZE, 1]
+    here, there = place @ [SIZE**2, 1], place @ [1, SIZE**2]
+    kinds, counts = np.unique(here, return_counts=True)
+    order = np.argsort(here, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)
+    mirrored = np.minimum(np.searchsorted(kinds, there), len(kinds) - 1)
+    return (kinds[mirrored] == there) & (rank < counts[mirrored])
+
+
+def _drawn(paths: np.ndarray, dots: np.ndarray) -> np.ndarray:
+    """Images, scenes x 2 classes x 32 x 32."""
+    scene = np.arange(len(paths))
+    pictures = np.zeros((len(paths), SIZE, SIZE), np.uint8)
+    inked = paths[:, :, np.arange(paths.shape[2]) % DASH != DASH - 1]
+    pictures[scene[:, None, None], inked[..., 0], inked[..., 1]] = PATH
+    pictures = np.stack([pictures, pictures], axis=1)
+    reach = np.arange(-1, 2)
+    rows, columns = dots[..., 0, None, None] + reach[:, None], dots[..., 1, None, None] + reach
+    pictures[scene[:, None, None, None, None], np.arange(2)[:, None, None, None], rows, columns] = DOT
+    return pictures

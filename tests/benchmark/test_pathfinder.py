@@ -1,0 +1,211 @@
+"""Pathfinder: tracing solves it, and nothing else does."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from dataset_helpers import NOWHERE, counts, error_of, rows
+from scipy import ndimage
+from scipy.stats import binom
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+
+from benchmark import pathfinder
+from benchmark.dataset_files import DRAWN_NAMES, IMAGES
+from benchmark.datasets import Data, download, load, unavailable
+from benchmark.grid import resolve_dataset
+from benchmark.pathfinder import DIFFICULTIES, DOT, PATH
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
+
+CHECKSUMS = {
+    "pathfinder-easy": "c1f9c92c3b6926e9",
+    "pathfinder-medium": "2ae8670b244621f4",
+    "pathfinder-hard": "fa5aee426c1cf0fd",
+}
+
+
+WITHIN_AN_IMAGE = np.stack([np.zeros((3, 3)), np.ones((3, 3)), np.zeros((3, 3))])
+"""Pixels touch their eight neighbours, and no other image."""
+
+
+@cache
+def whole(name: str) -> Data:
+    data = load(DatasetSpec(name=name), 32, NOWHERE)
+    assert isinstance(data, Data)
+    return data
+
+
+@cache
+def grey(name: str) -> tuple[np.ndarray, np.ndarray, int]:
+    """Images and labels of both splits in one, and how many are for training."""
+    data = whole(name)
+    images = torch.cat([data.train.images, data.test.images])
+    assert (images == images[:, :1]).all()
+    return images[:, 0].numpy(), torch.cat([data.train.labels, data.test.labels]).numpy(), len(data.train.labels)
+
+
+@cache
+def centres(name: str) -> np.ndarray:
+    """The two dots of each image, N x 2 x 2: the only places where 3 x 3 pixels have a dot's level."""
+    white = grey(name)[0] == DOT
+    windows = np.lib.stride_tricks.sliding_window_view(white, (3, 3), axis=(1, 2))
+    found = np.argwhere(windows.all((3, 4)))
+    assert white.sum((1, 2)).tolist() == [18] * len(white)
+    assert np.array_equal(found[:, 0], np.repeat(np.arange(len(white)), 2))
+    return found[:, 1:].reshape(-1, 2, 2) + 1
+
+
+each = pytest.mark.parametrize("name", DRAWN_NAMES)
+
+
+@each
+def test_images_never_change(name: str) -> None:
+    """Records of different days and machines are compared: the bits are part of the benchmark."""
+    images, labels, _ = grey(name)
+    assert hashlib.sha256(images.tobytes() + labels.astype("<i8").tobytes()).hexdigest()[:16] == CHECKSUMS[name]
+
+
+def test_the_random_numbers_do_not_come_from_the_global_generator() -> None:
+    before = np.random.get_state()[1].copy()
+    few = pathfinder.generate("pathfinder-easy", 100)
+    assert np.array_equal(before, np.random.get_state()[1])
+    assert np.array_equal(few[0], grey("pathfinder-easy")[0][:100])
+
+
+@each
+def test_splits_are_balanced_and_no_image_is_in_both(name: str) -> None:
+    data = whole(name)
+    assert (len(data.train.labels), len(data.test.labels)) == IMAGES[name]
+    for split in (data.train, data.test):
+        assert split.images.dtype == torch.uint8
+        assert split.images.shape[1:] == (3, 32, 32)
+        assert 2 * int(split.labels.sum()) == len(split.labels)
+    assert len(rows(torch.cat([data.train.images, data.test.images]))) == sum(IMAGES[name])
+    assert data.classes == ("two paths", "one path")
+
+
+def test_subsets_are_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, labels, _ = grey("pathfinder-easy")
+    monkeypatch.setattr(pathfinder, "generate", lambda *_: (images, labels))
+    for size in (100, 5000):
+        spec = resolve_dataset({"name": "pathfinder-easy", "train_size": size})
+        assert spec.label == f"pathfinder-easy[{size}]"
+        assert counts(load(spec, 32, NOWHERE)) == [size // 2, size // 2]
+
+
+@each
+def test_tracing_solves_it(name: str) -> None:
+    """Flood fill from dot to dot: made 2 x 2 pixels of each, ink touches across one missing pixel, not across two."""
+    images, labels, train = grey(name)
+    chosen = slice(train, None)
+    ink = np.pad(images[chosen] > 0, ((0, 0), (0, 1), (0, 1)))
+    pieces, _ = ndimage.label(ndimage.binary_dilation(ink, np.ones((1, 2, 2)), origin=(0, -1, -1)), WITHIN_AN_IMAGE)
+    dots = centres(name)[chosen]
+    number = np.arange(len(dots))
+    first, second = (pieces[number, dots[:, dot, 0], dots[:, dot, 1]] for dot in (0, 1))
+    assert np.mean((first == second) == labels[chosen]) > 0.95
+
+
+@each
+def test_both_classes_have_the_same_paths(name: str) -> None:
+    """A pair of images differs within the dots alone, so that no statistic of the paths tells the classes apart."""
+    images, labels, _ = grey(name)
+    two, one = images[0::2], images[1::2]
+    assert (labels[0::2] == 0).all()
+    assert (labels[1::2] == 1).all()
+    same = (two != DOT) & (one != DOT)
+    assert (two[same] == one[same]).all()
+    assert set(np.unique(images)) == {0, PATH, DOT}
+
+
+@each
+def test_dots_are_as_far_apart_in_both_classes(name: str) -> None:
+    """Each image has a partner of the other class with the same offset, but for a pixel in the smaller direction."""
+    offset = np.sort(np.abs(np.diff(centres(name), axis=1)[:, 0]), axis=1)
+    difference = np.abs(offset[0::2] - offset[1::2])
+    assert difference[:, 1].max() == 0
+    assert difference[:, 0].max() == 1
+    assert offset[:, 1].min() >= 7
+
+
+def levels(images: np.ndarray) -> np.ndarray:
+    """How many pixels of an image have each level."""
+    return np.stack([(images == level).sum((1, 2)) for level in (0, PATH, DOT)], axis=1)
+
+
+def patches(images: np.ndarray) -> np.ndarray:
+    """How often each of the 500 most frequent 5 x 5 patches occurs in an image."""
+    digits = np.searchsorted([0, PATH, DOT], images)
+    shifted = [digits[:, row : row + 28, column : column + 28] for row in range(5) for column in range(5)]
+    codes = sum(3**place * part for place, part in enumerate(shifted))
+    _, kind, count = np.unique(codes, return_inverse=True, return_counts=True)
+    rank = np.argsort(np.argsort(-count, kind="stable"))[kind.ravel()].reshape(len(images), -1)
+    image = np.arange(len(images))[:, None]
+    bag = np.zeros((len(images), 501))
+    np.add.at(bag, (image, np.minimum(rank, 500)), 1)
+    return bag[:, :500]
+
+
+def coarse(images: np.ndarray) -> np.ndarray:
+    """The image at 8 x 8 pixels."""
+    return images.reshape(-1, 8, 4, 8, 4).mean((2, 4)).reshape(-1, 64)
+
+
+def is_chance(correct: np.ndarray, more: float = 0.0) -> bool:
+    """Whether so many right answers are chance: within 99.9 % around a half, or up to `more` above."""
+    low, high = binom.interval(0.999, len(correct), 0.5)
+    return bool(low <= correct.sum() <= high + more * len(correct))
+
+
+@each
+@pytest.mark.parametrize("features", [levels, patches, coarse])
+def test_what_is_local_says_nothing(name: str, features: Callable[[np.ndarray], np.ndarray]) -> None:
+    images, labels, train = grey(name)
+    images, labels, train = images[train - 2000 :], labels[train - 2000 :], 2000
+    x = features(images)
+    linear = make_pipeline(MaxAbsScaler(), LogisticRegression(C=0.1)).fit(x[:train], labels[:train])
+    assert is_chance(linear.predict(x[train:]) == labels[train:])
+
+
+@each
+def test_where_the_dots_are_says_next_to_nothing(name: str) -> None:
+    """Of their distance nothing; of their places, to a classifier that is not linear, at most 3 points over chance."""
+    _, labels, train = grey(name)
+    dots = centres(name)
+    offset, middle = np.abs(dots[:, 0] - dots[:, 1]), np.abs(dots.sum(1) - 31)
+    distance = np.hypot(*offset.T)[:, None]
+    linear = LogisticRegression().fit(distance[:train], labels[:train])
+    assert is_chance(linear.predict(distance[train:]) == labels[train:])
+    x = np.concatenate([dots.reshape(-1, 4), distance, offset, np.sort(offset), middle, np.sort(middle)], axis=1)
+    forest = RandomForestClassifier(50, min_samples_leaf=20, random_state=0).fit(x[:train], labels[:train])
+    assert is_chance(forest.predict(x[train:]) == labels[train:], more=0.03)
+
+
+def test_difficulty_raises_length_and_ink() -> None:
+    """Measured in the images: the path between the dots of the class `one path`, and all there is to look at."""
+    ink = [int((grey(name)[0] == PATH).sum()) for name in DRAWN_NAMES]
+    spread = []
+    for name in DRAWN_NAMES:
+        between = np.abs(np.diff(centres(name)[1::2], axis=1)).max(2)
+        spread.append(float(between.mean()))
+    assert ink == sorted(set(ink))
+    assert spread == sorted(set(spread))
+    assert list(DIFFICULTIES) == list(DRAWN_NAMES)
+
+
+def test_it_is_always_there_and_named_in_full() -> None:
+    for name in DRAWN_NAMES:
+        assert unavailable(DatasetSpec(name=name), NOWHERE) is None
+        with pytest.raises(VitinitError, match="drawn whenever it is used; to download: cifar10"):
+            download(name, NOWHERE)
+    assert "pathfinder-medium" in error_of(DatasetSpec(name="pathfinder"))
+    with pytest.raises(VitinitError, match="did you mean 'pathfinder-medium'"):
+        resolve_dataset({"name": "pathfinder-medum"})
