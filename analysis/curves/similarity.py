@@ -1,0 +1,150 @@
+"""Heat maps of linear CKA: between layers, between epochs and between initialisations, of runs that have kept maps."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.cka import cka
+from analysis.figures.kept import Kept, kept, kept_at_one_seed
+from analysis.figures.style import WIDTH, file_part, safe
+from analysis.frame import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    from analysis.cka import Floats
+
+ACROSS = 4
+"""At most so many maps beside one another."""
+LARGEST, LEAST_CELL = 1.4, 0.25
+"""Inches: a map, and a cell in which its value is written."""
+RIGHT, TOP, GAP, TITLE = 0.75, 0.45, 0.12, 0.3
+"""Inches: scale, title of the figure, between maps, and above each line of them."""
+MOST_LABELS = 6
+"""Of so many layers or epochs each has its number."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """CKA of each of some representations with each other one, the first at the lower left."""
+
+    title: str
+    values: Floats
+    labels: list[str]
+    axis: str
+
+
+def layers(study: Study) -> dict[str, Figure]:
+    """Between the layers of one run, at initialisation and after training: a figure a dataset, two maps a row."""
+    figures = {}
+    for column, runs in kept(study).items():
+        lines = []
+        for first in range(0, len(runs), ACROSS):
+            some = list(runs.items())[first : first + ACROSS]
+            for place, when in ((0, "before"), (-1, "after")):
+                lines.append([_between_layers(row, run, place, when) for row, run in some])
+        figures[f"cka_layers-{file_part([column])}"] = _draw(lines, "Between layers", column, runs)
+    return figures
+
+
+def epochs(study: Study) -> dict[str, Figure]:
+    """Between the epochs of one run, layer by layer: a figure a row and dataset, where three or more were kept."""
+    figures = {}
+    for column, runs in kept(study).items():
+        for row, run in runs.items():
+            grams_LEBnn = run.maps.grams_ELBnn.swapaxes(0, 1)
+            if len(run.maps.epochs) > 2:
+                maps = [
+                    Map(f"layer {layer}", cka(grams_EBnn, grams_EBnn), _numbers(run.maps.epochs), "epoch")
+                    for layer, grams_EBnn in enumerate(grams_LEBnn, 1)
+                ]
+                name = f"cka_epochs-{file_part([column, row])}"
+                figures[name] = _draw(_wrap(maps), f"{safe(row)}: between epochs", column, {row: run})
+    return figures
+
+
+def initializers(study: Study) -> dict[str, Figure]:
+    """Between the rows of a dataset after training, all at one seed: a figure a dataset, a map a layer."""
+    import numpy as np
+
+    figures = {}
+    for column, runs in kept_at_one_seed(study).items():
+        if len(runs) > 1:
+            maps, names = [], [textwrap.fill(safe(row), 16) for row in runs]
+            for layer in range(min(run.record.spec.model.depth for run in runs.values())):
+                grams_RBnn = np.stack([run.maps.grams_ELBnn[-1, layer] for run in runs.values()])
+                maps.append(Map(f"layer {layer + 1}", cka(grams_RBnn, grams_RBnn), names, ""))
+            title = "Between initialisations, after training"
+            figures[f"cka_initializers-{file_part([column])}"] = _draw(_wrap(maps), title, column, runs)
+    return figures
+
+
+def _between_layers(row: str, run: Kept, place: int, when: str) -> Map:
+    grams_LBnn = run.maps.grams_ELBnn[place]
+    title = textwrap.fill(safe(row), 20) if when == "before" else ""
+    return Map(title, cka(grams_LBnn, grams_LBnn), _numbers(range(1, len(grams_LBnn) + 1)), f"layer, {when}")
+
+
+def _numbers(numbers: Iterable[int]) -> list[str]:
+    """Some of them, where they are many: the others are empty."""
+    known = list(numbers)
+    step = -(-len(known) // MOST_LABELS)
+    return ["" if place % step else str(number) for place, number in enumerate(known)]
+
+
+def _wrap(maps: list[Map]) -> list[list[Map]]:
+    return [maps[first : first + ACROSS] for first in range(0, len(maps), ACROSS)]
+
+
+def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]) -> Figure:
+    """Lines of maps on one scale from 0 to 1; what they are of, left and below all of them."""
+    import matplotlib.pyplot as plt
+
+    across, named = max(map(len, lines)), not lines[0][0].axis
+    margin = 1.0 if named else 0.55
+    size = min(LARGEST, (WIDTH - margin - RIGHT) / across - GAP)
+    left = margin + (WIDTH - margin - RIGHT - across * (size + GAP)) / 2
+    height = TOP + len(lines) * (size + TITLE) + margin
+    figure = plt.figure(figsize=(WIDTH, height))
+
+    def axes_at(x: float, top: float, wide: float, high: float) -> Axes:
+        return figure.add_axes((x / WIDTH, 1 - (top + high) / height, wide / WIDTH, high / height))
+
+    for line, maps in enumerate(lines):
+        for place, each in enumerate(maps):
+            axes = axes_at(left + place * (size + GAP), TOP + TITLE + line * (size + TITLE), size, size)
+            lowest = line + 1 == len(lines) or place >= len(lines[line + 1])
+            image = _show(axes, each, size / len(each.labels) >= LEAST_CELL)
+            axes.tick_params(labelleft=place == 0, labelbottom=lowest)
+            axes.tick_params(axis="x", rotation=90 if named else 0)
+            axes.set_ylabel(each.axis if place == 0 else "")
+            axes.set_xlabel(each.axis.partition(",")[0] if lowest else "")
+    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
+    figure.suptitle(
+        f"{title}: linear CKA of what each block puts out\n{safe(column)}, seed {seeds}", y=1 - 0.08 / height
+    )
+    whole = len(lines) * (size + TITLE) - TITLE
+    high = min(2.0, whole)
+    bar = axes_at(left + across * (size + GAP) + 0.1, TOP + TITLE + (whole - high) / 2, 0.1, high)
+    figure.colorbar(image, cax=bar, label="linear CKA")
+    return figure
+
+
+def _show(axes: Axes, shown: Map, written: bool) -> AxesImage:
+    image = axes.imshow(shown.values, vmin=0, vmax=1, cmap="viridis", origin="lower")
+    places = range(len(shown.labels))
+    for y, x in itertools.product(places, places) if written else ():
+        value = shown.values[y, x]
+        axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=7, color="black" if value > 0.5 else "white")
+    axes.set_xticks(places, shown.labels)
+    axes.set_yticks(places, shown.labels)
+    axes.tick_params(length=0)
+    axes.set_title(shown.title, pad=3)
+    axes.spines[:].set_visible(False)
+    return image
