@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LEAST_IMAGES = 4
 """HSIC_1 divides by n (n - 3)."""
+ROUNDING = 1e-10
+"""Where centring leaves no more than this share of a Gram matrix, it was constant."""
 
 
 def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:
@@ -39,23 +41,22 @@ def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:
         raise VitinitError(f"CKA compares the same images, not Gram matrices of {batches} (batches x images)")
     if first_MBnn.shape[-1] < LEAST_IMAGES:
         raise VitinitError(f"CKA needs batches of {LEAST_IMAGES} images or more, not of {first_MBnn.shape[-1]}")
-    first_MF, second_KF = u_centred(first_MBnn), u_centred(second_KBnn)
-    norm_M, norm_K = (np.sqrt((centred**2).sum(-1)) for centred in (first_MF, second_KF))
-    with np.errstate(invalid="ignore"):
-        result: Floats = (first_MF / norm_M[:, None]) @ (second_KF / norm_K[:, None]).T
+    result: Floats = _directions(first_MBnn) @ _directions(second_KBnn).T
     return result
 
 
-def u_centred(grams_MBnn: NDArray[Any]) -> Floats:
-    """U-centred Gram matrices, M x B n n: inner product over B n (n - 3) is the mean over batches of HSIC_1.
+def _directions(grams_MBnn: NDArray[Any]) -> Floats:
+    """U-centred Gram matrices divided by their norms, M x B n n.
 
-    Off the diagonal, each entry minus the sums of its row and of its column over n - 2, plus the whole sum over
-    (n - 1)(n - 2); the diagonal is 0 before and after.
+    The inner product of two U-centred ones over n (n - 3) is HSIC_1. The diagonal is 0; off it, each entry is minus the
+    sums of its row and of its column over n - 2, plus the whole sum over (n - 1)(n - 2).
     """
     n = grams_MBnn.shape[-1]
-    off_diagonal = 1 - np.eye(n)
-    grams = grams_MBnn.astype(np.float64) * off_diagonal
-    rows, columns = grams.sum(-1, keepdims=True), grams.sum(-2, keepdims=True)
-    centred = grams - rows / (n - 2) - columns / (n - 2) + rows.sum(-2, keepdims=True) / ((n - 1) * (n - 2))
-    result: Floats = (centred * off_diagonal).reshape(len(grams), -1)
+    off_diagonal_nn = 1 - np.eye(n)
+    grams_MBnn = grams_MBnn.astype(np.float64) * off_diagonal_nn
+    rows, columns = grams_MBnn.sum(-1, keepdims=True), grams_MBnn.sum(-2, keepdims=True)
+    centred = grams_MBnn - (rows + columns) / (n - 2) + rows.sum(-2, keepdims=True) / ((n - 1) * (n - 2))
+    centred_MF = (centred * off_diagonal_nn).reshape(len(centred), -1)
+    norms_M, before_M = (np.linalg.norm(each.reshape(len(centred), -1), axis=1) for each in (centred_MF, grams_MBnn))
+    result: Floats = centred_MF / np.where(norms_M > ROUNDING * before_M, norms_M, np.nan)[:, None]
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from analysis.build import build
@@ -29,7 +30,8 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Fi
         legend(figure, study, over_sizes(accuracy, runs, "top1", study))
         over_sizes(gain, gains, "gain", study)
         accuracy.set_ylabel(TOP1)
-        gain.set_ylabel(f"gain relative to {safe(str(baseline))} (%)")
+        gain.set_title(textwrap.fill(f"gain relative to {safe(str(baseline))}", 40))
+        gain.set_ylabel("gain (%)")
         gain.axhline(0, color="black", linewidth=0.8, zorder=1)
         figures[f"sample_efficiency-{file_part([name])}"] = figure
     return figures

@@ -48,7 +48,7 @@ def _figure(run: RunRecord, seeds: int, column: str) -> Figure:
         axes.set_title(f"layer {layer + 1}")
         axes.set_ylim(0, 1)
         axes.grid()
-    outer_labels(grid, across, "epoch", "gate")
+    outer_labels(grid, across, "gate")
     figure.legend(
         handles,
         [*(f"head {head + 1}" if head == 0 else str(head + 1) for head in range(heads)), "mean"],

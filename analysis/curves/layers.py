@@ -120,7 +120,7 @@ def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) 
         axes.axhline(quantity.uniform(runs[0].spec.model.grid), color="black", linewidth=0.8, linestyle=":")
         axes.set_title(f"{safe(row)}: n={len(runs)}")
         axes.grid()
-    outer_labels(grid, across, "epoch", quantity.axis)
+    outer_labels(grid, across, quantity.axis)
     figure.legend(
         handles.values(),
         [f"layer {layer + 1}" if layer == 0 else str(layer + 1) for layer in handles],
@@ -159,14 +159,14 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
     }
 
 
-def outer_labels(grid: list[Axes], across: int, x: str, y: str) -> None:
-    """Names of the axes, and numbers, left and below all panels, above places without one too."""
+def outer_labels(grid: list[Axes], across: int, y: str) -> None:
+    """Names of the axes, and epochs, left and below all panels, above places without one too."""
     from matplotlib.ticker import MaxNLocator
 
     for place, axes in enumerate(grid):
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(3 if across > 3 else 5, integer=True))
         if place % across == 0:
             axes.set_ylabel(y)
         if place + across >= len(grid):
-            axes.set_xlabel(x)
+            axes.set_xlabel("epoch")
             axes.tick_params(labelbottom=True)

@@ -88,7 +88,7 @@ def _lines(axes: Axes, runs: pd.DataFrame, x: str, other: str) -> None:
     ticks = sorted(set(runs[x]))
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel(x)
+    axes.set_xlabel(f"{x} (0: ViT)" if 0 in ticks else x)
     axes.grid()
     axes.legend(
         lines.values(), lines, title=other, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=4, frameon=False

@@ -6,7 +6,7 @@ import itertools
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from analysis.cka import cka
 from analysis.figures.kept import Kept, kept, kept_at_one_seed
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     from analysis.cka import Floats
 
+T = TypeVar("T")
 ACROSS = 4
 """At most so many maps beside one another."""
 LARGEST, LEAST_CELL = 1.4, 0.25
 """Inches: a map, and a cell in which its value is written."""
-RIGHT, TOP, GAP, TITLE = 0.75, 0.45, 0.12, 0.3
+RIGHT, TOP, GAP, TITLE = 0.75, 0.42, 0.12, 0.24
 """Inches: scale, title of the figure, between maps, and above each line of them."""
 MOST_LABELS = 6
 """Of so many layers or epochs each has its number."""
@@ -45,8 +46,7 @@ def layers(study: Study) -> dict[str, Figure]:
     figures = {}
     for column, runs in kept(study).items():
         lines = []
-        for first in range(0, len(runs), ACROSS):
-            some = list(runs.items())[first : first + ACROSS]
+        for some in _wrap(list(runs.items())):
             for place, when in ((0, "before"), (-1, "after")):
                 lines.append([_between_layers(row, run, place, when) for row, run in some])
         figures[f"cka_layers-{file_part([column])}"] = _draw(lines, "Between layers", column, runs)
@@ -98,8 +98,11 @@ def _numbers(numbers: Iterable[int]) -> list[str]:
     return ["" if place % step else str(number) for place, number in enumerate(known)]
 
 
-def _wrap(maps: list[Map]) -> list[list[Map]]:
-    return [maps[first : first + ACROSS] for first in range(0, len(maps), ACROSS)]
+def _wrap(items: list[T]) -> list[list[T]]:
+    """Lines as long as one another, or nearly so."""
+    lines = -(-len(items) // ACROSS)
+    across = -(-len(items) // lines)
+    return [items[first : first + across] for first in range(0, len(items), across)]
 
 
 def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]) -> Figure:
@@ -110,7 +113,11 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
     margin = 1.0 if named else 0.55
     size = min(LARGEST, (WIDTH - margin - RIGHT) / across - GAP)
     left = margin + (WIDTH - margin - RIGHT - across * (size + GAP)) / 2
-    height = TOP + len(lines) * (size + TITLE) + margin
+    tops, bottom = [], TOP
+    for maps in lines:
+        tops.append(bottom + (TITLE * (1 + max(each.title.count("\n") for each in maps)) if maps[0].title else GAP))
+        bottom = tops[-1] + size
+    height = bottom + margin
     figure = plt.figure(figsize=(WIDTH, height))
 
     def axes_at(x: float, top: float, wide: float, high: float) -> Axes:
@@ -118,7 +125,7 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
 
     for line, maps in enumerate(lines):
         for place, each in enumerate(maps):
-            axes = axes_at(left + place * (size + GAP), TOP + TITLE + line * (size + TITLE), size, size)
+            axes = axes_at(left + place * (size + GAP), tops[line], size, size)
             lowest = line + 1 == len(lines) or place >= len(lines[line + 1])
             image = _show(axes, each, size / len(each.labels) >= LEAST_CELL)
             axes.tick_params(labelleft=place == 0, labelbottom=lowest)
@@ -129,9 +136,8 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
     figure.suptitle(
         f"{title}: linear CKA of what each block puts out\n{safe(column)}, seed {seeds}", y=1 - 0.08 / height
     )
-    whole = len(lines) * (size + TITLE) - TITLE
-    high = min(2.0, whole)
-    bar = axes_at(left + across * (size + GAP) + 0.1, TOP + TITLE + (whole - high) / 2, 0.1, high)
+    high = min(2.0, bottom - tops[0])
+    bar = axes_at(left + across * (size + GAP) + 0.1, (tops[0] + bottom - high) / 2, 0.1, high)
     figure.colorbar(image, cax=bar, label="linear CKA")
     return figure
 
