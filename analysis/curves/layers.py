@@ -33,9 +33,11 @@ class Quantity:
     of: Callable[[Probe], list[float] | None]
     """A number a layer, from the input on; None where a run has none."""
     uniform: Callable[[int], float]
-    """Its value with uniform attention on a token grid of so many tokens a side."""
+    """Its value with uniform attention, or dependence, on a token grid of so many tokens a side."""
     over: str = "heads and seeds"
     """What lines are the mean over."""
+    reference: str = "uniform attention"
+    """What the value of `uniform` is that of, in the title."""
 
 
 def mean_distance(side: int) -> float:
@@ -78,6 +80,7 @@ QUANTITIES = {
         lambda probe: probe.receptive_field,
         mean_distance_from_centre,
         "seeds",
+        "all patches count alike",
     ),
     "impulse_mass": Quantity(
         "Attention on the target of the initialisation",
@@ -111,9 +114,9 @@ def _figures(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str,
 def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) -> Figure:
     depth = max(len(quantity.of(runs[0].probes[0]) or []) for runs in cells.values())
     first = textwrap.fill(f"{quantity.title}, {safe(column)}", 90)
-    title = f"{first}\n{BAND.replace('seeds', quantity.over, 1)}; dotted: uniform attention"
+    title = f"{first}\n{BAND.replace('seeds', quantity.over, 1)}; dotted: {quantity.reference}"
     across = 2 if len(cells) in (2, 4) else 3
-    figure, grid = panels(len(cells), 1.45, title, across, sharex=True, sharey=True)
+    figure, grid = panels(len(cells), 1.45 if len(cells) > across else 1.9, title, across, sharex=True, sharey=True)
     handles: dict[int, Line2D] = {}
     for axes, (row, runs) in zip(grid, cells.items(), strict=True):
         handles |= _lines(axes, runs, quantity, depth)
