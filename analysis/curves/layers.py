@@ -23,6 +23,9 @@ IN_ONE_LINE = 14
 LIGHTEST = 0.87
 """Of viridis, which ends in a yellow that is not seen on white."""
 
+WIDEST, NARROWEST = 2.0, 0.9
+"""Points: lines of the first and of the last layer, which is drawn above it where they are the same."""
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -121,7 +124,7 @@ def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) 
     for axes, (row, runs) in zip(grid, cells.items(), strict=True):
         handles |= _lines(axes, runs, quantity, depth)
         axes.axhline(quantity.uniform(runs[0].spec.model.grid), color="black", linewidth=0.8, linestyle=":")
-        axes.set_title(f"{safe(row)}: n={len(runs)}")
+        axes.set_title(textwrap.fill(f"{safe(row)}: n={len(runs)}", 84 // across))
         axes.grid()
     outer_labels(grid, across, quantity.axis)
     figure.legend(
@@ -152,18 +155,17 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
         ]
     )
     colours = mpl.colormaps["viridis"](np.linspace(0, LIGHTEST, depth))
-    return {
-        layer: line_with_band(
-            axes,
-            values[values["layer"] == layer].groupby("epoch")["value"],
-            Look(mpl.colors.to_hex(colours[layer]), "-", "o"),
-        )
-        for layer in sorted(set(values["layer"]))
-    }
+    widths = np.linspace(WIDEST, NARROWEST, depth)
+    handles = {}
+    for layer in sorted(set(values["layer"])):
+        by_epoch = values[values["layer"] == layer].groupby("epoch")["value"]
+        handles[layer] = line_with_band(axes, by_epoch, Look(mpl.colors.to_hex(colours[layer]), "-", "o"))
+        handles[layer].set_linewidth(widths[layer])
+    return handles
 
 
 def outer_labels(grid: list[Axes], across: int, y: str) -> None:
-    """Names of the axes, and epochs, left and below all panels, above places without one too."""
+    """Names of the axes left and below all panels; numbers of epochs above places without one too."""
     from matplotlib.ticker import MaxNLocator
 
     for place, axes in enumerate(grid):
@@ -171,5 +173,6 @@ def outer_labels(grid: list[Axes], across: int, y: str) -> None:
         if place % across == 0:
             axes.set_ylabel(y)
         if place + across >= len(grid):
-            axes.set_xlabel("epoch")
             axes.tick_params(labelbottom=True)
+        if place // across == (len(grid) - 1) // across:
+            axes.set_xlabel("epoch")

@@ -12,6 +12,7 @@ from analysis.cka import cka
 from analysis.figures.kept import Kept, kept, kept_at_one_seed
 from analysis.figures.style import WIDTH, file_part, safe
 from analysis.frame import Study
+from analysis.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ACROSS = 4
 """At most so many maps beside one another."""
-LARGEST, LEAST_CELL = 1.4, 0.25
-"""Inches: a map, and a cell in which its value is written."""
+LARGEST, WRITTEN, NAMED = 1.4, 0.25, 0.115
+"""Inches: a map, the least cell in which its value is written, and the least beside which a name is."""
+LONGEST, CHARACTER = 24, 0.062
+"""Names are cut to so many characters, of so many inches."""
 RIGHT, TOP, GAP, TITLE = 0.75, 0.42, 0.12, 0.24
 """Inches: scale, title of the figure, between maps, and above each line of them."""
 MOST_LABELS = 6
@@ -33,12 +36,13 @@ MOST_LABELS = 6
 
 @dataclass(frozen=True)
 class Map:
-    """CKA of each of some representations with each other one, the first at the lower left."""
+    """CKA of each of some representations with each other one: numbered upwards, or named from top to bottom."""
 
     title: str
     values: Floats
     labels: list[str]
     axis: str
+    """What is numbered; empty for names."""
 
 
 def layers(study: Study) -> dict[str, Figure]:
@@ -76,18 +80,20 @@ def initializers(study: Study) -> dict[str, Figure]:
     figures = {}
     for column, runs in kept_at_one_seed(study).items():
         if len(runs) > 1:
-            maps, names = [], [textwrap.fill(safe(row), 16) for row in runs]
+            maps, names = [], [safe(one_line(row, LONGEST)) for row in runs]
             for layer in range(min(run.record.spec.model.depth for run in runs.values())):
                 grams_RBnn = np.stack([run.maps.grams_ELBnn[-1, layer] for run in runs.values()])
                 maps.append(Map(f"layer {layer + 1}", cka(grams_RBnn, grams_RBnn), names, ""))
             title = "Between initialisations, after training"
-            figures[f"cka_initializers-{file_part([column])}"] = _draw(_wrap(maps), title, column, runs)
+            across = int((WIDTH - _margin(maps[0]) - RIGHT) / (NAMED * len(runs) + GAP))
+            lines = _wrap(maps, max(1, min(ACROSS, across)))
+            figures[f"cka_initializers-{file_part([column])}"] = _draw(lines, title, column, runs)
     return figures
 
 
 def _between_layers(row: str, run: Kept, place: int, when: str) -> Map:
     grams_LBnn = run.maps.grams_ELBnn[place]
-    title = textwrap.fill(safe(row), 20) if when == "before" else ""
+    title = textwrap.fill(safe(row), 18) if when == "before" else ""
     return Map(title, cka(grams_LBnn, grams_LBnn), _numbers(range(1, len(grams_LBnn) + 1)), f"layer, {when}")
 
 
@@ -98,9 +104,14 @@ def _numbers(numbers: Iterable[int]) -> list[str]:
     return ["" if place % step else str(number) for place, number in enumerate(known)]
 
 
-def _wrap(items: list[T]) -> list[list[T]]:
+def _margin(shown: Map) -> float:
+    """Inches left of a map and below it."""
+    return 0.55 if shown.axis else 0.15 + CHARACTER * max(map(len, shown.labels))
+
+
+def _wrap(items: list[T], most: int = ACROSS) -> list[list[T]]:
     """Lines as long as one another, or nearly so."""
-    lines = -(-len(items) // ACROSS)
+    lines = -(-len(items) // most)
     across = -(-len(items) // lines)
     return [items[first : first + across] for first in range(0, len(items), across)]
 
@@ -110,12 +121,13 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
     import matplotlib.pyplot as plt
 
     across, named = max(map(len, lines)), not lines[0][0].axis
-    margin = 1.0 if named else 0.55
-    size = min(LARGEST, (WIDTH - margin - RIGHT) / across - GAP)
+    margin, least = _margin(lines[0][0]), NAMED * len(lines[0][0].labels)
+    size = min(max(LARGEST, least if named else 0), (WIDTH - margin - RIGHT) / across - GAP)
     left = margin + (WIDTH - margin - RIGHT - across * (size + GAP)) / 2
     tops, bottom = [], TOP
     for maps in lines:
-        tops.append(bottom + (TITLE * (1 + max(each.title.count("\n") for each in maps)) if maps[0].title else GAP))
+        more_lines = max(each.title.count("\n") for each in maps)
+        tops.append(bottom + (TITLE + 0.13 * more_lines if maps[0].title else GAP))
         bottom = tops[-1] + size
     height = bottom + margin
     figure = plt.figure(figsize=(WIDTH, height))
@@ -127,7 +139,7 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
         for place, each in enumerate(maps):
             axes = axes_at(left + place * (size + GAP), tops[line], size, size)
             lowest = line + 1 == len(lines) or place >= len(lines[line + 1])
-            image = _show(axes, each, size / len(each.labels) >= LEAST_CELL)
+            image = _show(axes, each, size / len(each.labels) >= WRITTEN)
             axes.tick_params(labelleft=place == 0, labelbottom=lowest)
             axes.tick_params(axis="x", rotation=90 if named else 0)
             axes.set_ylabel(each.axis if place == 0 else "")
@@ -143,7 +155,7 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
 
 
 def _show(axes: Axes, shown: Map, written: bool) -> AxesImage:
-    image = axes.imshow(shown.values, vmin=0, vmax=1, cmap="viridis", origin="lower")
+    image = axes.imshow(shown.values, vmin=0, vmax=1, cmap="viridis", origin="lower" if shown.axis else "upper")
     places = range(len(shown.labels))
     for y, x in itertools.product(places, places) if written else ():
         value = shown.values[y, x]
