@@ -13,6 +13,7 @@ from analysis.curves.locality import locality
 from analysis.figures import drawing
 from analysis.figures.kept import NONE
 from analysis.frame import Study
+from analysis.text import one_line
 
 NO_PROBES = "no record holds probes"
 
@@ -42,11 +43,9 @@ def drawings(baseline: str | None = None) -> drawing.Drawings:
 
 def without_probes(study: Study) -> list[str]:
     """A line for the cells of the table whose records hold no probes, where those of others do."""
-    done, cells = study.contents.done.values(), [(row, column) for column in study.columns for row in study.rows]
-    probed = {(run.row, study.column[run.run_id]) for run in done if run.probes}
-    others = {(run.row, study.column[run.run_id]) for run in done} - probed
-    missing = [f"{row} ({column})" for row, column in cells if (row, column) in others]
-    return [f"without probes, so in no figure of them: {', '.join(missing)}"] if probed and missing else []
+    missing = [f"{row} ({column})" for (column, row), runs in study.cells.items() if not any(r.probes for r in runs)]
+    probed = len(missing) < len(study.cells)
+    return [one_line(f"without probes, so in no figure of them: {', '.join(missing)}")] if probed and missing else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

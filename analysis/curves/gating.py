@@ -21,10 +21,9 @@ COLOURED = [colour for colour in COLOURS if colour != "#000000"]
 def gating(study: Study) -> dict[str, Figure]:
     """A figure a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, in black their mean."""
     figures = {}
-    for column in study.columns:
-        for row in study.rows:
-            runs = [run for run in probed(study, row, column) if run.probes[0].gating]
-            if runs:
+    for column, cells in probed(study).items():
+        for row, runs in cells.items():
+            if runs[0].probes[0].gating:
                 figures[f"gating-{file_part([column, row])}"] = _figure(runs[0], len(runs), column)
     return figures
 

@@ -99,19 +99,20 @@ def over_epochs(study: Study, name: str) -> dict[str, Figure]:
     return dict(_figures(study, name, QUANTITIES[name]))
 
 
-def probed(study: Study, row: str, column: str) -> list[RunRecord]:
-    """The runs of a cell whose records hold probes, by seed."""
-    runs = study.contents.done.values()
-    its = (run for run in runs if run.probes and (run.row, study.column[run.run_id]) == (row, column))
-    return sorted(its, key=lambda run: run.spec.seed)
+def probed(study: Study) -> dict[str, dict[str, list[RunRecord]]]:
+    """By column and row, in the order of the table: the runs whose records hold probes, by seed."""
+    found: dict[str, dict[str, list[RunRecord]]] = {}
+    for (column, row), records in study.cells.items():
+        if runs := [record for record in records if record.probes]:
+            found.setdefault(column, {})[row] = runs
+    return found
 
 
 def _figures(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, Figure]]:
-    for column in study.columns:
-        cells = {row: probed(study, row, column) for row in study.rows}
-        cells = {row: runs for row, runs in cells.items() if runs and quantity.of(runs[0].probes[0])}
-        if cells:
-            yield f"{name}-{file_part([column])}", _figure(cells, column, quantity)
+    for column, cells in probed(study).items():
+        having = {row: runs for row, runs in cells.items() if quantity.of(runs[0].probes[0])}
+        if having:
+            yield f"{name}-{file_part([column])}", _figure(having, column, quantity)
 
 
 def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from analysis.frame import Study
@@ -32,10 +32,9 @@ def kept(study: Study) -> dict[str, dict[str, Kept]]:
         VitinitError: a file of maps is damaged.
     """
     found: dict[str, dict[str, Kept]] = {}
-    for column in study.columns:
-        for row in study.rows:
-            if run := next(_of_cell(study, row, column), None):
-                found.setdefault(column, {})[row] = run
+    for (column, row), records in study.cells.items():
+        if run := next(_with_maps(study, records), None):
+            found.setdefault(column, {})[row] = run
     return found
 
 
@@ -46,21 +45,18 @@ def kept_at_one_seed(study: Study) -> dict[str, dict[str, Kept]]:
         VitinitError: a file of maps is damaged.
     """
     found: dict[str, dict[str, Kept]] = {}
-    for column in study.columns:
-        for seed in sorted({record.spec.seed for record in study.contents.done.values()}):
-            runs = {row: next(_of_cell(study, row, column, seed), None) for row in study.rows}
-            here = {row: run for row, run in runs.items() if run}
-            if len(here) > len(found.get(column, {})):
-                found[column] = here
+    for seed in sorted({record.spec.seed for record in study.contents.done.values()}):
+        here: dict[str, dict[str, Kept]] = {}
+        for (column, row), records in study.cells.items():
+            if run := next(_with_maps(study, (r for r in records if r.spec.seed == seed)), None):
+                here.setdefault(column, {})[row] = run
+        found |= {column: runs for column, runs in here.items() if len(runs) > len(found.get(column, {}))}
     return found
 
 
-def _of_cell(study: Study, row: str, column: str, seed: int | None = None) -> Iterator[Kept]:
-    """By seed."""
-    cell = (r for r in study.contents.done.values() if r.row == row and study.column[r.run_id] == column)
-    for record in sorted(cell, key=lambda record: record.spec.seed):
-        if seed in (None, record.spec.seed):
-            files = (read_maps(folder, record) for folder in study.folders)
-            maps = next((maps for maps in files if maps and maps.weights == record.weights), None)
-            if maps:
-                yield Kept(record, maps)
+def _with_maps(study: Study, records: Iterable[RunRecord]) -> Iterator[Kept]:
+    for record in records:
+        files = (read_maps(folder, record) for folder in study.folders)
+        maps = next((maps for maps in files if maps and maps.weights == record.weights), None)
+        if maps:
+            yield Kept(record, maps)
