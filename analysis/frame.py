@@ -92,6 +92,14 @@ class Study:
         return columns
 
     @cached_property
+    def cells(self) -> dict[tuple[str, str], list[RunRecord]]:
+        """Finished runs by column and row label, in the order of the table; in a cell by seed."""
+        found: dict[tuple[str, str], list[RunRecord]] = {(c, r): [] for c in self.columns for r in self.rows}
+        for record in sorted(self.contents.done.values(), key=lambda record: record.spec.seed):
+            found[self.column[record.run_id], record.row].append(record)
+        return {key: runs for key, runs in found.items() if runs}
+
+    @cached_property
     def runs(self) -> pd.DataFrame:
         """One row a finished run, in the order of the table."""
         import pandas as pd

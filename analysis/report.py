@@ -136,10 +136,11 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
 def _figures(study: Study, baseline: str | None) -> Iterator[tuple[str, str, str]]:
     import matplotlib.pyplot as plt
 
-    from analysis.figures import drawings, style
+    from analysis import curves, figures
+    from analysis.figures import style
 
     style.set_defaults()
-    for draw, _ in drawings(baseline).values():
+    for draw, _ in [*figures.drawings(baseline).values(), *curves.drawings(baseline).values()]:
         for name, figure in draw(study).items():
             yield name, figure.get_suptitle().replace(r"\$", "$"), style.data_url(figure)
             plt.close(figure)

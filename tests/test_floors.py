@@ -64,6 +64,7 @@ def test_slurm_knows_nothing_of_the_benchmark():
 TORCHLESS = (
     "analysis.tables",
     "analysis.figures",
+    "analysis.curves",
     "analysis.report",
     "benchmark.grid",
     "benchmark.store",

@@ -73,7 +73,8 @@ def test_its_numbers_are_those_of_the_tables():
 
 def test_options_named_in_the_readme_exist():
     named = set(re.findall(r"`(--[a-z-]+)", README))
-    text = run("vitinit run --help", ROOT).stdout + run("python -m analysis.tables --help", ROOT).stdout
+    commands = ("vitinit run", "python -m analysis.tables", "python -m analysis.curves")
+    text = "".join(run(f"{command} --help", ROOT).stdout for command in commands)
     assert named
     assert all(option in text for option in named), named
 

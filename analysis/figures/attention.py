@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.figures.kept import Kept, kept
 from analysis.figures.style import WIDTH, file_part, safe
 from analysis.frame import Study
 from analysis.text import count
-from benchmark.maps import AttentionMaps, read_maps
-from benchmark.record import RunRecord
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,24 +30,6 @@ SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
 LEFT, RIGHT, TOP, GAP = 1.05, 0.7, 0.62, 0.06
 """Inches: labels, scale, titles, and between maps."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A run and the maps that it has kept."""
-
-    record: RunRecord
-    maps: AttentionMaps
-
-    @property
-    def side(self) -> int:
-        """Of the token grid."""
-        return self.record.spec.model.grid
-
-    @property
-    def zoomed(self) -> int:
-        """How many tokens the zoom shows: whole rows of the grid, at most half of them."""
-        return min(ZOOM_ROWS, -(-self.side // 2)) * self.side
 
 
 @dataclass(frozen=True)
@@ -78,16 +59,16 @@ def after(study: Study) -> dict[str, Figure]:
 def training(study: Study) -> dict[str, Figure]:
     """Before and after training beside one another: a line a row, the first, the middle and the last layer."""
     figures = {}
-    for column, kept in _kept(study).items():
+    for column, runs in kept(study).items():
         lines = {
             row: [
                 Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}\n{when}")
                 for layer in _layers(run)
                 for when, maps_LHNN in (("before", run.maps.before_LHNN), ("after", run.maps.after_LHNN))
             ]
-            for row, run in kept.items()
+            for row, run in runs.items()
         }
-        title = f"Attention before and after training\n{_what(study, kept)}"
+        title = f"Attention before and after training\n{_what(study, runs)}"
         figures[f"attention_training-{file_part([column])}"] = _draw(lines, title)
     return figures
 
@@ -95,8 +76,8 @@ def training(study: Study) -> dict[str, Figure]:
 def layers(study: Study) -> dict[str, Figure]:
     """All layers of each row, before and after training."""
     figures = {}
-    for column, kept in _kept(study).items():
-        for row, run in kept.items():
+    for column, runs in kept(study).items():
+        for row, run in runs.items():
             lines = {}
             depth = len(run.maps.before_LHNN)
             for when, maps_LHNN in (("before", run.maps.before_LHNN), ("after", run.maps.after_LHNN)):
@@ -111,40 +92,21 @@ def layers(study: Study) -> dict[str, Figure]:
 
 
 def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
-    for column, kept in _kept(study).items():
+    for column, runs in kept(study).items():
         lines: dict[str, list[Panel]] = {}
-        for row, run in kept.items():
-            lines[row] = []
+        for row, run in runs.items():
+            lines[row], zoomed = [], _zoomed(run)
             for layer in _layers(run):
                 map_NN = (run.maps.before_LHNN if when == "before" else run.maps.after_LHNN)[layer, 0]
-                corner = map_NN[: run.zoomed, : run.zoomed]
+                corner = map_NN[:zoomed, :zoomed]
                 lines[row] += [
-                    Panel(map_NN, run.side, f"layer {layer + 1}", zoomed=run.zoomed),
-                    Panel(corner, run.side, f"tokens 1–{run.zoomed}", blocks=True),
+                    Panel(map_NN, run.side, f"layer {layer + 1}", zoomed=zoomed),
+                    Panel(corner, run.side, f"tokens 1–{zoomed}", blocks=True),
                 ]
         title = (
-            f"Attention {when} training (red: the part beside it; white: tokens of one image row)\n{_what(study, kept)}"
+            f"Attention {when} training (red: the part beside it; white: tokens of one image row)\n{_what(study, runs)}"
         )
         yield f"attention_{when}-{file_part([column])}", _draw(lines, title)
-
-
-def _kept(study: Study) -> dict[str, dict[str, Kept]]:
-    """By column and row, in the order of the table: the run of the first seed that has kept maps.
-
-    Raises:
-        VitinitError: a file of maps is damaged.
-    """
-    found: dict[str, dict[str, Kept]] = {}
-    for column in study.columns:
-        for row in study.rows:
-            cell = (r for r in study.contents.done.values() if r.row == row and study.column[r.run_id] == column)
-            for record in sorted(cell, key=lambda record: record.spec.seed):
-                files = (read_maps(folder, record) for folder in study.folders)
-                maps = next((maps for maps in files if maps and maps.weights == record.weights), None)
-                if maps:
-                    found.setdefault(column, {})[row] = Kept(record, maps)
-                    break
-    return found
 
 
 def _layers(run: Kept) -> list[int]:
@@ -153,11 +115,16 @@ def _layers(run: Kept) -> list[int]:
     return sorted({0, (depth - 1) // 2, depth - 1})
 
 
-def _what(study: Study, kept: dict[str, Kept]) -> str:
-    runs = list(kept.values())
-    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs})))
-    column = study.column[runs[0].record.run_id]
-    return f"{safe(column)}, seed {seeds}, head 1, mean over {count(runs[0].maps.images, 'test image')}"
+def _zoomed(run: Kept) -> int:
+    """How many tokens the zoom shows: whole rows of the grid, at most half of them."""
+    return min(ZOOM_ROWS, -(-run.side // 2)) * run.side
+
+
+def _what(study: Study, runs: dict[str, Kept]) -> str:
+    first, *_ = runs.values()
+    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
+    column = study.column[first.record.run_id]
+    return f"{safe(column)}, seed {seeds}, head 1, mean over {count(first.maps.images, 'test image')}"
 
 
 def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from analysis.figures.style import legend, looks, panels, safe, span
+from analysis.figures.style import BAND, legend, line_with_band, looks, panels, safe, span
 from analysis.frame import Study
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    from analysis.figures.style import Look
-
 TOP1 = "test top-1 (%)"
-BAND = "mean over seeds, band ± one standard deviation"
 
 
 def accuracy(study: Study) -> dict[str, Figure]:
@@ -30,7 +28,7 @@ def accuracy(study: Study) -> dict[str, Figure]:
         runs = study.runs[study.runs["column"] == column]
         for row, look in looks(study).items():
             if (row, column) in curves:
-                handles[row] = _line(axes, curves[row, column].groupby("epoch")["test_top1"], look)
+                handles[row] = line_with_band(axes, curves[row, column].groupby("epoch")["test_top1"], look)
         epochs = span(runs["epochs"])
         axes.set_title(f"{safe(column)}: n={span(runs.groupby('row').size())}, {epochs} epoch{'s' * (epochs != '1')}")
         axes.set(xlabel="epoch", ylabel=TOP1)
@@ -42,42 +40,43 @@ def accuracy(study: Study) -> dict[str, Figure]:
 
 def train_size(study: Study) -> dict[str, Figure]:
     """Test top-1 after the last epoch over the number of training images, where a dataset has several."""
-    runs = study.runs.copy()
-    # what tells settings apart stands behind the dataset's label
-    runs["panel"] = [
-        dataset + column.removeprefix(label)
-        for dataset, column, label in zip(runs["dataset"], runs["column"], runs["dataset_label"], strict=True)
-    ]
-    sizes = runs.groupby("panel", sort=False)["train_images"].nunique()
-    names = list(sizes[sizes > 1].index)
-    if not names:
+    sizes = several_sizes(study)
+    if not sizes:
         return {}
-    figure, grid = panels(len(names), 2.1, f"Test accuracy over training images: {BAND}")
+    figure, grid = panels(len(sizes), 2.1, f"Test accuracy over training images: {BAND}")
     handles: dict[str, Line2D] = {}
-    for axes, name in zip(grid, names, strict=True):
-        here = runs[runs["panel"] == name]
-        for row, look in looks(study).items():
-            its = here[here["row"] == row]
-            if len(its):
-                handles[row] = _line(axes, its.groupby("train_images")["top1"], look, look.marker)
-        ticks = sorted(set(here["train_images"]))
-        axes.set_xscale("log")
-        axes.set_xticks(ticks, [f"{size:,}" for size in ticks], rotation=30)
-        axes.minorticks_off()
-        epochs, n = span(here["epochs"]), span(here.groupby(["row", "train_images"]).size())
+    for axes, (name, runs) in zip(grid, sizes.items(), strict=True):
+        handles |= over_sizes(axes, runs, "top1", study)
+        epochs, n = span(runs["epochs"]), span(runs.groupby(["row", "train_images"]).size())
         axes.set_title(f"{safe(name)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
-        axes.set(xlabel="training images", ylabel=TOP1)
-        axes.grid()
+        axes.set_ylabel(TOP1)
     legend(figure, study, handles)
     return {"train_size": figure}
 
 
-def _line(axes: Axes, groups: Any, look: Look, marker: str | None = None) -> Line2D:
-    """Mean and band of values grouped by x; returns what a legend shows."""
-    stats = groups.agg(["mean", "std"])
-    # The standard deviation of one seed is NaN, which draws no band; a line through one point needs a marker.
-    marker = marker or (look.marker if len(stats) == 1 else None)
-    (line,) = axes.plot(stats.index, stats["mean"], marker=marker, markersize=3.5, **look.line)
-    low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
-    axes.fill_between(stats.index, low, high, color=look.color, alpha=0.2, linewidth=0)
-    return line
+def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
+    """Runs of each dataset that has several sizes of the training split, by what their panel is called."""
+    runs = study.runs
+    # what tells settings apart stands behind the dataset's label
+    names = [
+        dataset + column.removeprefix(label)
+        for dataset, column, label in zip(runs["dataset"], runs["column"], runs["dataset_label"], strict=True)
+    ]
+    by_name = {str(name): its for name, its in runs.groupby(names, sort=False)}
+    return {name: its for name, its in by_name.items() if its["train_images"].nunique() > 1}
+
+
+def over_sizes(axes: Axes, runs: pd.DataFrame, value: str, study: Study) -> dict[str, Line2D]:
+    """Draw a column of `runs` over the number of training images; returns the lines by row label."""
+    handles = {}
+    for row, look in looks(study).items():
+        its = runs[runs["row"] == row]
+        if len(its):
+            handles[row] = line_with_band(axes, its.groupby("train_images")[value], look, look.marker)
+    ticks = sorted(set(runs["train_images"]))
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{size:,}" for size in ticks], rotation=30)
+    axes.minorticks_off()
+    axes.set_xlabel("training images")
+    axes.grid()
+    return handles

@@ -24,6 +24,8 @@ WIDTH = 5.5
 ACROSS = 3
 """At most this many panels beside one another."""
 
+BAND = "mean over seeds, band ± one standard deviation"
+
 # Okabe and Ito's palette, told apart with every common colour blindness; with four dashes, 28 distinct lines.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
@@ -99,6 +101,17 @@ def panels(count: int, height: float, title: str, across: int = ACROSS, **shared
     for axes in grid.flat[count:]:
         axes.set_axis_off()
     return figure, list(grid.flat[:count])
+
+
+def line_with_band(axes: Axes, groups: Any, look: Look, marker: str | None = None) -> Line2D:
+    """Mean and band of values grouped by x; returns what a legend shows."""
+    stats = groups.agg(["mean", "std"])
+    # The standard deviation of one seed is NaN, which draws no band; a line through one point needs a marker.
+    marker = marker or (look.marker if len(stats) == 1 else None)
+    (line,) = axes.plot(stats.index, stats["mean"], marker=marker, markersize=3.5, **look.line)
+    low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
+    axes.fill_between(stats.index, low, high, color=look.color, alpha=0.2, linewidth=0)
+    return line
 
 
 def legend(figure: Figure, study: Study, handles: dict[str, Line2D]) -> None:

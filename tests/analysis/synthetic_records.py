@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmark.record import FailureRecord, RunRecord, SkipRecord
+from benchmark.record import FailureRecord, Probe, RunRecord, SkipRecord
 from benchmark.spec import RunSpec
 from benchmark.store import Store
 
@@ -26,15 +27,28 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def spec(row: str, dataset: str = "cifar10", seed: int = 0, epochs: int = 3, train_size: int | None = None) -> RunSpec:
+def spec(
+    row: str,
+    dataset: str = "cifar10",
+    seed: int = 0,
+    epochs: int = 3,
+    train_size: int | None = None,
+    params: dict[str, Any] | None = None,
+    **fields: Any,
+) -> RunSpec:
+    """A run of a row; `params` are more of its method's, `fields` are others of the model."""
     model: dict[str, Any] = {"image_size": 32, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}
     if row == "ConViT":
         model |= {"arch": "convit", "heads": 4, "position": "learned", "pool": "token", "gpsa_layers": 3}
+    initializers = ROWS.get(row, ROWS["Kaiming uniform"])
+    if params:
+        method = initializers["method"]
+        initializers = {**initializers, "method": {**method, "params": method.get("params", {}) | params}}
     return RunSpec.model_validate(
         {
             "dataset": {"name": dataset, "train_size": train_size},
-            "model": model,
-            **ROWS.get(row, ROWS["Kaiming uniform"]),
+            "model": model | fields,
+            **initializers,
             "recipe": {"name": "small", "epochs": epochs, "batch_size": 100, "lr": 1e-3},
             "seed": seed,
         }
@@ -95,6 +109,31 @@ def finished(
             "environment": {"commit": "0123456789abcdef", "dirty": False} if environment is None else environment,
         }
     )
+
+
+def with_probes(record: RunRecord, number: int = 0) -> RunRecord:
+    """The same with probes of random numbers; a ConViT has gates, an impulse a target."""
+    draw, model = random.Random(number), record.spec.model
+
+    def some(layers: int, most: float) -> list[list[float]]:
+        return [[draw.uniform(0, most) for _ in range(model.heads)] for _ in range(layers)]
+
+    probes = [
+        Probe(
+            epoch=epoch,
+            images=64,
+            nonlocality=some(model.depth, 6),
+            nonlocality_reference=some(model.depth, 6),
+            attention_entropy=some(model.depth, 4),
+            receptive_field=[draw.uniform(0, 5) for _ in range(model.depth)],
+            receptive_field_images=8,
+            impulse_mass=some(2, 1) if record.row.startswith("Imp") else None,
+            gating=some(model.gpsa_layers, 1) if model.gpsa_layers else None,
+            seconds=0.1,
+        )
+        for epoch in range(record.spec.recipe.epochs + 1)
+    ]
+    return record.model_copy(update={"probes": probes})
 
 
 def failed(

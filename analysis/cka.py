@@ -1,0 +1,62 @@
+"""Linear centred kernel alignment (CKA) from Gram matrices: how alike two representations find the same images.
+
+HSIC_1 is the unbiased estimator of Song et al. ("Feature Selection via Dependence Maximization", JMLR 2012), in the
+form of Székely and Rizzo (arXiv 1310.2926): the inner product of U-centred Gram matrices. As in minibatch CKA (Nguyen
+et al., arXiv 2010.15327) it is averaged over batches, in the numerator and in the denominator, before the division.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+LEAST_IMAGES = 4
+"""HSIC_1 divides by n (n - 3)."""
+ROUNDING = 1e-10
+"""Where centring leaves no more than this share of a Gram matrix, it was constant."""
+
+
+def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:
+    """Linear CKA of each of M representations with each of K, M x K: 1 for the same but for rotation, shift and scale.
+
+    Around 0, and below it too, for independent ones. NaN where a representation is the same for all images.
+
+    Args:
+        first_MBnn: Gram matrices X X^T of M representations, B batches of n images.
+        second_KBnn: the same of K others, of the same images.
+
+    Raises:
+        VitinitError: other batches, or fewer than four images in one.
+    """
+    if first_MBnn.shape[1:] != second_KBnn.shape[1:]:
+        batches = " and ".join("{} x {}".format(*grams.shape[1:3]) for grams in (first_MBnn, second_KBnn))
+        raise VitinitError(f"CKA compares the same images, not Gram matrices of {batches} (batches x images)")
+    if first_MBnn.shape[-1] < LEAST_IMAGES:
+        raise VitinitError(f"CKA needs batches of {LEAST_IMAGES} images or more, not of {first_MBnn.shape[-1]}")
+    result: Floats = _directions(first_MBnn) @ _directions(second_KBnn).T
+    return result
+
+
+def _directions(grams_MBnn: NDArray[Any]) -> Floats:
+    """U-centred Gram matrices divided by their norms, M x B n n.
+
+    The inner product of two U-centred ones over n (n - 3) is HSIC_1. The diagonal is 0; off it, each entry is minus the
+    sums of its row and of its column over n - 2, plus the whole sum over (n - 1)(n - 2).
+    """
+    n = grams_MBnn.shape[-1]
+    off_diagonal_nn = 1 - np.eye(n)
+    grams_MBnn = grams_MBnn.astype(np.float64) * off_diagonal_nn
+    rows, columns = grams_MBnn.sum(-1, keepdims=True), grams_MBnn.sum(-2, keepdims=True)
+    centred = grams_MBnn - (rows + columns) / (n - 2) + rows.sum(-2, keepdims=True) / ((n - 1) * (n - 2))
+    centred_MF = (centred * off_diagonal_nn).reshape(len(centred), -1)
+    norms_M, before_M = (np.linalg.norm(each.reshape(len(centred), -1), axis=1) for each in (centred_MF, grams_MBnn))
+    result: Floats = centred_MF / np.where(norms_M > ROUNDING * before_M, norms_M, np.nan)[:, None]
+    return result

@@ -1,0 +1,7 @@
+"""`python -m analysis.curves`."""
+
+import sys
+
+from analysis.curves import main
+
+sys.exit(main())

@@ -1,0 +1,45 @@
+"""Accuracy over the number of training images, and what a row gains on a baseline (Figure 2a of arXiv 2103.10697)."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from analysis.build import build
+from analysis.figures.curves import TOP1, over_sizes, several_sizes
+from analysis.figures.style import BAND, file_part, legend, panels, safe, span
+from analysis.frame import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
+    """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the baseline's."""
+    sizes = several_sizes(study)
+    baseline = next(iter(build(study, baseline=baseline).baselines.values()), None) if sizes else None
+    figures = {}
+    for name, runs in sizes.items():
+        gains = relative_gains(runs, baseline)
+        if gains.empty:
+            continue
+        epochs, n = span(runs["epochs"]), span(runs.groupby(["row", "train_images"]).size())
+        title = f"Sample efficiency, {safe(name)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}\n{BAND}"
+        figure, (accuracy, gain) = panels(2, 2.3, title)
+        legend(figure, study, over_sizes(accuracy, runs, "top1", study))
+        over_sizes(gain, gains, "gain", study)
+        accuracy.set_ylabel(TOP1)
+        gain.set_title(textwrap.fill(f"gain relative to {safe(str(baseline))}", 40))
+        gain.set_ylabel("gain (%)")
+        gain.axhline(0, color="black", linewidth=0.8, zorder=1)
+        figures[f"sample_efficiency-{file_part([name])}"] = figure
+    return figures
+
+
+def relative_gains(runs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
+    """Top-1 over the baseline's of the same seed and size, minus 1, in percent: runs with a column `gain`."""
+    pairs = ["train_images", "seed"]
+    theirs = runs[(runs["row"] == baseline) & (runs["top1"] > 0)][[*pairs, "top1"]]
+    both = runs[runs["row"] != baseline].merge(theirs, on=pairs, suffixes=("", "_baseline"))
+    return both.assign(gain=100 * (both["top1"] / both["top1_baseline"] - 1))

@@ -1,0 +1,61 @@
+"""The gates of each GPSA layer over epochs, as Figure 6 of arXiv 2103.10697 shows them."""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from analysis.curves.layers import outer_labels, probed
+from analysis.figures.style import COLOURS, DASHES, file_part, panels, safe
+from analysis.frame import Study
+from benchmark.record import RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ACROSS = 5
+COLOURED = [colour for colour in COLOURS if colour != "#000000"]
+"""For heads: black is their mean."""
+
+
+def gating(study: Study) -> dict[str, Figure]:
+    """A figure a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, in black their mean."""
+    figures = {}
+    for column, cells in probed(study).items():
+        for row, runs in cells.items():
+            if runs[0].probes[0].gating:
+                figures[f"gating-{file_part([column, row])}"] = _figure(runs[0], len(runs), column)
+    return figures
+
+
+def _figure(run: RunRecord, seeds: int, column: str) -> Figure:
+    gates_ELH = [probe.gating or [] for probe in run.probes]
+    layers, heads = len(gates_ELH[0]), len(gates_ELH[0][0])
+    title = f"Share of positional attention: sigmoid of each head's gate\n{safe(run.row)}, {safe(column)}, "
+    title += f"seed {run.spec.seed}" + f" (the first of {seeds})" * (seeds > 1)
+    across = min(layers, ACROSS)
+    figure, grid = panels(layers, 1.3, title, across, sharex=True, sharey=True)
+    epochs = [probe.epoch for probe in run.probes]
+    for layer, axes in enumerate(grid):
+        gates_EH = [gates_LH[layer] for gates_LH in gates_ELH]
+        handles = [
+            axes.plot(epochs, gates_E, color=COLOURED[head % len(COLOURED)], linewidth=1.0, linestyle=dash)[0]
+            for head, gates_E in enumerate(zip(*gates_EH, strict=True))
+            for dash in [DASHES[head // len(COLOURED) % len(DASHES)]]
+        ]
+        handles += axes.plot(epochs, [mean(gates_H) for gates_H in gates_EH], color="black", linewidth=1.8)
+        axes.set_title(f"layer {layer + 1}")
+        axes.set_ylim(0, 1)
+        axes.grid()
+    outer_labels(grid, across, "gate")
+    figure.legend(
+        handles,
+        [*(f"head {head + 1}" if head == 0 else str(head + 1) for head in range(heads)), "mean"],
+        loc="outside lower center",
+        ncols=10,
+        frameon=False,
+        handlelength=1.4,
+        columnspacing=0.8,
+        handletextpad=0.3,
+    )
+    return figure

@@ -1,0 +1,179 @@
+"""What the attention of each layer does over epochs: a figure a quantity and dataset, a panel a row, a line a layer."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from analysis.figures.style import BAND, Look, file_part, line_with_band, panels, safe
+from analysis.frame import Study
+from benchmark.record import Probe, RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+IN_ONE_LINE = 14
+"""At most so many layers in a line of the legend."""
+LIGHTEST = 0.87
+"""Of viridis, which ends in a yellow that is not seen on white."""
+
+WIDEST, NARROWEST = 2.0, 0.9
+"""Points: lines of the first and of the last layer, which is drawn above it where they are the same."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a probe says of each layer."""
+
+    title: str
+    axis: str
+    of: Callable[[Probe], list[float] | None]
+    """A number a layer, from the input on; None where a run has none."""
+    uniform: Callable[[int], float]
+    """Its value with uniform attention, or dependence, on a token grid of so many tokens a side."""
+    over: str = "heads and seeds"
+    """What lines are the mean over."""
+    reference: str = "uniform attention"
+    """What the value of `uniform` is that of, in the title."""
+
+
+def mean_distance(side: int) -> float:
+    """Nonlocality of uniform attention: mean distance of two tokens of a grid, a token and itself included."""
+    places = range(side)
+    by_offset = (
+        (side - abs(down)) * (side - abs(across)) * math.hypot(down, across)
+        for down in range(1 - side, side)
+        for across in range(1 - side, side)
+    )
+    return sum(by_offset) / len(places) ** 4
+
+
+def mean_distance_from_centre(side: int) -> float:
+    """Receptive field of a token that depends on all patches alike: `runners.probes` takes that at side // 2."""
+    return mean(math.hypot(down - side // 2, across - side // 2) for down in range(side) for across in range(side))
+
+
+def _over_heads(layers: list[list[float]] | None) -> list[float] | None:
+    return [mean(heads) for heads in layers] if layers else None
+
+
+QUANTITIES = {
+    "nonlocality": Quantity("Nonlocality", "tokens", lambda probe: _over_heads(probe.nonlocality), mean_distance),
+    "nonlocality_reference": Quantity(
+        "Nonlocality as the released ConViT code computes it",
+        "tokens",
+        lambda probe: _over_heads(probe.nonlocality_reference),
+        mean_distance,
+    ),
+    "attention_entropy": Quantity(
+        "Entropy of attention",
+        "nats",
+        lambda probe: _over_heads(probe.attention_entropy),
+        lambda side: math.log(side**2),
+    ),
+    "receptive_field": Quantity(
+        "Radius of the effective receptive field",
+        "tokens",
+        lambda probe: probe.receptive_field,
+        mean_distance_from_centre,
+        "seeds",
+        "all patches count alike",
+    ),
+    "impulse_mass": Quantity(
+        "Attention on the target of the initialisation",
+        "share of attention",
+        lambda probe: _over_heads(probe.impulse_mass),
+        lambda side: side**-2,
+    ),
+}
+
+
+def over_epochs(study: Study, name: str) -> dict[str, Figure]:
+    """A quantity over epochs, 0 being the initialisation: a figure a dataset."""
+    return dict(_figures(study, name, QUANTITIES[name]))
+
+
+def probed(study: Study) -> dict[str, dict[str, list[RunRecord]]]:
+    """By column and row, in the order of the table: the runs whose records hold probes, by seed."""
+    found: dict[str, dict[str, list[RunRecord]]] = {}
+    for (column, row), records in study.cells.items():
+        if runs := [record for record in records if record.probes]:
+            found.setdefault(column, {})[row] = runs
+    return found
+
+
+def _figures(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, Figure]]:
+    for column, cells in probed(study).items():
+        having = {row: runs for row, runs in cells.items() if quantity.of(runs[0].probes[0])}
+        if having:
+            yield f"{name}-{file_part([column])}", _figure(having, column, quantity)
+
+
+def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) -> Figure:
+    depth = max(len(quantity.of(runs[0].probes[0]) or []) for runs in cells.values())
+    first = textwrap.fill(f"{quantity.title}, {safe(column)}", 90)
+    title = f"{first}\n{BAND.replace('seeds', quantity.over, 1)}; dotted: {quantity.reference}"
+    across = 2 if len(cells) in (2, 4) else 3
+    figure, grid = panels(len(cells), 1.45 if len(cells) > across else 1.9, title, across, sharex=True, sharey=True)
+    handles: dict[int, Line2D] = {}
+    for axes, (row, runs) in zip(grid, cells.items(), strict=True):
+        handles |= _lines(axes, runs, quantity, depth)
+        axes.axhline(quantity.uniform(runs[0].spec.model.grid), color="black", linewidth=0.8, linestyle=":")
+        axes.set_title(textwrap.fill(f"{safe(row)}: n={len(runs)}", 84 // across))
+        axes.grid()
+    outer_labels(grid, across, quantity.axis)
+    figure.legend(
+        handles.values(),
+        [f"layer {layer + 1}" if layer == 0 else str(layer + 1) for layer in handles],
+        loc="outside lower center",
+        ncols=IN_ONE_LINE,
+        frameon=False,
+        handlelength=1.0,
+        columnspacing=0.8,
+        handletextpad=0.3,
+    )
+    return figure
+
+
+def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) -> dict[int, Line2D]:
+    """Lines by layer."""
+    import matplotlib as mpl
+    import numpy as np
+    import pandas as pd
+
+    values = pd.DataFrame(
+        [
+            {"epoch": probe.epoch, "layer": layer, "value": value}
+            for run in runs
+            for probe in run.probes
+            for layer, value in enumerate(quantity.of(probe) or [])
+        ]
+    )
+    colours = mpl.colormaps["viridis"](np.linspace(0, LIGHTEST, depth))
+    widths = np.linspace(WIDEST, NARROWEST, depth)
+    handles = {}
+    for layer in sorted(set(values["layer"])):
+        by_epoch = values[values["layer"] == layer].groupby("epoch")["value"]
+        handles[layer] = line_with_band(axes, by_epoch, Look(mpl.colors.to_hex(colours[layer]), "-", "o"))
+        handles[layer].set_linewidth(widths[layer])
+    return handles
+
+
+def outer_labels(grid: list[Axes], across: int, y: str) -> None:
+    """Names of the axes left and below all panels; numbers of epochs above places without one too."""
+    from matplotlib.ticker import MaxNLocator
+
+    for place, axes in enumerate(grid):
+        axes.xaxis.set_major_locator(MaxNLocator(3 if across > 3 else 5, integer=True))
+        if place % across == 0:
+            axes.set_ylabel(y)
+        if place + across >= len(grid):
+            axes.tick_params(labelbottom=True)
+        if place // across == (len(grid) - 1) // across:
+            axes.set_xlabel("epoch")

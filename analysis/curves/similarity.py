@@ -1,0 +1,168 @@
+"""Heat maps of linear CKA: between layers, between epochs and between initialisations, of runs that have kept maps."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from analysis.cka import cka
+from analysis.figures.kept import Kept, kept, kept_at_one_seed
+from analysis.figures.style import WIDTH, file_part, safe
+from analysis.frame import Study
+from analysis.text import one_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    from analysis.cka import Floats
+
+T = TypeVar("T")
+ACROSS = 4
+"""At most so many maps beside one another."""
+LARGEST, WRITTEN, NAMED = 1.4, 0.25, 0.115
+"""Inches: a map, the least cell in which its value is written, and the least beside which a name is."""
+LONGEST, CHARACTER = 24, 0.062
+"""Names are cut to so many characters, of so many inches."""
+RIGHT, TOP, GAP, TITLE = 0.75, 0.42, 0.12, 0.24
+"""Inches: scale, title of the figure, between maps, and above each line of them."""
+MOST_LABELS = 6
+"""Of so many layers or epochs each has its number."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """CKA of each of some representations with each other one: numbered upwards, or named from top to bottom."""
+
+    title: str
+    values: Floats
+    labels: list[str]
+    axis: str
+    """What is numbered; empty for names."""
+
+
+def layers(study: Study) -> dict[str, Figure]:
+    """Between the layers of one run, at initialisation and after training: a figure a dataset, two maps a row."""
+    figures = {}
+    for column, runs in kept(study).items():
+        lines = []
+        for some in _wrap(list(runs.items())):
+            for place, when in ((0, "before"), (-1, "after")):
+                lines.append([_between_layers(row, run, place, when) for row, run in some])
+        figures[f"cka_layers-{file_part([column])}"] = _draw(lines, "Between layers", column, runs)
+    return figures
+
+
+def epochs(study: Study) -> dict[str, Figure]:
+    """Between the epochs of one run, layer by layer: a figure a row and dataset, where three or more were kept."""
+    figures = {}
+    for column, runs in kept(study).items():
+        for row, run in runs.items():
+            grams_LEBnn = run.maps.grams_ELBnn.swapaxes(0, 1)
+            if len(run.maps.epochs) > 2:
+                maps = [
+                    Map(f"layer {layer}", cka(grams_EBnn, grams_EBnn), _numbers(run.maps.epochs), "epoch")
+                    for layer, grams_EBnn in enumerate(grams_LEBnn, 1)
+                ]
+                name = f"cka_epochs-{file_part([column, row])}"
+                figures[name] = _draw(_wrap(maps), f"{safe(row)}: between epochs", column, {row: run})
+    return figures
+
+
+def initializers(study: Study) -> dict[str, Figure]:
+    """Between the rows of a dataset after training, all at one seed: a figure a dataset, a map a layer."""
+    import numpy as np
+
+    figures = {}
+    for column, runs in kept_at_one_seed(study).items():
+        if len(runs) > 1:
+            maps, names = [], [safe(one_line(row, LONGEST)) for row in runs]
+            for layer in range(min(run.record.spec.model.depth for run in runs.values())):
+                grams_RBnn = np.stack([run.maps.grams_ELBnn[-1, layer] for run in runs.values()])
+                maps.append(Map(f"layer {layer + 1}", cka(grams_RBnn, grams_RBnn), names, ""))
+            title = "Between initialisations, after training"
+            across = int((WIDTH - _margin(maps[0]) - RIGHT) / (NAMED * len(runs) + GAP))
+            lines = _wrap(maps, max(1, min(ACROSS, across)))
+            figures[f"cka_initializers-{file_part([column])}"] = _draw(lines, title, column, runs)
+    return figures
+
+
+def _between_layers(row: str, run: Kept, place: int, when: str) -> Map:
+    grams_LBnn = run.maps.grams_ELBnn[place]
+    title = textwrap.fill(safe(row), 18) if when == "before" else ""
+    return Map(title, cka(grams_LBnn, grams_LBnn), _numbers(range(1, len(grams_LBnn) + 1)), f"layer, {when}")
+
+
+def _numbers(numbers: Iterable[int]) -> list[str]:
+    """Some of them, where they are many: the others are empty."""
+    known = list(numbers)
+    step = -(-len(known) // MOST_LABELS)
+    return ["" if place % step else str(number) for place, number in enumerate(known)]
+
+
+def _margin(shown: Map) -> float:
+    """Inches left of a map and below it."""
+    return 0.55 if shown.axis else 0.15 + CHARACTER * max(map(len, shown.labels))
+
+
+def _wrap(items: list[T], most: int = ACROSS) -> list[list[T]]:
+    """Lines as long as one another, or nearly so."""
+    lines = -(-len(items) // most)
+    across = -(-len(items) // lines)
+    return [items[first : first + across] for first in range(0, len(items), across)]
+
+
+def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]) -> Figure:
+    """Lines of maps on one scale from 0 to 1; what they are of, left and below all of them."""
+    import matplotlib.pyplot as plt
+
+    across, named = max(map(len, lines)), not lines[0][0].axis
+    margin, least = _margin(lines[0][0]), NAMED * len(lines[0][0].labels)
+    size = min(max(LARGEST, least if named else 0), (WIDTH - margin - RIGHT) / across - GAP)
+    left = margin + (WIDTH - margin - RIGHT - across * (size + GAP)) / 2
+    tops, bottom = [], TOP
+    for maps in lines:
+        more_lines = max(each.title.count("\n") for each in maps)
+        tops.append(bottom + (TITLE + 0.13 * more_lines if maps[0].title else GAP))
+        bottom = tops[-1] + size
+    height = bottom + margin
+    figure = plt.figure(figsize=(WIDTH, height))
+
+    def axes_at(x: float, top: float, wide: float, high: float) -> Axes:
+        return figure.add_axes((x / WIDTH, 1 - (top + high) / height, wide / WIDTH, high / height))
+
+    for line, maps in enumerate(lines):
+        for place, each in enumerate(maps):
+            axes = axes_at(left + place * (size + GAP), tops[line], size, size)
+            lowest = line + 1 == len(lines) or place >= len(lines[line + 1])
+            image = _show(axes, each, size / len(each.labels) >= WRITTEN)
+            axes.tick_params(labelleft=place == 0, labelbottom=lowest)
+            axes.tick_params(axis="x", rotation=90 if named else 0)
+            axes.set_ylabel(each.axis if place == 0 else "")
+            axes.set_xlabel(each.axis.partition(",")[0] if lowest else "")
+    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
+    figure.suptitle(
+        f"{title}: linear CKA of what each block puts out\n{safe(column)}, seed {seeds}", y=1 - 0.08 / height
+    )
+    high = min(2.0, bottom - tops[0])
+    bar = axes_at(left + across * (size + GAP) + 0.1, (tops[0] + bottom - high) / 2, 0.1, high)
+    figure.colorbar(image, cax=bar, label="linear CKA")
+    return figure
+
+
+def _show(axes: Axes, shown: Map, written: bool) -> AxesImage:
+    image = axes.imshow(shown.values, vmin=0, vmax=1, cmap="viridis", origin="lower" if shown.axis else "upper")
+    places = range(len(shown.labels))
+    for y, x in itertools.product(places, places) if written else ():
+        value = shown.values[y, x]
+        axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=7, color="black" if value > 0.5 else "white")
+    axes.set_xticks(places, shown.labels)
+    axes.set_yticks(places, shown.labels)
+    axes.tick_params(length=0)
+    axes.set_title(shown.title, pad=3)
+    axes.spines[:].set_visible(False)
+    return image

@@ -1,0 +1,62 @@
+"""Runs with the attention maps and Gram matrices that they have kept (--keep-maps)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from analysis.frame import Study
+from benchmark.maps import AttentionMaps, read_maps
+from benchmark.record import RunRecord
+
+NONE = "no run with attention maps (vitinit run --keep-maps)"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run and the maps that it has kept."""
+
+    record: RunRecord
+    maps: AttentionMaps
+
+    @property
+    def side(self) -> int:
+        """Of the token grid."""
+        return self.record.spec.model.grid
+
+
+def kept(study: Study) -> dict[str, dict[str, Kept]]:
+    """By column and row, in the order of the table: the run of the first seed that has kept maps.
+
+    Raises:
+        VitinitError: a file of maps is damaged.
+    """
+    found: dict[str, dict[str, Kept]] = {}
+    for (column, row), records in study.cells.items():
+        if run := next(_with_maps(study, records), None):
+            found.setdefault(column, {})[row] = run
+    return found
+
+
+def kept_at_one_seed(study: Study) -> dict[str, dict[str, Kept]]:
+    """The same, all rows of a column at one seed: the first of those at which most rows have kept maps.
+
+    Raises:
+        VitinitError: a file of maps is damaged.
+    """
+    found: dict[str, dict[str, Kept]] = {}
+    for seed in sorted({record.spec.seed for record in study.contents.done.values()}):
+        here: dict[str, dict[str, Kept]] = {}
+        for (column, row), records in study.cells.items():
+            if run := next(_with_maps(study, (r for r in records if r.spec.seed == seed)), None):
+                here.setdefault(column, {})[row] = run
+        found |= {column: runs for column, runs in here.items() if len(runs) > len(found.get(column, {}))}
+    return found
+
+
+def _with_maps(study: Study, records: Iterable[RunRecord]) -> Iterator[Kept]:
+    for record in records:
+        files = (read_maps(folder, record) for folder in study.folders)
+        maps = next((maps for maps in files if maps and maps.weights == record.weights), None)
+        if maps:
+            yield Kept(record, maps)
