@@ -60,15 +60,39 @@ def test_every_other_command_works(tmp_path):
 def test_its_numbers_are_those_of_the_tables():
     table = build(load([ROOT / "results/reference"], "small"), baseline="Kaiming uniform")
     digits, cifar = [{row: column.entries[row] for row in table.rows} for column in columns(table)[:2]]
-    lines = [line for line in README.splitlines() if re.match(r"\| [A-Z].* ± ", line)]
-    for line, row in zip(lines, table.rows, strict=True):
-        label, *means, difference, published = [text.strip() for text in line.strip("|").split("|")]
+    for line, row in zip(numbers("## What comes out"), table.rows, strict=True):
+        label, *means, difference, published = line
         assert label.startswith(row)
         for text, entry in zip(means, (digits[row], cifar[row]), strict=True):
             mean = entry.ours[0].replace("±", " ± ").removesuffix("†")
             assert text == (f"**{mean}**" if entry.bold else mean)
         assert difference == ("" if row == "Kaiming uniform" else cifar[row].ours[1])
         assert published == "".join(cifar[row].paper[:1])
+
+
+def test_its_differences_to_the_own_base_are_those_of_the_tables():
+    table = build(load([ROOT / "results/reference"], "table2-small"), "table2-small_by_base")
+    shown = columns(table)[:2]
+    bases = {"": "", "Kaiming uniform": "", "Trunc normal": "Trunc normal + "}
+    base, rows = "", {}
+    for label, method, *texts in numbers("### Each method over both bases"):
+        base = label or base
+        row = bases[base] + method[:1].upper() + method[1:] if method else base
+        rows[row] = [(texts[0], texts[1]), (texts[2], texts[3])]
+    assert set(rows) == set(table.rows)
+    for row, pairs in rows.items():
+        for (mean, difference), column in zip(pairs, shown, strict=True):
+            ours = column.entries[row].ours
+            assert mean == ours[0].replace("±", " ± ").removesuffix("†"), row
+            assert difference == ("" if row in bases else ours[1]), row
+
+
+def numbers(heading: str) -> list[list[str]]:
+    """The cells of the lines with numbers in the first table after a heading."""
+    table = re.search(r"(?:^\|.*\n)+", README[README.index(heading) :], flags=re.MULTILINE)
+    assert table
+    lines = [line for line in table[0].splitlines() if " ± " in line]
+    return [[text.strip() for text in line.strip("|").split("|")] for line in lines]
 
 
 def test_options_named_in_the_readme_exist():
