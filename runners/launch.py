@@ -97,7 +97,7 @@ def launch(
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
     if work is None:
-        images = _preflight(cells, setting)
+        images = _preflight(cells, setting, stop)
         work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     check_writable(setting.root / setting.study)
     cells = sorted(cells, key=lambda cell: -work[cell.run_id])  # so that no long one is left over alone
@@ -359,25 +359,30 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
             run.process.join()
 
 
-def _preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
-    """`preflight`, in a process that has torch."""
+def _preflight(cells: list[Cell], setting: Setting, parent: Stop | None) -> dict[DatasetSpec, int]:
+    """`preflight`, in a process that has torch; a request to stop ends it."""
     if setting.execution.executor == "inline" or not cells:
         from runners.preflight import preflight
 
         return preflight(cells, setting) if cells else {}
-    receiver, sender = (context := _fork_server()).Pipe(duplex=False)
+    context = _fork_server()
+    receiver, sender = context.Pipe(duplex=False)
+    asked_to_stop, ask = context.Pipe(duplex=False)
+    stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=parent)
     process = context.Process(target=_tell_images, args=(cells, setting, sender), daemon=True)
-    process.start()
-    sender.close()
     answer: dict[DatasetSpec, int] | VitinitError
-    try:
-        answer = receiver.recv()
-    except EOFError:
-        process.join()
-        raise VitinitError(f"the datasets cannot be read: {_how_it_died(process.exitcode or 0)}") from None
-    except KeyboardInterrupt:
-        process.kill()
-        raise
+    with on_signals(stop):
+        process.start()
+        sender.close()
+        wait([receiver, asked_to_stop])
+        if stop.reason:
+            process.kill()
+            raise KeyboardInterrupt(stop.reason)
+        try:
+            answer = receiver.recv()
+        except EOFError:
+            process.join()
+            answer = VitinitError(f"the datasets cannot be read: {_how_it_died(process.exitcode or 0)}")
     if isinstance(answer, VitinitError):
         raise answer
     return answer

@@ -93,7 +93,7 @@ def masked(record: RunRecord, **top1: float) -> RunRecord:
     return type(record).model_validate(record.model_dump() | {"masked": cells})
 
 
-def tested(root: Path) -> Path:
+def without_terms(root: Path) -> Path:
     """ConViTs of two sizes that have been tested without a term."""
     for dataset in ("cifar10", "imagenet"):
         for seed in range(3):

@@ -257,13 +257,17 @@ def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
     assert "ConvMixer width 16 depth 1, 3 x 3 filters, patch 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number):
+@pytest.mark.parametrize(("number", "early"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)])
+def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number, early):
+    """When runs have begun, or while what they need is still being read."""
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300, blocks__0__seeds=[0, 1]))
     process = start("run", path, "--workers", "2", cwd=tmp_path)
     deadline = time.monotonic() + 120
-    while len(children(process.pid)) < 3 and time.monotonic() < deadline:  # resource tracker, fork server, a run
+    claimed = tmp_path / "results/local/tiny/unfinished"
+    while not (early or list(claimed.glob("*/claim-*"))) and time.monotonic() < deadline:
         time.sleep(0.2)
+    while len(children(process.pid)) < 3 and time.monotonic() < deadline:  # resource tracker, fork server, another one
+        time.sleep(0.02)
     offspring = children(process.pid)
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
