@@ -87,6 +87,23 @@ def test_its_differences_to_the_own_base_are_those_of_the_tables():
             assert difference == ("" if row in bases else ours[1]), row
 
 
+def test_its_ablations_are_those_of_the_tables():
+    study = load([ROOT / "results/reference"], "ablations-small")
+    (top1,) = columns(build(study, baseline="Kaiming uniform"))
+    on_target = [
+        column for column in columns(build(study, "ablations-small_initialization")) if "target" in column.label
+    ]
+    lines = numbers("### What of impulse counts")
+    assert {label.partition(" (default")[0] for label, *_ in lines} == set(study.rows)
+    for label, mean, difference, shares in lines:
+        row = label.partition(" (default")[0]
+        ours = top1.entries[row].ours
+        assert mean == ours[0].replace("±", " ± ").removesuffix("†"), row
+        assert difference == ("" if row == "Kaiming uniform" else ours[1]), row
+        found = [column.entries[row].ours[0].partition("±")[0] for column in on_target]
+        assert shares == ("" if found[0] == "–" else ", ".join(found)), row
+
+
 def numbers(heading: str) -> list[list[str]]:
     """The cells of the lines with numbers in the first table after a heading."""
     table = re.search(r"(?:^\|.*\n)+", README[README.index(heading) :], flags=re.MULTILINE)
