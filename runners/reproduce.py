@@ -30,6 +30,7 @@ PARTS = (
     ("test top-1 in percent", r"history\.\d+\.test_top1"),
     ("weight norms at initialisation", r"init\.(norms|method_parameters)\b.*"),
     ("attention at initialisation", r"init\..*"),
+    ("attention over epochs", r"(probes|masked)\b.*"),
     ("spec, parameters, dataset size", r".*"),
 )
 """Lines of the comparison, and the paths in a record that belong to each; the first that matches counts."""
@@ -135,6 +136,7 @@ def repeat(
         data_dir=data_dir,
         execution=execution,
         code=code(),
+        probes=bool(record.probes),
         reuse_solutions=False,  # the numbers of the run are to come out again, not to be looked up
     )
     with on_signals(stop), display:

@@ -76,6 +76,21 @@ def test_a_changed_record_differs(recorded, vitinit):
     assert "nothing that is recorded of the environment explains it" in printed
 
 
+def test_a_run_without_probes_is_repeated_without_and_equal(recorded, vitinit):
+    Store("results/local").write(altered(recorded, probes=[]))
+    exit_code, printed, _ = vitinit("reproduce", recorded.run_id)
+    assert exit_code == 0, printed
+    assert Store("results/reproduced").outcome("tiny", recorded.run_id).probes == []
+
+
+def test_other_probes_are_told_apart_from_the_rest(recorded):
+    assert recorded.probes
+    other = [probe.model_dump() | {"receptive_field": [9.0]} for probe in recorded.probes]
+    lines = results(compare(recorded, altered(recorded, probes=other)))
+    assert lines["attention over epochs"].startswith("largest difference")
+    assert {result for what, result in lines.items() if what != "attention over epochs"} == {"equal"}
+
+
 def test_a_record_of_before_there_were_fingerprints(recorded, vitinit):
     content = json.loads(recorded.model_dump_json())
     for key in ("weights", "sessions"):
