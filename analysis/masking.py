@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from analysis.build import MASKED, Cell, Table, example_specs
+from analysis.build import MASKED, Cell, Table
 from analysis.frame import Study
 from analysis.published import PublishedCell, publication
 from analysis.text import count, one_line
 from benchmark.record import RunRecord
 
 PAPER, TABLE = "2103.10697", "Table 6"
-TERMS = {"content": "content attention", "position": "positional attention"}
-"""As records and as the paper's cells call them."""
-WHOLE = "whole"
+PAPER_ROW = "Paper: ConViT-Ti, imagenet"
+TERMS = {"content attention": "content", "positional attention": "position"}
+"""As the paper's cells and as records call them."""
+
+Test = tuple[int, str]
+"""Per cent of the GPSA layers, and the term that is left out in them."""
+WHOLE: Test = (0, "")
 
 
 def left_out(study: Study) -> bool:
@@ -25,23 +29,26 @@ def describe(study: Study) -> Table:
     """The table; see its notes for what is in it."""
     from analysis.stats import sample
 
-    values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    tested = [record for record in study.contents.done.values() if record.masked]
-    for record in sorted(tested, key=lambda record: record.spec.seed):
-        row = _row(study, record)
-        values[row, WHOLE].append(record.masked[0].top1_whole)
-        for found in record.masked:
-            share = found.layers / (record.spec.model.gpsa_layers or 1)
-            values[row, _label(found.term, share)].append(found.top1)
-    cells = {key: Cell(sample(each)) for key, each in values.items()}
-    theirs, examples = _published(), example_specs(study)
-    matched = {row for row in study.rows if next(iter(theirs.values())).matches(examples[row, None])}
-    for row in matched or {"Paper: ConViT-Ti, imagenet"}:
-        for column, cell in theirs.items():
-            ours = cells.get((row, column), Cell()).ours
-            cells[row, column] = Cell(ours, published=cell)
-    order = _labels({column for _, column in cells})
-    images = sorted({found.images for record in tested for found in record.masked})
+    tested = {key: its for key, runs in study.cells.items() if (its := [run for run in runs if run.masked])}
+    published = _published()
+    ours: dict[str, dict[Test, list[float]]] = {}
+    papers: dict[str, dict[Test, PublishedCell]] = {}
+    for (column, row), runs in tested.items():
+        label = f"{row}, {column}" if len({column for column, _ in tested}) > 1 else row
+        ours[label] = _by_test(runs)
+        if published[WHOLE].matches(runs[0].spec):
+            papers[label] = published
+    if not papers:
+        papers = {PAPER_ROW: published}
+    rows = list(dict.fromkeys([*ours, *papers]))
+    tests = sorted({test for row in ours.values() for test in row} | {test for row in papers.values() for test in row})
+    cells = {}
+    for row in rows:
+        for test in tests:
+            values = ours.get(row, {}).get(test)
+            cells[row, _label(test)] = Cell(sample(values) if values else None, published=papers.get(row, {}).get(test))
+    runs = [run for its in tested.values() for run in its]
+    images = sorted({found.images for run in runs for found in run.masked})
     notes = [
         f"Top-1 after the last epoch on {' or '.join(map(str, images))} test images, the same in every run, mean ± "
         f"sample standard deviation over n seeds. Settings and counts: table {study.name}.",
@@ -49,49 +56,43 @@ def describe(study: Study) -> Table:
         "position by content alone; nothing is trained in between.",
         f"Paper: arXiv {PAPER}, {TABLE}: in 3, 5 and 10 of 10 GPSA layers; which 3 and 5 it does not say.",
     ]
-    rows = sorted({row for row, _ in cells}, key=lambda row: _place(study, row))
     return Table(
         name=study.name + MASKED,
         study=study,
         caption=one_line(
-            f"Top-1 accuracy of {count(len(tested), 'trained ConViT')} without a term of attention, study {study.name}."
+            f"Top-1 accuracy of {count(len(runs), 'trained ConViT')} without a term of attention, study {study.name}."
         ),
         rows=rows,
-        columns=order,
+        columns=[_label(test) for test in tests],
         baselines={},
-        cells={(row, column): cells.get((row, column), Cell()) for row in rows for column in order},
+        cells=cells,
         together=[],
         across={},
         notes=[one_line(note) for note in notes],
     )
 
 
-def _row(study: Study, record: RunRecord) -> str:
-    """The row's label, with the column's where there are several."""
-    several = len({study.column[run_id] for run_id in study.contents.done}) > 1
-    return f"{record.row}, {study.column[record.run_id]}" if several else record.row
+def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
+    """Top-1 of each run, by seed."""
+    values: dict[Test, list[float]] = defaultdict(list)
+    for run in runs:
+        values[WHOLE].append(run.masked[0].top1_whole)
+        for found in run.masked:
+            values[_share(found.layers, run.spec.model.gpsa_layers or 1), found.term].append(found.top1)
+    return values
 
 
-def _place(study: Study, row: str) -> int:
-    places = [place for place, known in enumerate(study.rows) if row == known or row.startswith(f"{known}, ")]
-    return max(places, default=len(study.rows))
-
-
-def _label(term: str, share: float) -> str:
-    return f"no {term}, {100 * share:.0f}%"
-
-
-def _labels(found: set[str]) -> list[str]:
-    """The columns: the whole model, then by share of the layers, content before position."""
-    return sorted(found, key=lambda label: (label != WHOLE, label.rpartition(",")[2].rjust(6), label))
-
-
-def _published() -> dict[str, PublishedCell]:
-    """The paper's numbers by column, that of the whole model first."""
+def _published() -> dict[Test, PublishedCell]:
     cells = [cell for cell in publication(PAPER).cells if cell.table == TABLE]
-    names = {name: term for term, name in TERMS.items()}
-    found = {WHOLE: next(cell for cell in cells if cell.masked is None)}
-    for cell in cells:
-        if cell.masked:
-            found[_label(names[cell.masked], (cell.masked_layers or 0) / cell.model["gpsa_layers"])] = cell
-    return found
+    return {
+        (_share(cell.masked_layers or 0, cell.model["gpsa_layers"]), TERMS[cell.masked]) if cell.masked else WHOLE: cell
+        for cell in cells
+    }
+
+
+def _share(layers: int, of: int) -> int:
+    return round(100 * layers / of)
+
+
+def _label(test: Test) -> str:
+    return "whole" if test == WHOLE else f"no {test[1]}, {test[0]}%"

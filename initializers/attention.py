@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from initializers.errors import VitinitError
 
@@ -126,6 +127,19 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     return embedding.detach()[0, 0 if class_row else embedding.shape[1] - rows * columns :]
 
 
+@contextmanager
+def evaluated(model: nn.Module, hooks: Sequence[RemovableHandle] = ()) -> Iterator[None]:
+    """The model in evaluation mode; afterwards it is as it was, without the hooks."""
+    training = model.training
+    try:
+        model.eval()
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(training)
+
+
 class _Reached(Exception):
     """Ends a forward pass where its input to a layer is known."""
 
@@ -139,15 +153,9 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
         seen.append(inputs[0].detach())
         raise _Reached  # the rest of a large model would take minutes
 
-    handle = attention_layers(model)[layer].module.register_forward_pre_hook(keep)
-    training = model.training
-    try:
-        model.eval()
-        with suppress(_Reached):
-            model(images_BCHW)
-    finally:
-        handle.remove()
-        model.train(training)
+    hook = attention_layers(model)[layer].module.register_forward_pre_hook(keep)
+    with evaluated(model, [hook]), suppress(_Reached):
+        model(images_BCHW)
     rows, columns = token_grid(model)
     return seen[0][:, seen[0].shape[1] - rows * columns :]
 
@@ -167,15 +175,9 @@ def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, At
         )
         for number, layer in enumerate(attention_layers(model))
     ]
-    training = model.training
-    try:
-        model.eval()
+    with evaluated(model, hooks):
         for few_BCHW in images_BCHW.split(AT_ONCE):
             model(few_BCHW)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        model.train(training)
 
 
 def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:

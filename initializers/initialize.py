@@ -33,19 +33,6 @@ def initialize(
     images_BCHW: Tensor | None = None,
     progress: Progress = lambda done, total: None,
     resources: Resources | None = None,
-) -> InitReport:
-    """As `initialize_for`, which says what the arguments are; returns the report alone."""
-    return initialize_for(model, base, method, stream, images_BCHW, progress, resources)[0]
-
-
-def initialize_for(
-    model: nn.Module,
-    base: Initializer,
-    method: Initializer | None,
-    stream: Callable[[str], torch.Generator],
-    images_BCHW: Tensor | None = None,
-    progress: Progress = lambda done, total: None,
-    resources: Resources | None = None,
 ) -> tuple[InitReport, Tensor | None]:
     """Set every parameter of `model` in place: the base first, then the method over it.
 

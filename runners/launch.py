@@ -361,10 +361,12 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
 
 def _preflight(cells: list[Cell], setting: Setting, parent: Stop | None) -> dict[DatasetSpec, int]:
     """`preflight`, in a process that has torch; a request to stop ends it."""
-    if setting.execution.executor == "inline" or not cells:
+    if not cells:
+        return {}
+    if setting.execution.executor == "inline":
         from runners.preflight import preflight
 
-        return preflight(cells, setting) if cells else {}
+        return preflight(cells, setting)
     context = _fork_server()
     receiver, sender = context.Pipe(duplex=False)
     asked_to_stop, ask = context.Pipe(duplex=False)

@@ -20,7 +20,7 @@ from benchmark.store import Store, maps_path
 from initializers import registry
 from initializers.attention import has_attention
 from initializers.errors import VitinitError
-from initializers.initialize import initialize_for
+from initializers.initialize import initialize
 from initializers.registry import Resources
 from runners import claims
 from runners.checkpoint import Checkpoints
@@ -203,7 +203,7 @@ def _run(
             on_event(Event(spec.run_id, init_done=done, init_total=total))
 
         solutions = Solutions(provenance)
-        report, targets_LHNN = initialize_for(
+        report, targets_LHNN = initialize(
             training.model,
             registry.build(spec.base.name, spec.base.params, "base"),
             method,

@@ -6,7 +6,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from analysis.curves.layers import outer_labels, probed
-from analysis.figures.style import COLOURS, DASHES, file_part, panels, safe
+from analysis.figures.style import COLOURS, DASHES, counted, file_part, legend_below, panels, safe
 from analysis.frame import Study
 from benchmark.record import RunRecord
 
@@ -48,14 +48,5 @@ def _figure(run: RunRecord, seeds: int, column: str) -> Figure:
         axes.set_ylim(0, 1)
         axes.grid()
     outer_labels(grid, across, "gate")
-    figure.legend(
-        handles,
-        [*(f"head {head + 1}" if head == 0 else str(head + 1) for head in range(heads)), "mean"],
-        loc="outside lower center",
-        ncols=10,
-        frameon=False,
-        handlelength=1.4,
-        columnspacing=0.8,
-        handletextpad=0.3,
-    )
+    legend_below(figure, handles, [*counted("head", heads), "mean"], 10, 1.4, 0.8)
     return figure

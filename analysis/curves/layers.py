@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from analysis.figures.style import BAND, Look, file_part, line_with_band, panels, safe
+from analysis.figures.style import BAND, Look, counted, file_part, legend_below, line_with_band, panels, safe
 from analysis.frame import Study
 from benchmark.record import Probe, RunRecord
 
@@ -128,16 +128,7 @@ def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) 
         axes.set_title(textwrap.fill(f"{safe(row)}: n={len(runs)}", 84 // across))
         axes.grid()
     outer_labels(grid, across, quantity.axis)
-    figure.legend(
-        handles.values(),
-        [f"layer {layer + 1}" if layer == 0 else str(layer + 1) for layer in handles],
-        loc="outside lower center",
-        ncols=IN_ONE_LINE,
-        frameon=False,
-        handlelength=1.0,
-        columnspacing=0.8,
-        handletextpad=0.3,
-    )
+    legend_below(figure, list(handles.values()), counted("layer", len(handles)), IN_ONE_LINE, 1.0, 0.8)
     return figure
 
 

@@ -117,16 +117,28 @@ def line_with_band(axes: Axes, groups: Any, look: Look, marker: str | None = Non
 def legend(figure: Figure, study: Study, handles: dict[str, Line2D]) -> None:
     """Below all panels, rows in their order; `handles` by row label."""
     rows = [row for row in looks(study) if row in handles]
+    legend_below(figure, [handles[row] for row in rows], [safe(row) for row in rows], 3, 2.2, 1.2)
+
+
+def legend_below(
+    figure: Figure, handles: list[Line2D], labels: list[str], columns: int, length: float, spacing: float
+) -> None:
+    """A legend below all panels; length of the lines and space between the columns in units of the font size."""
     figure.legend(
-        [handles[row] for row in rows],
-        [safe(row) for row in rows],
+        handles,
+        labels,
         loc="outside lower center",
-        ncols=3,
+        ncols=columns,
         frameon=False,
-        handlelength=2.2,
-        columnspacing=1.2,
-        handletextpad=0.5,
+        handlelength=length,
+        columnspacing=spacing,
+        handletextpad=0.4,
     )
+
+
+def counted(what: str, count: int) -> list[str]:
+    """`layer 1`, `2`, `3` ... for a legend."""
+    return [f"{what} 1", *map(str, range(2, count + 1))]
 
 
 def safe(label: str) -> str:

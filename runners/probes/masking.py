@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from benchmark.gated_attention import leaving_out
 from benchmark.record import Masked
+from initializers.attention import evaluated
 from runners.loaders.base import Loader
 from runners.probes.observer import chosen
 
@@ -41,11 +42,9 @@ def masked(model: nn.Module, loader: Loader, labels: Tensor, images_seen: int) -
 
 @torch.inference_mode()
 def _top1(model: nn.Module, loader: Loader, numbers: Tensor, labels: Tensor) -> float:
-    training = model.training
-    model.eval()
-    correct = sum(
-        int((model(loader.plain(some, "test")).argmax(-1).cpu() == labels[some].cpu()).sum())
-        for some in numbers.split(loader.evaluation_batch)
-    )
-    model.train(training)
+    with evaluated(model):
+        correct = sum(
+            int((model(loader.plain(some, "test")).argmax(-1).cpu() == labels[some].cpu()).sum())
+            for some in numbers.split(loader.evaluation_batch)
+        )
     return 100 * correct / len(numbers)

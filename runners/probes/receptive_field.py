@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import token_grid
+from initializers.attention import evaluated, token_grid
 from runners.probes.attention import distances
 
 
@@ -28,14 +28,8 @@ def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
         for block in model.blocks  # type: ignore[union-attr]
     ]
     pixels_BCHW = images_BCHW.detach().clone().requires_grad_()
-    training = model.training
-    try:
-        with torch.enable_grad():
-            model.eval()(pixels_BCHW)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        model.train(training)
+    with evaluated(model, hooks), torch.enable_grad():
+        model(pixels_BCHW)
     distance_N = distances((rows, columns))[centre].to(pixels_BCHW)
     radii = []
     for output_BND in outputs:

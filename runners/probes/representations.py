@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import token_grid
+from initializers.attention import evaluated, token_grid
 
 
 @torch.no_grad()
@@ -35,13 +35,7 @@ def grams(model: nn.Module, images_BCHW: Tensor, batch: int) -> Tensor:
         block.register_forward_hook(lambda _, __, output, layer=layer: keep(layer, output))
         for layer, block in enumerate(blocks)
     ]
-    training = model.training
-    try:
-        model.eval()
+    with evaluated(model, hooks):
         for some_BCHW in images_BCHW[: len(images_BCHW) // batch * batch].split(batch):
             model(some_BCHW)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        model.train(training)
     return torch.stack([torch.stack(each) for each in found])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import matplotlib as mpl
 import numpy as np
 import pytest
+from figure_checks import assert_readable
 from synthetic_records import done, write
 
 from analysis import figures
 from analysis.figures.attention import after, before, layers, training
-from analysis.figures.style import WIDTH, set_defaults
+from analysis.figures.style import set_defaults
 from analysis.frame import load
 from benchmark.maps import AttentionMaps, maps_to_bytes
 from benchmark.store import maps_path
@@ -110,13 +111,7 @@ def test_it_fits_the_page_with_text_that_can_be_read(root, kept):
     with mpl.rc_context():
         set_defaults()
         (figure,) = before(load([root])).values()
-        assert figure.get_figwidth() == pytest.approx(WIDTH)
-        figure.draw_without_rendering()
-        texts = [text for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()]
-        assert min(text.get_fontsize() for text in texts) >= 7
-        inches = figure.get_tightbbox()
-        assert inches.x0 >= 0
-        assert inches.x1 <= WIDTH, "nothing is cut off"
+        assert_readable(figure)
 
 
 def test_a_row_whose_maps_are_gone_leaves_the_others_as_they_were(root, kept):

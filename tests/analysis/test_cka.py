@@ -7,11 +7,12 @@ import itertools
 import matplotlib as mpl
 import numpy as np
 import pytest
+from figure_checks import assert_readable
 from synthetic_records import done, write
 
 from analysis.cka import cka
 from analysis.curves.similarity import epochs, initializers, layers
-from analysis.figures.style import WIDTH, set_defaults
+from analysis.figures.style import set_defaults
 from analysis.frame import load
 from benchmark.maps import AttentionMaps, maps_to_bytes
 from benchmark.store import maps_path
@@ -170,10 +171,4 @@ def test_it_fits_the_page_with_text_that_can_be_read(study, figures):
     with mpl.rc_context():
         set_defaults()
         (figure,) = figures(study).values()
-        assert figure.get_figwidth() == WIDTH
-        figure.draw_without_rendering()
-        texts = [text for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()]
-        assert min(text.get_fontsize() for text in texts) >= 7
-        inches = figure.get_tightbbox()
-        assert min(inches.x0, inches.y0) >= 0
-        assert inches.x1 <= WIDTH, "nothing is cut off"
+        assert_readable(figure)

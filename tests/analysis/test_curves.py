@@ -10,6 +10,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from figure_checks import assert_readable
 from synthetic_records import done, with_probes, write
 from test_figures import drawn
 
@@ -18,7 +19,7 @@ from analysis.curves.efficiency import sample_efficiency
 from analysis.curves.gating import gating
 from analysis.curves.layers import QUANTITIES, over_epochs
 from analysis.curves.locality import locality
-from analysis.figures.style import WIDTH, looks, set_defaults
+from analysis.figures.style import looks, set_defaults
 from analysis.frame import load
 
 mpl.use("agg")
@@ -167,13 +168,7 @@ def test_text_can_be_read_in_print(study):
     with mpl.rc_context():
         set_defaults()
         for figure in (*over_epochs(study, "nonlocality").values(), *gating(study).values()):
-            assert figure.get_figwidth() == WIDTH
-            figure.draw_without_rendering()
-            texts = [text for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()]
-            assert min(text.get_fontsize() for text in texts) >= 7
-            inches = figure.get_tightbbox()
-            assert inches.x0 >= 0
-            assert inches.x1 <= WIDTH, "nothing is cut off"
+            assert_readable(figure)
 
 
 def test_files_are_written_and_stable_with_a_line_for_what_is_not_drawn(tmp_path, capsys):

@@ -252,5 +252,5 @@ def test_the_base_draws_the_same_numbers_under_every_method(name: str) -> None:
     base = build("kaiming_uniform")
     alone, with_method = model(ARCHS[arch]), model(ARCHS[arch], seed=9)
     initialize(alone, base, None, streams(0))
-    report = initialize(with_method, base, build(name), streams(0))
+    report, _ = initialize(with_method, base, build(name), streams(0))
     assert differing(state(alone), state(with_method)) == set(report.method_parameters)

@@ -88,7 +88,7 @@ def test_filters_and_their_biases_alone_are_frozen(frozen: bool) -> None:
 def test_the_report_says_nothing_of_attention() -> None:
     m = model(CONVMIXER)
     parts = registry.build("trunc_normal", {}), registry.build("conv_filters", {})
-    report = initialize(m, *parts, streams(0), images_BCHW=images())
+    report, _ = initialize(m, *parts, streams(0), images_BCHW=images())
     spatial = [f"blocks.{layer}.0.fn.0.{part}" for layer in (0, 1) for part in ("weight", "bias")]
     assert report.method_parameters == spatial
     assert (report.norms, report.offset_maps, report.images) == ([], None, 0)

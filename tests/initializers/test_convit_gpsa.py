@@ -117,7 +117,7 @@ def test_report_measures_nine_heads_against_their_targets_and_four_against_none(
             registry.build("convit_gpsa", {}),
             streams(0),
             torch.zeros(1, 3, 32, 32),
-        )
+        )[0]
 
     nine = report(9)
     assert nine.pseudo_input.argmax == 1.0

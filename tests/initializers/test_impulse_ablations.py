@@ -143,7 +143,7 @@ def test_solvers_solve_for_the_broken_targets(control: Control) -> None:
 
 def test_the_record_measures_against_the_broken_targets() -> None:
     m, method = model(VIT), registry.build("impulse", {"control": "shuffled_rows", "weight_norm": 10.0})
-    report = initialize(m, registry.build("kaiming_uniform", {}), method, streams(0), images())
+    report, _ = initialize(m, registry.build("kaiming_uniform", {}), method, streams(0), images())
     aim = method.apply(model(VIT), streams(0)("init/method"), silent)
     query, key, _ = qkv_rows(m)
     pseudo, targets = layer_norm(f64(m.pos_embed)[0]), f64(aim.targets_LHNN[0])  # type: ignore[union-attr]
@@ -251,7 +251,7 @@ def test_images_without_training_images_are_an_error_before_anything_is_changed(
 
 def test_the_record_measures_on_the_pseudo_input_that_was_solved_on() -> None:
     m, method = model(VIT), registry.build("impulse", {"pseudo_input": "uniform", "weight_norm": 6.0})
-    report = initialize(m, registry.build("kaiming_uniform", {}), method, streams(0), images())
+    report, _ = initialize(m, registry.build("kaiming_uniform", {}), method, streams(0), images())
     g = streams(0)("init/method")
     targets = loop_targets(*GRID, drawn_offsets(g))
     pseudo, (query, key, _) = by_hand("uniform", m, g), qkv_rows(m)

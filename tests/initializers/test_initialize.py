@@ -134,7 +134,7 @@ def test_offset_map_shrinks_with_the_grid(grid: tuple[int, int], side: int) -> N
 @pytest.mark.parametrize("spec", [VIT, VIT_TOKEN, CONVIT], ids=["vit", "vit_token", "convit"])
 def test_norms_are_frobenius_per_head(spec: Any) -> None:
     m = model(spec)
-    report = initialize(m, base(), registry.build("mimetic", {}), streams(0))
+    report, _ = initialize(m, base(), registry.build("mimetic", {}), streams(0))
     assert [entry.layer for entry in report.norms] == [f"blocks.{i}.attn" for i in range(spec.depth)]
     d = spec.width // spec.heads
     for i, entry in enumerate(report.norms):
@@ -150,7 +150,7 @@ def test_norms_are_frobenius_per_head(spec: Any) -> None:
 def test_report_of_impulse_equals_numbers_from_the_weights() -> None:
     m = model(VIT)
     method = registry.build("impulse", {"offsets": "fixed"})
-    report = initialize(m, base(), method, streams(0), images(3))
+    report, _ = initialize(m, base(), method, streams(0), images(3))
     targets = loop_targets(8, 8, [(0, 0), (-1, 0), (0, 1), (0, -1)])
     has = targets.any(-1)
     query, key, _ = qkv_rows(m)
@@ -189,7 +189,7 @@ def test_report_of_impulse_equals_numbers_from_the_weights() -> None:
 @pytest.mark.parametrize("name", [None, "mimetic"])
 def test_fields_without_a_target_or_without_images_are_none(name: str | None, with_images: bool) -> None:
     method = registry.build(name, {}) if name else None
-    report = initialize(model(VIT), base(), method, streams(0), images() if with_images else None)
+    report, _ = initialize(model(VIT), base(), method, streams(0), images() if with_images else None)
     assert report.pseudo_input is None
     assert report.real_images is None
     assert (report.offset_maps is not None) == with_images
@@ -198,7 +198,7 @@ def test_fields_without_a_target_or_without_images_are_none(name: str | None, wi
 
 
 def test_report_survives_json() -> None:
-    report = initialize(model(VIT), base(), registry.build("impulse", {}), streams(0), images())
+    report, _ = initialize(model(VIT), base(), registry.build("impulse", {}), streams(0), images())
     assert InitReport.model_validate_json(report.model_dump_json()) == report
 
 
@@ -249,7 +249,7 @@ class Scripted(Initializer):
 def test_the_method_sees_the_base_and_has_the_last_word() -> None:
     plain, doubled = model(VIT, seed=1), model(VIT, seed=2)
     initialize(plain, base(), None, streams(0))
-    report = initialize(doubled, base(), Scripted(script="double"), streams(0))
+    report, _ = initialize(doubled, base(), Scripted(script="double"), streams(0))
     assert torch.equal(doubled.blocks[1].attn.qkv.weight, 2 * plain.blocks[1].attn.qkv.weight)
     assert differing(state(plain), state(doubled)) == {"blocks.1.attn.qkv.weight"} == set(report.method_parameters)
 
@@ -291,7 +291,7 @@ def test_a_base_that_forgets_a_parameter_full_of_nan_is_noticed() -> None:
 
 
 def test_a_method_that_does_nothing_is_reported_as_such() -> None:
-    assert initialize(model(VIT), base(), Scripted(), streams(0)).method_parameters == []
+    assert initialize(model(VIT), base(), Scripted(), streams(0))[0].method_parameters == []
 
 
 def test_the_mode_and_the_gradients_of_the_model_are_left_alone() -> None:

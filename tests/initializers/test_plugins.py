@@ -94,7 +94,7 @@ stream = lambda name: torch.Generator().manual_seed(0)
 answer = {{"names": registry.names(), "methods": registry.names("method")}}
 for name in ("dropped", "theirs", "bare", "dotted_module:ScaledIdentity"):
     m = torch.nn.ModuleDict({{"first": torch.nn.ModuleDict({{"attn": Attention()}})}})
-    report = initialize(m, registry.build("trunc_normal", {{}}), registry.build(name, {{"scale": 0.25}}), stream)
+    report, _ = initialize(m, registry.build("trunc_normal", {{}}), registry.build(name, {{"scale": 0.25}}), stream)
     assert torch.equal(m["first"]["attn"].proj.weight, 0.25 * torch.eye(8))
     answer[name] = report.method_parameters
 print(json.dumps(answer))

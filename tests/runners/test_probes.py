@@ -16,7 +16,7 @@ from benchmark.store import Store
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.impulse.targets import impulse_targets
-from initializers.initialize import initialize, initialize_for
+from initializers.initialize import initialize
 from runners.probes import probe
 from runners.probes.attention import distances, measured, nonlocality, target_mass
 from runners.probes.receptive_field import receptive_field
@@ -124,7 +124,7 @@ def test_targets_of_a_method_reach_the_probe():
     params = {"kernel_size": 3, "per_layer": True, "weight_norm": 40.0, "position_scale": 8.0}
     model, base = build_model(spec, 10), registry.build("kaiming_uniform", {})
     method = registry.build("impulse", params, "method")
-    _, targets_LHNN = initialize_for(model, base, method, lambda name: stream(0, name))
+    _, targets_LHNN = initialize(model, base, method, lambda name: stream(0, name))
     assert targets_LHNN.shape == (3, 4, 16, 16)
     assert not torch.equal(targets_LHNN[0], targets_LHNN[1])
     found = probe(model, images_of(4), targets_LHNN, 0).impulse_mass

@@ -1,0 +1,19 @@
+"""What every figure must be."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from analysis.figures.style import WIDTH
+
+
+def assert_readable(figure: Figure) -> None:
+    """As wide as a page's text, nothing cut off, no text under 7 points."""
+    assert abs(figure.get_figwidth() - WIDTH) < 1e-6
+    figure.draw_without_rendering()
+    texts = [text for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()]
+    assert min(text.get_fontsize() for text in texts) >= 7
+    inches = figure.get_tightbbox()
+    assert min(inches.x0, inches.y0) >= 0, "nothing is cut off"
+    assert inches.x1 <= WIDTH, "nothing is cut off"
