@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 METRICS = {
     "last": "test top-1 in percent after the last epoch",
-    "best": "best test top-1 in percent of any epoch (it selects on the test split)",
+    "best": "best test top-1 in percent of all evaluated epochs (it selects on the test split)",
 }
 
 

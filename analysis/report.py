@@ -70,7 +70,7 @@ def section(study: Study, baseline: str | None = None) -> Section:
     records = [study.contents.done[run_id] for run_id in study.runs["run_id"]]
     highest: dict[str, float] = defaultdict(float)
     for record in records:
-        highest[study.column[record.run_id]] = max(highest[study.column[record.run_id]], record.best.test_top1)
+        highest[study.column[record.run_id]] = max(highest[study.column[record.run_id]], record.best[1])
     return Section(
         study=study,
         facts=_facts(study, records),
@@ -121,9 +121,9 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
                 " ".join([item.name, *(f"{name}={json.dumps(value)}" for name, value in item.params.items())])
             )
     width, height = SPARK
-    step = (width - 4) / max(len(record.history) - 1, 1)
-    tops = (epoch.test_top1 / (highest[dataset] or 1) for epoch in record.history)
-    points = [f"{2 + i * step:.1f},{height - 2 - (height - 4) * top:.1f}" for i, top in enumerate(tops)]
+    step = (width - 4) / max(spec.recipe.epochs - 1, 1)
+    tops = {epoch: top1 / (highest[dataset] or 1) for epoch, top1 in record.evaluated.items()}
+    points = [f"{2 + (epoch - 1) * step:.1f},{height - 2 - (height - 4) * top:.1f}" for epoch, top in tops.items()]
     return Run(
         record=record,
         dataset=dataset,

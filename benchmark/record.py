@@ -58,8 +58,9 @@ class EpochRow(Frozen):
     epoch: PositiveInt
     lr: NonNegativeFloat
     train_loss: NonNegativeFloat
-    test_loss: NonNegativeFloat
-    test_top1: Percent
+    test_loss: NonNegativeFloat | None
+    """None, as is `test_top1`, after an epoch without evaluation."""
+    test_top1: Percent | None
     seconds: NonNegativeFloat
     images_per_s: NonNegativeFloat | None = None
     """Training images a second, loading included, evaluation not; None in records of before this was taken."""
@@ -173,10 +174,15 @@ class RunRecord(_Outcome):
 
     @model_validator(mode="after")
     def _as_the_spec_says(self) -> RunRecord:
-        if [row.epoch for row in self.history] != list(range(1, self.spec.recipe.epochs + 1)):
-            raise ValueError(f"history does not hold epochs 1 to {self.spec.recipe.epochs}")
-        if self.probes and [row.epoch for row in self.probes] != list(range(self.spec.recipe.epochs + 1)):
-            raise ValueError(f"probes do not hold epochs 0 to {self.spec.recipe.epochs}")
+        recipe = self.spec.recipe
+        if [row.epoch for row in self.history] != list(range(1, recipe.epochs + 1)):
+            raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
+        evaluated = [epoch for epoch in range(1, recipe.epochs + 1) if recipe.evaluates_after(epoch)]
+        for name in ("test_loss", "test_top1"):
+            if [row.epoch for row in self.history if getattr(row, name) is not None] != evaluated:
+                raise ValueError(f"history does not hold {name} of the epochs that are evaluated, and of no other")
+        if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
+            raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         if self.spec.dataset.train_size not in (None, self.dataset.train):
             raise ValueError(f"{self.dataset.train} training images, but train_size {self.spec.dataset.train_size}")
         return self
@@ -190,12 +196,17 @@ class RunRecord(_Outcome):
     @property
     def top1(self) -> float:
         """Test top-1 in percent after the last epoch."""
-        return self.history[-1].test_top1
+        return self.evaluated[self.spec.recipe.epochs]
 
     @property
-    def best(self) -> EpochRow:
-        """The first epoch with the highest test top-1. It selects on the test split: never the headline."""
-        return max(self.history, key=lambda row: row.test_top1)
+    def best(self) -> tuple[int, float]:
+        """The first epoch with the highest test top-1, and that. It selects on the test split: never the headline."""
+        return max(self.evaluated.items(), key=lambda row: row[1])
+
+    @property
+    def evaluated(self) -> dict[int, float]:
+        """Test top-1 in percent by epoch."""
+        return {row.epoch: row.test_top1 for row in self.history if row.test_top1 is not None}
 
 
 class FailureRecord(_Outcome):

@@ -26,6 +26,7 @@ LATER: dict[str, dict[str, Any]] = {
         "crop_ratio": [3 / 4, 4 / 3],
         "crop_pct": 1.0,
         "order": "random",
+        "evaluate_every": 1,
     },
 }
 """Fields of a model or recipe that came after the first records, each with the value that leaves a run as it was
@@ -189,6 +190,8 @@ class Recipe(Frozen):
     order: Literal["random", "blocks"] = "random"
     """Of the training images in an epoch. `blocks` is for files that memory does not hold: neighbours (8 MiB, decoded)
     stay together, and are mixed with 127 other such blocks (1 GiB), so that large files are read in large pieces."""
+    evaluate_every: PositiveInt = 1
+    """Epochs from one look at the test images, and at the probes, to the next; there always is one after the last."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -202,6 +205,10 @@ class Recipe(Frozen):
         if self.batch_size % self.mix_unit:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by mix_images {self.mix_images}")
         return self
+
+    def evaluates_after(self, epoch: int) -> bool:
+        """Whether the test images are looked at after an epoch; `epoch` counts from 1."""
+        return epoch % self.evaluate_every == 0 or epoch == self.epochs
 
     @property
     def mixes(self) -> bool:

@@ -156,9 +156,10 @@ class Claim:
         except (OSError, ValidationError):
             return False  # that it cannot be read now does not mean that it is gone
 
-    def update(self, epoch: int, epochs: int, top1: float, seconds: float) -> None:
-        """Say how far the run is, and how long its last epoch took."""
-        news = {"epoch": epoch, "epochs": epochs, "top1": top1, "epoch_seconds": seconds}
+    def update(self, epoch: int, epochs: int, top1: float | None, seconds: float) -> None:
+        """Say how far the run is, and how long its last epoch took; an epoch without top-1 leaves the last one."""
+        latest = self.owner.top1 if top1 is None else top1
+        news = {"epoch": epoch, "epochs": epochs, "top1": latest, "epoch_seconds": seconds}
         self.owner = self.owner.model_copy(update=news)
         if not self.lost():
             self._rewrite()

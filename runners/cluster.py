@@ -212,7 +212,10 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
 def _print(event: Event) -> None:
     """What a run of several processes says, for the log."""
     if event.epoch:
-        print(f"{event.run_id}  epoch {event.epoch.epoch}, top-1 {event.epoch.test_top1:.1f}%", flush=True)
+        row = event.epoch
+        loss = f"training loss {row.train_loss:.3f}"
+        top1 = "" if row.test_top1 is None else f", top-1 {row.test_top1:.1f}%"
+        print(f"{event.run_id}  epoch {row.epoch}, {loss}{top1}", flush=True)
     elif event.resumed or event.trouble:
         print(f"{event.run_id}  {event.trouble or f'goes on from {event.resumed}'}", flush=True)
 

@@ -27,6 +27,8 @@ class Display:
         self._cells: dict[str, Cell] = {}
         self._share: dict[str, float] = {}
         """How much of each run is done, 0 to 1."""
+        self._top1: dict[str, str] = {}
+        """What was last said of each run's accuracy."""
 
     def __enter__(self) -> Display:
         self._start = time.monotonic()
@@ -68,7 +70,10 @@ class Display:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
             return
         row = event.epoch
-        text = f"epoch {row.epoch}/{epochs}, top-1 {row.test_top1:.1f}%, {row.images_per_s or 0:,.0f} images/s"
+        if row.test_top1 is not None:
+            self._top1[event.run_id] = f", top-1 {row.test_top1:.1f}%"
+        top1 = self._top1.get(event.run_id, "")
+        text = f"epoch {row.epoch}/{epochs}{top1}, {row.images_per_s or 0:,.0f} images/s"
         self._progress.update(task, completed=row.epoch, text=text)
         self._share[event.run_id] = row.epoch / epochs
         self._update()

@@ -72,8 +72,10 @@ def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float
             train, test = IMAGES[spec.dataset.name]
             train = min(train, spec.dataset.train_size or train)
             forward = forward_flops(spec.model, classes=CLASSES.get(spec.dataset.name, 10))
-            epoch = (1 + BACKWARD) * forward * train + forward * test
-            seconds[cell.run_id] = spec.recipe.epochs * epoch / (1e9 * gflops)
+            recipe = spec.recipe
+            evaluations = sum(recipe.evaluates_after(epoch) for epoch in range(1, recipe.epochs + 1))
+            flops = recipe.epochs * (1 + BACKWARD) * forward * train + evaluations * forward * test
+            seconds[cell.run_id] = flops / (1e9 * gflops)
     return seconds
 
 

@@ -255,7 +255,7 @@ def _run(
 
     def epoch_ended(row: EpochRow) -> None:
         if observer:
-            observer.see(training.model, row.epoch)
+            observer.see(training.model, row.epoch, evaluated=row.test_top1 is not None)
         on_event(Event(spec.run_id, epoch=row))
 
     between_steps()

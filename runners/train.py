@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -118,7 +119,7 @@ def train(
     micro_batch: int | None = None,
     compiled: bool = False,
 ) -> None:
-    """Train to the last epoch and evaluate on the whole test split after every epoch.
+    """Train to the last epoch and evaluate on the whole test split after the epochs that the recipe says.
 
     Dropout draws from its own named stream, re-seeded at every step; the global generator is left as it was.
 
@@ -156,8 +157,10 @@ def train(
                 between_steps()
             train_loss = float(training.loss_sum) / loader.steps
             training_seconds = time.perf_counter() - start
-            test_loss, test_top1 = evaluate(model, loader, recipe, between_steps, world, micro_batch)
-            if not torch.isfinite(torch.tensor([train_loss, test_loss])).all():
+            test_loss = test_top1 = None
+            if recipe.evaluates_after(epoch + 1):
+                test_loss, test_top1 = evaluate(model, loader, recipe, between_steps, world, micro_batch)
+            if not all(math.isfinite(loss) for loss in (train_loss, test_loss) if loss is not None):
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, test loss {test_loss}")
             row = EpochRow(
                 epoch=epoch + 1,

@@ -23,7 +23,7 @@ def accuracy(study: Study) -> dict[str, Figure]:
     columns = [column for column in study.columns if column in set(study.runs["column"])]
     figure, grid = panels(len(columns), 2.1, f"Test accuracy over epochs: {BAND}")
     handles: dict[str, Line2D] = {}
-    curves = dict(list(study.epochs.groupby(["row", "column"])))
+    curves = dict(list(study.epochs.dropna(subset="test_top1").groupby(["row", "column"])))
     for axes, column in zip(grid, columns, strict=True):
         runs = study.runs[study.runs["column"] == column]
         for row, look in looks(study).items():

@@ -84,6 +84,7 @@ def set_defaults() -> None:
             "axes.axisbelow": True,
             "grid.alpha": 0.3,
             "grid.linewidth": 0.6,
+            "figure.max_open_warning": 0,  # one drawing may be a figure a row; all are closed once they are saved
         }
     )
 

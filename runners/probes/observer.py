@@ -53,9 +53,9 @@ class Observer:
         else:
             self.load_state_dict(begun.observed, begun.training.epoch)
 
-    def see(self, model: VisionModel, epoch: int) -> None:
-        """Measure what is to be measured after this epoch."""
-        if self.probing:
+    def see(self, model: VisionModel, epoch: int, evaluated: bool = True) -> None:
+        """Measure what is to be measured after this epoch; probes where the model is evaluated too."""
+        if self.probing and evaluated:
             self.probes.append(probe(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch))
         if epoch in self.snapshots_at:
             self.snapshots[epoch] = snapshot(model, self.images_BCHW)
@@ -73,7 +73,7 @@ class Observer:
         self.targets_LHNN = state.get("targets")
         self.probes = [Probe.model_validate(row) for row in state.get("probes", [])]
         self.snapshots = {int(at): Snapshot(*each) for at, each in state.get("snapshots", {}).items()}
-        if self.probing and len(self.probes) != epoch + 1:
+        if self.probing and not self.probes:
             self.probing = False
             self.report("probes are not recorded: the run began without them")
         if not self.probing:

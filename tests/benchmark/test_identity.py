@@ -127,6 +127,7 @@ def test_the_schema_version_is_part_of_the_identity(monkeypatch: pytest.MonkeyPa
         ("recipe.random_erasing", 0.25),
         ("recipe.crop_scale", [0.08, 1.0]),
         ("recipe.order", "blocks"),
+        ("recipe.evaluate_every", 2),
         ("recipe.crop_ratio", [0.75, 1.3]),
         ("recipe.crop_pct", 0.875),
     ],

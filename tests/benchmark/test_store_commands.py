@@ -86,7 +86,7 @@ def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_pa
         assert row["row"] == other["row"] == expected.row
         assert row["status"] == "done"
         assert float(row["top1"]) == other["top1"] == expected.top1
-        assert float(row["best_top1"]) == expected.best.test_top1
+        assert float(row["best_top1"]) == expected.best[1]
         assert float(row["recipe.lr"]) == expected.spec.recipe.lr
         assert json.loads(row["recipe.betas"]) == list(expected.spec.recipe.betas)
         assert row["dataset.name"] == expected.spec.dataset.name

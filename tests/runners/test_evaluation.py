@@ -1,0 +1,92 @@
+"""Evaluating less often: the same training, and the same numbers where there are some."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from benchmark.grid import Cell
+from benchmark.record import EpochRow, RunRecord
+from benchmark.store import Store
+from runners.display import Display
+from runners.run import carry_out
+from runners.setting import Event
+from runners.stop import Stop, Stopped
+from tests.faults.harness import assert_same, cells, setting
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+EPOCHS = 5
+
+
+def every(cell: Cell, epochs: int) -> Cell:
+    recipe = cell.spec.recipe.model_copy(update={"evaluate_every": epochs})
+    return replace(cell, spec=cell.spec.model_copy(update={"recipe": recipe}))
+
+
+@pytest.mark.parametrize("row", ["dropout", "convit"])
+def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path, row):
+    often = next(cell for cell in cells(tmp_path, EPOCHS) if cell.row == row)
+    seldom = every(often, 2)
+    assert seldom.run_id != often.run_id, "the best epoch depends on how many there are to choose from"
+    whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
+    stop = Stop()
+
+    def stop_after_an_epoch_without(event: Event) -> None:
+        if event.epoch and event.epoch.epoch == 3:
+            assert event.epoch.test_top1 is None
+            stop.request("a test")
+
+    with pytest.raises(Stopped):
+        carry_out(seldom, resumed, stop, stop_after_an_epoch_without)
+    for cell, where in ((often, whole), (seldom, whole), (seldom, resumed)):
+        carry_out(cell, where, Stop())
+    assert_same(whole, resumed, seldom)
+
+    done = Store(whole.root).read("faults").done
+    all_rows, some_rows = done[often.run_id].history, done[seldom.run_id].history
+    assert [row.train_loss for row in all_rows] == [row.train_loss for row in some_rows]
+    assert done[often.run_id].weights == done[seldom.run_id].weights
+    assert [row.epoch for row in some_rows if row.test_top1 is not None] == [2, 4, 5]
+    for epoch in (2, 4, 5):
+        first, second = all_rows[epoch - 1], some_rows[epoch - 1]
+        assert (first.test_loss, first.test_top1) == (second.test_loss, second.test_top1)
+    assert [probe.epoch for probe in done[seldom.run_id].probes] == [0, 2, 4, 5]
+    before = {probe.epoch: probe.nonlocality for probe in done[often.run_id].probes}
+    assert all(probe.nonlocality == before[probe.epoch] for probe in done[seldom.run_id].probes)
+    best, top1 = done[seldom.run_id].best
+    assert top1 == max(all_rows[epoch - 1].test_top1 for epoch in (2, 4, 5))
+    assert best in (2, 4, 5)
+    refuses_other_epochs(done[seldom.run_id])
+
+
+def refuses_other_epochs(record: RunRecord) -> None:
+    for epoch, name, value in ((1, "test_top1", 50.0), (4, "test_loss", None), (5, "test_top1", None)):
+        content = json.loads(record.model_dump_json())
+        content["history"][epoch - 1][name] = value
+        with pytest.raises(ValidationError, match=f"does not hold {name} of the epochs that are evaluated"):
+            RunRecord.model_validate(content)
+
+
+def test_progress_shows_the_latest_accuracy(tmp_path):
+    cell = cells(tmp_path, EPOCHS)[0]
+    texts = []
+    with Display(Console(file=StringIO(), width=160)) as display:
+        display.begin([cell], {cell.run_id: 1.0})
+        display.start(cell)
+        for epoch, top1 in ((1, None), (2, 41.25), (3, None)):
+            loss = None if top1 is None else 1.0
+            row = EpochRow(
+                epoch=epoch, lr=0.1, train_loss=1.0, test_loss=loss, test_top1=top1, seconds=1, images_per_s=900
+            )
+            display.event(Event(cell.run_id, epoch=row))
+            texts.append(display._progress.tasks[-1].fields["text"])
+    assert texts == [
+        "epoch 1/5, 900 images/s",
+        "epoch 2/5, top-1 41.2%, 900 images/s",
+        "epoch 3/5, top-1 41.2%, 900 images/s",
+    ]
