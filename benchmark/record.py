@@ -84,9 +84,11 @@ class Probe(Frozen):
     or the layers before."""
     attention_entropy: PerHead
     """In nats, of a query's attention in one image; ln N where it is uniform."""
-    receptive_field: list[NonNegativeFloat]
+    effective_receptive_field: list[NonNegativeFloat] | None = None
     """How far, on average, from the central token lies what its output of this block depends on: distance weighted by
     the absolute gradient with respect to the pixels. Of `receptive_field_images` images."""
+    receptive_field: list[NonNegativeFloat] | None = None
+    """In records of before, in its place: the same of the plain sum over features, which no LayerNorm lets through."""
     receptive_field_images: PositiveInt
     impulse_mass: list[list[Share]] | None = None
     """Attention left on the method's target, a mean over the queries that have one inside the grid; of the layers that
@@ -162,7 +164,7 @@ class RunRecord(_Outcome):
     init: InitReport
     history: Annotated[list[EpochRow], Field(min_length=1)]
     probes: list[Probe] = Field(default_factory=list)
-    """Before the first epoch and after each; empty without attention, with --no-probes, and in older records."""
+    """Before the first epoch and after each evaluated one; empty without attention, with --no-probes, in old records."""
     masked: list[Masked] = Field(default_factory=list)
     """After the last epoch of a ConViT; empty where `probes` is."""
     weights: Sha256 | None = None

@@ -77,10 +77,10 @@ QUANTITIES = {
         lambda probe: _over_heads(probe.attention_entropy),
         lambda side: math.log(side**2),
     ),
-    "receptive_field": Quantity(
+    "effective_receptive_field": Quantity(
         "Radius of the effective receptive field",
         "tokens",
-        lambda probe: probe.receptive_field,
+        lambda probe: probe.effective_receptive_field,
         mean_distance_from_centre,
         "seeds",
         "all patches count alike",

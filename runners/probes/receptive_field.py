@@ -12,9 +12,11 @@ from runners.probes.attention import distances
 def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     """Radius of the effective receptive field of each block, L, in tokens.
 
-    The absolute gradient of the central token's output, summed over its features, with respect to the pixels, mean over
-    images and channels (Luo et al., NeurIPS 2016, arXiv 1701.04128), added up patch by patch: the distance from the
-    central token that its mean, weighted by this, has.
+    The absolute gradient of the central token's output with respect to the pixels, mean over images and channels (Luo
+    et al., NeurIPS 2016, arXiv 1701.04128), added up patch by patch: the distance from the central token that its mean,
+    weighted by this, has. The output's features are added up with alternating signs, less their mean: a plain sum is
+    what every LayerNorm that reads the token takes away. Where the model ends in a class token, nothing reads the patch
+    tokens of the last block.
 
     Args:
         model: with `blocks`; evaluated, and left as it was, gradients of its parameters included.
@@ -31,10 +33,12 @@ def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     with evaluated(model, hooks), torch.enable_grad():
         model(pixels_BCHW)
     distance_N = distances((rows, columns))[centre].to(pixels_BCHW)
+    signs_D = 1 - 2.0 * (torch.arange(outputs[0].shape[-1], device=pixels_BCHW.device) % 2)
     radii = []
     for output_BND in outputs:
-        central = output_BND[:, output_BND.shape[1] - rows * columns + centre].sum()
-        (gradient_BCHW,) = torch.autograd.grad(central, pixels_BCHW, retain_graph=True)
+        central_BD = output_BND[:, output_BND.shape[1] - rows * columns + centre]
+        summed = (central_BD @ (signs_D - signs_D.mean())).sum()
+        (gradient_BCHW,) = torch.autograd.grad(summed, pixels_BCHW, retain_graph=True)
         per_patch_N = _by_patch(gradient_BCHW.abs().mean((0, 1)), rows, columns)
         radii.append((per_patch_N * distance_N).sum() / per_patch_N.sum().clamp_min(torch.finfo(torch.float32).tiny))
     return torch.stack(radii)

@@ -31,7 +31,7 @@ UNIFORM = {
     "nonlocality": statistics.mean(math.dist(a, b) for a in PLACES for b in PLACES),
     "nonlocality_reference": statistics.mean(math.dist(a, b) for a in PLACES for b in PLACES),
     "attention_entropy": -sum(1 / 64 * math.log(1 / 64) for _ in PLACES),
-    "receptive_field": statistics.mean(math.dist(a, (4, 4)) for a in PLACES),
+    "effective_receptive_field": statistics.mean(math.dist(a, (4, 4)) for a in PLACES),
     "impulse_mass": 1 / 64,
 }
 

@@ -85,7 +85,7 @@ def test_a_run_without_probes_is_repeated_without_and_equal(recorded, vitinit):
 
 def test_other_probes_are_told_apart_from_the_rest(recorded):
     assert recorded.probes
-    other = [probe.model_dump() | {"receptive_field": [9.0]} for probe in recorded.probes]
+    other = [probe.model_dump() | {"effective_receptive_field": [9.0]} for probe in recorded.probes]
     lines = results(compare(recorded, altered(recorded, probes=other)))
     assert lines["attention over epochs"].startswith("largest difference")
     assert {result for what, result in lines.items() if what != "attention over epochs"} == {"equal"}
