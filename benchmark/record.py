@@ -164,7 +164,7 @@ class RunRecord(_Outcome):
     init: InitReport
     history: Annotated[list[EpochRow], Field(min_length=1)]
     probes: list[Probe] = Field(default_factory=list)
-    """Before the first epoch and after each evaluated one; empty without attention, with --no-probes, in old records."""
+    """Before the first epoch and after each evaluated one; empty without attention, with --no-probes, or where old."""
     masked: list[Masked] = Field(default_factory=list)
     """After the last epoch of a ConViT; empty where `probes` is."""
     weights: Sha256 | None = None
