@@ -32,6 +32,9 @@ MASKED = "_masked"
 INITIALIZATION = "_initialization"
 """Ends the name of the table of what a study's initialisations do and cost."""
 
+LEVEL = 0.05
+"""Of the tests: a p that cannot be under it is not shown."""
+
 Key = tuple[str, str]
 """Row and column label."""
 Values = Mapping[Key, "pd.Series[float]"]
@@ -47,6 +50,8 @@ class Cell:
     """Ours minus the baseline's."""
     p: float | None = None
     """Of `against`, corrected by Holm across the table."""
+    least_p: float | None = None
+    """How low `p` could be, whatever the numbers: with few seeds, and many comparisons, never under 0.05."""
     best: bool = False
     """The best of its column, or not told apart from it: the interval of their difference contains 0."""
     published: PublishedCell | None = None
@@ -111,22 +116,22 @@ class Table:
 def names(study: Study) -> list[str]:
     """The tables that the records allow.
 
-    The study's own; methods against their bases, where there are rows for it; gaps by number of training images, where
-    there are three or more of them; the switches of ConViT, where any is off; what trained ConViTs can do without a
-    term of attention, where that was tested; and what the initialisations do and cost,
-    where any of them has targets to come close to.
+    The study's own; methods against their bases, where that is another row than the study's baseline; gaps by number of
+    training images, where there are three or more of them; the switches of ConViT, where any is off; what trained
+    ConViTs can do without a term of attention, where that was tested; and what the initialisations do and cost, where
+    any of them has targets to come close to.
     """
     from analysis.gap import subsets
     from analysis.masking import left_out
     from analysis.switches import switched
 
-    own = own_bases(study)
+    own, default = own_bases(study), default_baseline(study)
     finished = set(study.runs["row"]) if study.contents.done else set()
     aims = any(record.init.pseudo_input for record in study.contents.done.values())
     found = {
         study.name: bool(finished),
-        study.name + BY_BASE: any({a, b} <= finished for a, b in own.items()),
-        study.name + GAP: bool(subsets(study)) and default_baseline(study) in finished,
+        study.name + BY_BASE: own != _baselines(study, default) and any({a, b} <= finished for a, b in own.items()),
+        study.name + GAP: bool(subsets(study)) and default in finished,
         study.name + SWITCHES: switched(study),
         study.name + MASKED: left_out(study),
         study.name + INITIALIZATION: aims,
@@ -163,7 +168,7 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         return masking.describe(study)
     if name == study.name:
         rows, baseline = study.rows, baseline or default_baseline(study)
-        baselines = {row: baseline for row in rows if row != baseline} if baseline in rows else {}
+        baselines = _baselines(study, baseline)
         title = f"Top-1 accuracy by initialisation, study {study.name}: ours beside the published numbers."
     else:
         baselines = own_bases(study)
@@ -177,6 +182,11 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     table = Table(name, study, one_line(title), rows, study.columns, baselines, cells, together, across)
     table.notes.extend(notes(table, metric, baseline if name == study.name else None))
     return table
+
+
+def _baselines(study: Study, baseline: str) -> dict[str, str]:
+    """One row for all others, where it is there."""
+    return {row: baseline for row in study.rows if row != baseline} if baseline in study.rows else {}
 
 
 def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
@@ -228,6 +238,10 @@ def _cells(study: Study, rows: list[str], baselines: dict[str, str], values: Val
     }
     tested = {key: pair.p for key, pair in against.items() if pair and pair.p is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    # what is corrected rises with each p that goes into it
+    least = dict(
+        zip(tested, holm([pair.least_p for key, pair in against.items() if pair and key in tested]), strict=True)
+    )
     best = {place for column in study.columns for place in _best(rows, column, values)}
     examples = example_specs(study)
     published = {key: published_cell(study, examples, *key) for key in keys}
@@ -238,6 +252,7 @@ def _cells(study: Study, rows: list[str], baselines: dict[str, str], values: Val
             ours=sample(values[key]) if key in values else None,
             against=against.get(key),
             p=corrected.get(key),
+            least_p=least.get(key),
             best=key in best,
             published=here,
             published_difference=here.value - theirs.value if here and theirs else None,

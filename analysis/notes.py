@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from analysis.build import LEVEL
 from analysis.frame import Study
 from analysis.published import beside
 from analysis.text import count, one_line
@@ -51,8 +52,8 @@ def _comparisons(table: Table, runs: pd.DataFrame, baseline: str | None) -> list
         )
         if tested := [pair for pair in tests if pair.p is not None]:
             lines[-1] += (
-                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tested), 'comparison')}; "
-                "p ≥: with so few seeds it cannot go lower, whatever the numbers."
+                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tested), 'comparison')}"
+                f"{_without_p(table)}."
             )
     elif baseline:
         lines.append(f"No differences: the baseline row {baseline} has no finished run (--baseline names another).")
@@ -67,6 +68,17 @@ def _comparisons(table: Table, runs: pd.DataFrame, baseline: str | None) -> list
         why = "no pair of the same base and model, one with a method and one without"
         lines.append(f"Not here: {', '.join(left)} ({why}).")
     return lines
+
+
+def _without_p(table: Table) -> str:
+    """How low p could be by number of pairs, where that is too high for it to be shown."""
+    floors = {}
+    for cell in table.cells.values():
+        if cell.against and cell.least_p is not None and cell.least_p > LEVEL:
+            n = cell.against.n
+            floors[n] = f"n={n}: {cell.against.least_p:.2g} in one test alone, {cell.least_p:.2g} corrected"
+    why = f"not shown where it could not be under {LEVEL}, whatever the numbers"
+    return f"; {why} ({'; '.join(floors[n] for n in sorted(floors))})" if floors else ""
 
 
 def _together(table: Table) -> list[str]:

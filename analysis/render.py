@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.build import Across, Cell, Table
+from analysis.build import LEVEL, Across, Cell, Table
 from analysis.text import count, escape_latex, escape_markdown, one_line, signed
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from analysis.stats import Interval, Paired
+    from analysis.stats import Interval
 
 DAGGER = "†"
-_SAFE_TO_REJECT = 0.05
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def _entry(cell: Cell) -> Entry:
         lines.append(f"n={cell.ours.n}")
     else:
         between = f" {_interval(cell.against.interval)}" if cell.against.interval else ""
-        lines += [f"{signed(cell.against.mean)}{between}", p_text(cell.against, cell.p)]
+        lines += [f"{signed(cell.against.mean)}{between}", p_text(cell)]
     return Entry(lines, paper, cell.best)
 
 
@@ -84,7 +83,9 @@ def _across(across: Across | None) -> Entry:
     paper = [f"{across.published.value:.2f}"] if across.published else []
     lines = [f"{across.mean:.2f}", f"IQM {across.iqm.value:.2f} {_interval(across.iqm.interval)}"]
     if across.better:
-        lines.append(f"P {across.better.value:.2f} {_interval(across.better.interval)}")
+        # where every run is better, or none, no resample says anything else: that is no interval
+        certain = across.better.value in (0, 1)
+        lines.append(f"P {across.better.value:.2f}{'' if certain else f' {_interval(across.better.interval)}'}")
     return Entry(lines, paper)
 
 
@@ -96,13 +97,13 @@ def _minus(value: float) -> str:
     return signed(value).removeprefix("+")
 
 
-def p_text(pair: Paired, corrected: float | None) -> str:
-    """The corrected p; where the exact test could not reject whatever the numbers, how low it can go at all."""
-    if corrected is None:
-        return f"n={pair.n}"
-    if pair.least_p > _SAFE_TO_REJECT:
-        return f"p ≥ {pair.least_p:.4g} (n={pair.n})"
-    return f"p {'< 0.001' if corrected < 0.001 else f'= {corrected:.3f}'} (n={pair.n})"
+def p_text(cell: Cell) -> str:
+    """Seeds of the difference, and the corrected p where it could be under 0.05 at all."""
+    assert cell.against
+    n = f"n={cell.against.n}"
+    if cell.p is None or cell.least_p is None or cell.least_p > LEVEL:
+        return n
+    return f"p {'< 0.001' if cell.p < 0.001 else f'= {cell.p:.3f}'} ({n})"
 
 
 def to_latex(table: Table) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,18 @@ MAX_VALUES = 100_000
 """More values than any grid has. Aliases let a few lines name billions, which the first error would spell out."""
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice: YAML's own rule, which PyYAML breaks by taking the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        first: dict[str, yaml.Mark] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and first.setdefault(key.value, key.start_mark) is not key.start_mark:
+                lines = first[key.value].line + 1, key.start_mark.line + 1
+                raise yaml.YAMLError(f"key {key.value!r} in line {lines[1]} is there already, in line {lines[0]}")
+        return super().construct_mapping(node, deep)
+
+
 def mapping(content: bytes, path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds; the path is for the message only.
 
@@ -20,7 +33,7 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
         VitinitError: it is no YAML or no mapping, it is nested too deeply, or it stands for too many values.
     """
     try:
-        loaded = yaml.safe_load(content.decode("utf-8"))
+        loaded = yaml.load(content.decode("utf-8"), _Loader)
         values = _count(loaded, {})
     except UnicodeDecodeError as error:
         raise VitinitError(f"cannot read {path}: {error}") from None

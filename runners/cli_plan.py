@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from benchmark.grid import Cell, Grid
     from runners.plan import Planned
 
+MOST_NAMED = 30
+"""An error names no more values than this."""
 SHOWN = 8
 """So many reasons why runs wait are listed."""
 
@@ -124,8 +126,18 @@ def planned_of(
     planned, contents = plan_grid(grid, store, data_folder(data_dir))
     kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
     if planned and not kept:
-        raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid.name!r} matches")
+        raise _nothing_matches(grid, only or [])
     return kept, contents
+
+
+def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
+    for condition in only:
+        if not any(_matches(cell, condition) for cell in grid.cells):
+            key, _, pattern = condition.partition("=")
+            known = {_names(cell)[key] for cell in grid.cells}
+            known = known if len(known) <= MOST_NAMED else set()
+            return VitinitError(f"--only: no run of grid {grid.name!r} matches: {unknown_name(key, pattern, known)}")
+    return VitinitError(f"--only {' --only '.join(only)}: no run of grid {grid.name!r} matches all of them")
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -134,8 +146,8 @@ def _seeds(text: str | None) -> list[int] | None:
     seeds: list[int] = []
     try:
         for part in text.split(","):
-            first, _, last = part.partition("-")
-            named = range(int(first), int(last or first) + 1)
+            first, dash, last = part.partition("-")
+            named = range(int(first), int(last if dash else first) + 1)
             if not named:
                 raise VitinitError(f"--seeds {text!r}: {part!r} names no seed")
             seeds += named
@@ -144,9 +156,10 @@ def _seeds(text: str | None) -> list[int] | None:
     return seeds
 
 
-def _matches(cell: Cell, condition: str) -> bool:
+def _names(cell: Cell) -> dict[str, str]:
+    """What --only may ask for."""
     spec = cell.spec
-    values = {
+    return {
         "row": cell.row,
         "dataset": spec.dataset.label,
         "base": spec.base.name,
@@ -155,14 +168,21 @@ def _matches(cell: Cell, condition: str) -> bool:
         "seed": str(spec.seed),
         "id": cell.run_id,
     }
+
+
+def _matches(cell: Cell, condition: str) -> bool:
+    values = _names(cell)
     key, separator, pattern = condition.partition("=")
     if not separator:
         raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)}")
     if key not in values:
         raise unknown_name("key of --only", key, values)
-    # the brackets of "cifar10[5000]" are meant literally, and the bare name means the dataset at any size
-    value, pattern = values[key].lower(), pattern.lower().replace("[", "[[]")
-    return fnmatch.fnmatchcase(value, pattern) or (key == "dataset" and value.partition("[")[0] == pattern)
+    value, pattern = values[key].lower(), pattern.lower()
+    # brackets may be those of "cifar10[5000]", and the bare name means the dataset at any size
+    patterns = pattern, pattern.replace("[", "[[]")
+    return any(fnmatch.fnmatchcase(value, each) for each in patterns) or (
+        key == "dataset" and value.partition("[")[0] == pattern
+    )
 
 
 def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:

@@ -53,7 +53,7 @@ def test_mean_std_and_paired_difference(tmp_path):
     assert (cell.against.n, cell.against.mean) == (3, pytest.approx(statistics.mean(differences)))
     assert (cell.against.interval.low, cell.against.interval.high) == pytest.approx((expected.low, expected.high))
     entry = shown(table, "Mimetic")
-    assert entry.ours == ["53.69±24.25", "+1.00 [−8.02, 10.02]", "p ≥ 0.25 (n=3)"]
+    assert entry.ours == ["53.69±24.25", "+1.00 [−8.02, 10.02]", "n=3"]
     assert entry.paper == ["91.16", "+2.53"]
     assert "Differences over fewer seeds than n: Mimetic on cifar10 (3)." in table.notes
     baseline = shown(table, "Trunc normal")
@@ -85,7 +85,7 @@ def test_without_trunc_normal_the_first_row_without_a_method_is_the_baseline(tmp
 
 def test_two_pairs_have_a_difference_and_no_interval(tmp_path):
     root = several(tmp_path, {"Trunc normal": [1.0, 2.0], "Mimetic": [3.0, 5.0]})
-    assert shown(build(load([root])), "Mimetic").ours == ["4.00±1.41", "+2.50", "p ≥ 0.5 (n=2)"]
+    assert shown(build(load([root])), "Mimetic").ours == ["4.00±1.41", "+2.50", "n=2"]
 
 
 def test_p_is_corrected_over_the_whole_table(tmp_path):
@@ -100,7 +100,24 @@ def test_p_is_corrected_over_the_whole_table(tmp_path):
     mimetic, impulse = table.cells["Mimetic", "cifar10"], table.cells["Imp.-3", "cifar10"]
     assert (mimetic.against.p, mimetic.p) == (pytest.approx(1 / 32), pytest.approx(1 / 16))
     assert (impulse.against.p, impulse.p) == (1, 1)
-    assert shown(table, "Mimetic").ours[2] == "p = 0.062 (n=6)"
+    assert shown(table, "Mimetic").ours[2] == "n=6"
+    assert mimetic.least_p == pytest.approx(1 / 16), "no two tests of six pairs go lower together"
+    note = next(note for note in table.notes if "sign-flip" in note)
+    assert "over 2 comparisons; not shown where it could not be under 0.05, whatever the numbers (n=6: 0.031" in note
+    assert "0.062 corrected)" in note
+
+
+def test_p_is_shown_where_it_could_say_something(tmp_path):
+    base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5, 11.5]
+    rows = {
+        "Trunc normal": base,
+        "Mimetic": [x + 1 for x in base],
+        "Imp.-3": [x + (-1) ** i for i, x in enumerate(base)],
+    }
+    table = build(load([several(tmp_path, rows)]))
+    assert shown(table, "Mimetic").ours[2] == "p = 0.031 (n=7)"
+    assert shown(table, "Imp.-3").ours[2] == "p = 1.000 (n=7)"
+    assert "not shown" not in "".join(table.notes)
 
 
 def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):

@@ -25,6 +25,20 @@ def test_aliases_and_merge_keys_may_be_used() -> None:
     assert len(mapping(bomb(3).encode(), WHERE)) == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("rows:\n  A: {base: a}\n  A: {base: b}\n", (3, 2)),
+        ("{seeds: [0], title: a, seeds: [1]}", (1, 1)),
+        ("a: 1\n'a': 2", (2, 1)),
+    ],
+)
+def test_a_key_that_is_there_twice_is_an_error_that_says_where(text: str, lines: tuple[int, int]) -> None:
+    """A copied row that nobody renamed: PyYAML alone would drop the first without a word."""
+    with pytest.raises(VitinitError, match=f"in line {lines[0]} is there already, in line {lines[1]}"):
+        mapping(text.encode(), WHERE)
+
+
 @pytest.mark.parametrize("depth", [6, 10, 500])
 def test_an_alias_bomb_is_an_error_before_it_is_written_out(depth: int) -> None:
     with pytest.raises(VitinitError) as info:

@@ -125,7 +125,12 @@ def test_bad_options_and_files(error, tmp_path):
     assert "names no seed" in error("plan", "smoke", "--seeds", "3-1")
     assert "did you mean 'dataset'" in error("plan", "smoke", "--only", "datset=digits")
     assert "KEY=PATTERN" in error("plan", "smoke", "--only", "digits")
-    assert "no run" in error("plan", "smoke", "--only", "dataset=cifar10")
+    assert "names no seed" in error("plan", "smoke", "--seeds", "0-0,3-1")
+    assert "write 0-4 or 0,2,7" in error("plan", "smoke", "--seeds", "0-")
+    text = error("plan", "smoke", "--only", "dataset=cifar10")
+    assert "--only: no run of grid 'smoke' matches: unknown dataset 'cifar10'; available: digits" in text
+    assert "did you mean 'Mimetic'" in error("plan", "smoke", "--only", "row=Mimetc")
+    assert "matches all of them" in error("plan", "smoke", "--only", "row=Mimetic", "--only", "base=trunc_normal")
     assert "no record" in error("show", "0123")
     assert "cannot read" in error("plan", str(tmp_path / "none.yaml"))
     (tmp_path / "list.yaml").write_text("- a\n- b\n")
