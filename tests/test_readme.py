@@ -15,6 +15,7 @@ from analysis.render import columns
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+STUDIES = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 RUN_BY_CI = {"make bench-small", "make test", "make setup"}
 """Commands that .ci/run carries out itself."""
 ON_A_CLUSTER = "### On a cluster"
@@ -75,7 +76,7 @@ def test_its_differences_to_the_own_base_are_those_of_the_tables():
     shown = columns(table)[:2]
     bases = {"": "", "Kaiming uniform": "", "Trunc normal": "Trunc normal + "}
     base, rows = "", {}
-    for label, method, *texts in numbers("### Each method over both bases"):
+    for label, method, *texts in numbers("## Each method over both bases", STUDIES):
         base = label or base
         row = bases[base] + method[:1].upper() + method[1:] if method else base
         rows[row] = [(texts[0], texts[1]), (texts[2], texts[3])]
@@ -93,7 +94,7 @@ def test_its_ablations_are_those_of_the_tables():
     on_target = [
         column for column in columns(build(study, "ablations-small_initialization")) if "target" in column.label
     ]
-    lines = numbers("### What of impulse counts")
+    lines = numbers("## What of impulse counts", STUDIES)
     assert {label.partition(" (default")[0] for label, *_ in lines} == set(study.rows)
     for label, mean, difference, shares in lines:
         row = label.partition(" (default")[0]
@@ -104,9 +105,26 @@ def test_its_ablations_are_those_of_the_tables():
         assert shares == ("" if found[0] == "–" else ", ".join(found)), row
 
 
-def numbers(heading: str) -> list[list[str]]:
+def test_its_pseudo_inputs_are_those_of_the_tables():
+    study = load([ROOT / "results/reference"], "table6-small")
+    shown = columns(build(study, baseline="Kaiming uniform"))[:2]
+    on_target = [column for column in columns(build(study, "table6-small_initialization")) if "target" in column.label][
+        :2
+    ]
+    lines = numbers("## On what impulse is solved", STUDIES)
+    assert {row for row, *_ in lines} == set(study.rows)
+    for row, *texts, shares in lines:
+        for mean, difference, column in zip(texts[::2], texts[1::2], shown, strict=True):
+            ours = column.entries[row].ours
+            assert mean == ours[0].replace("±", " ± ").removesuffix("†"), row
+            assert difference == ("" if row == "Kaiming uniform" else ours[1]), row
+        found = [column.entries[row].ours[0].partition("±")[0] for column in on_target]
+        assert shares == ("" if found[0] == "–" else ", ".join(found)), row
+
+
+def numbers(heading: str, text: str = README) -> list[list[str]]:
     """The cells of the lines with numbers in the first table after a heading."""
-    table = re.search(r"(?:^\|.*\n)+", README[README.index(heading) :], flags=re.MULTILINE)
+    table = re.search(r"(?:^\|.*\n)+", text[text.index(heading) :], flags=re.MULTILINE)
     assert table
     lines = [line for line in table[0].splitlines() if " ± " in line]
     return [[text.strip() for text in line.strip("|").split("|")] for line in lines]
