@@ -182,9 +182,11 @@ def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
     found = {name for folder in folders for name in Store(folder).studies()}
     if not found:
         where = ", ".join(str(folder) for folder in folders) if results else f"{LOCAL} or {REFERENCE}"
-        raise VitinitError(
-            f"no records in {where}; run a study first (vitinit run small) or name a folder: --results DIR"
-        )
+        hint = "run a study first (vitinit run small) or name a folder: --results DIR"
+        for folder in folders:
+            if Store(folder).strays():
+                hint = f"is it the folder of one study? --results {folder.parent} --study {folder.name}"
+        raise VitinitError(f"no records in {where}; {hint}")
     return folders, sorted(found, key=lambda name: (_rank(name, PREFERRED_STUDIES), name))
 
 

@@ -179,7 +179,10 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
         fields |= {"name": "folder", "path": name.removeprefix("folder:")}
     elif name not in DATASETS:
         raise unknown_name("dataset", name, DATASETS)
-    return DatasetSpec.model_validate(fields)
+    try:
+        return DatasetSpec.model_validate(fields)
+    except ValidationError as error:
+        raise explain(error, f"dataset {name!r}", DatasetSpec.model_fields) from None
 
 
 def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
@@ -195,11 +198,11 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate({**mapping(_read(path), path), **named})
     except ValidationError as error:
-        raise explain(error, f"recipe {name!r}") from None
+        raise explain(error, f"recipe {name!r}", Recipe.model_fields) from None
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise VitinitError(f"cannot read {path}: {error}") from None
+        raise VitinitError(f"cannot read {path}: {error.strerror or error}") from None

@@ -27,8 +27,11 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
         VitinitError: a run that could not be carried out, or a row that fits no block; the message names the row.
     """
     series = []
-    for block in content.blocks:
-        recipe = resolve_recipe(block.recipe)
+    for number, block in enumerate(content.blocks, 1):
+        try:
+            recipe = resolve_recipe(block.recipe)
+        except VitinitError as error:
+            raise VitinitError(f"grid {study!r}, block {number}: {error}") from None
         for dataset in block.datasets:
             for label, row in content.rows.items():
                 where = f"grid {study!r}, row {label!r}"

@@ -39,14 +39,26 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
     return VitinitError(f"unknown {kind} {name!r}{hint} available: {', '.join(names) or 'none'}")
 
 
-def explain(error: ValidationError, where: str) -> VitinitError:
-    """One line for a pydantic error: each field, what was given and what is allowed."""
+def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> VitinitError:
+    """One line for a pydantic error: each field, what was given and what is allowed.
+
+    Args:
+        error: what pydantic says.
+        where: what was read.
+        fields: those that it may have, where an unknown one is to be answered with them.
+    """
     parts = []
     for item in error.errors(include_url=False):
         field = ".".join(str(key) for key in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden" and fields and len(item["loc"]) == 1:
+            parts.append(str(unknown_name("field", field, fields)))
+            continue
         if item["type"] == "extra_forbidden":
             message = "is not a field here"
+        elif item["type"] == "union_tag_invalid":
+            valid = str(item["ctx"]["expected_tags"]).replace("'", "").split(", ")
+            message = str(unknown_name("name", str(item["ctx"]["tag"]), valid))
         given = (
             ""
             if item["type"] == "missing" or isinstance(item["input"], dict)

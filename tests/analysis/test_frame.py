@@ -38,6 +38,10 @@ def test_runs_and_epochs(tmp_path):
 
 def test_default_folder_is_local_when_it_holds_records(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "0123456789abcdef.json").write_text("{}")
+    with pytest.raises(VitinitError, match=f"--results {tmp_path} --study mine"):
+        load([tmp_path / "mine"])
     with pytest.raises(VitinitError, match="no records in results/local or results/reference"):
         load()
     write(tmp_path / "results/reference", done("Mimetic"))

@@ -120,6 +120,35 @@ def test_a_bad_grid_says_which_field_and_what_is_allowed(error, tmp_path, path, 
         assert word in text, text
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "text"),
+    [
+        (
+            "recipe",
+            {"name": "small", "epoch": 1},
+            "block 1: recipe 'small': unknown field 'epoch'; did you mean 'epochs'",
+        ),
+        (
+            "datasets",
+            [{"name": "digits", "size": 4}],
+            "dataset 'digits': unknown field 'size'; available: name, path, train",
+        ),
+    ],
+)
+def test_an_unknown_field_is_named_with_its_place_and_the_known_ones(error, tmp_path, path, value, text):
+    grid = changed()
+    grid["blocks"][0][path] = value
+    assert text in error("plan", write(tmp_path / "grid.yaml", grid))
+
+
+def test_an_unknown_solver_is_answered_with_the_known_ones(error, tmp_path):
+    method = {"name": "impulse", "kernel_size": 3, "solver": "grad"}
+    text = error(
+        "plan", write(tmp_path / "grid.yaml", changed(rows__Mimetic={"base": "trunc_normal", "method": method}))
+    )
+    assert "solver: unknown name 'grad'; did you mean 'gradient'? available: gradient, rotation, svd" in text
+
+
 def test_bad_options_and_files(error, tmp_path):
     assert "1-x" in error("plan", "smoke", "--seeds", "1-x")
     assert "names no seed" in error("plan", "smoke", "--seeds", "3-1")
