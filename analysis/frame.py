@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
 from benchmark.record import EpochRow, FailureRecord, RunRecord, SkipRecord
-from benchmark.spec import RunSpec
+from benchmark.spec import CONVMIXER, RunSpec
 from benchmark.store import Contents, Store
 from initializers.errors import VitinitError, unknown_name
 from initializers.report import Fidelity
@@ -241,7 +241,13 @@ def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting
         if kinds([*chosen, field]) > kinds(chosen):
             chosen.append(field)
     names = {field: ".".join(field.split(".")[-2:]) for field in chosen}
-    return {key: ", ".join(f"{names[f]} {s[f]}" for f in chosen if f in s) for key, s in settings.items()}
+    return {key: ", ".join(f"{names[f]} {s[f]}" for f in chosen if _applies(f, s)) for key, s in settings.items()}
+
+
+def _applies(field: str, setting: dict[str, str]) -> bool:
+    """Whether a model of this kind has the field, or one value for ever."""
+    ours = setting.get("model.arch") != "convmixer" or field.removeprefix("model.") not in CONVMIXER
+    return ours and setting.get(field, "null") != "null"
 
 
 def _run(record: RunRecord, column: str) -> dict[str, Any]:

@@ -39,17 +39,21 @@ NOTES = (
 
 
 def describe(study: Study) -> Table:
-    """The table; see `NOTES` for what is in it."""
+    """The table, of columns where some method has targets; see `NOTES` for what is in it."""
     from analysis.stats import sample
 
     cells: dict[tuple[str, str], Cell] = {}
-    columns = []
+    columns, rows = [], set()
     for place in study.columns:
         records = [record for record in study.contents.done.values() if study.column[record.run_id] == place]
-        for name, measure in MEASURES.items() if records else ():
+        if not any(record.init.pseudo_input for record in records):
+            continue
+        rows |= {record.row for record in records}
+        for name, measure in MEASURES.items():
             columns.append(f"{place}: {name}")
             for row in study.rows:
                 values = [value for record in records if record.row == row if (value := measure(record)) is not None]
                 cells[row, columns[-1]] = Cell(sample(sorted(values)) if values else None)
     caption = one_line(f"What initialisation does and costs, study {study.name}.")
-    return Table(study.name + INITIALIZATION, study, caption, study.rows, columns, {}, cells, [], {}, list(NOTES))
+    shown = [row for row in study.rows if row in rows]
+    return Table(study.name + INITIALIZATION, study, caption, shown, columns, {}, cells, [], {}, list(NOTES))

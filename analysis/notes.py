@@ -100,7 +100,9 @@ def _together(table: Table) -> list[str]:
 def _unequal(table: Table, runs: pd.DataFrame) -> list[str]:
     """Cells without a run, and those with another number of seeds than most."""
     lines = []
-    missing = [f"{row} on {column}" for (row, column), cell in table.cells.items() if cell.ours is None]
+    skipped = {(run.row, table.study.column[run.run_id]) for run in table.study.contents.skipped.values()}
+    absent = [key for key, cell in table.cells.items() if cell.ours is None and key not in skipped]
+    missing = [f"{row} on {column}" for row, column in absent]
     if missing:
         lines.append(f"No finished run: {', '.join(missing)}.")
     n = {key: cell.ours.n for key, cell in table.cells.items() if cell.ours}
