@@ -240,7 +240,8 @@ def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting
     for field in sorted(fields, key=lambda field: (_rank(field, TELLING), field)):
         if kinds([*chosen, field]) > kinds(chosen):
             chosen.append(field)
-    names = {field: ".".join(field.split(".")[-2:]) for field in chosen}
+    names = {f: ".".join(f.split(".")[-2:]) for f in chosen}
+    names |= {f: f.partition(".")[2] for f in chosen if f.startswith(("model.", "recipe.")) and f != "recipe.name"}
     return {key: ", ".join(f"{names[f]} {s[f]}" for f in chosen if _applies(f, s)) for key, s in settings.items()}
 
 

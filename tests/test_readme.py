@@ -126,7 +126,7 @@ def test_its_filters_are_those_of_the_tables():
     study = load([ROOT / "results/reference"], "table4-small")
     by_label = {column.label: column for column in columns(build(study, baseline="Kaiming uniform"))}
     sizes = [(128, 3), (128, 5), (128, 8), (64, 5)]
-    shown = [by_label[f"cifar10[5000] (model.width {width}, model.kernel_size {side})"] for width, side in sizes]
+    shown = [by_label[f"cifar10[5000] (width {width}, kernel_size {side})"] for width, side in sizes]
     lines = numbers("## Must spatial filters be trained", STUDIES)
     assert {row for row, *_ in lines} == set(study.rows) - {"Kaiming uniform", "Imp.-3", "Imp.-5"} | {
         "Trained (Kaiming uniform)"
@@ -139,7 +139,7 @@ def test_its_filters_are_those_of_the_tables():
             assert text == mean.replace("±", " ± ").removesuffix("†") + difference, row
     for row in ("Imp.-3", "Imp.-5"):
         for heads in (4, 8):
-            assert by_label[f"cifar10[5000] (model.width 48, model.heads {heads})"].entries[row].ours[1] in re.sub(
+            assert by_label[f"cifar10[5000] (width 48, heads {heads})"].entries[row].ours[1] in re.sub(
                 r"\s+", " ", STUDIES
             )
 

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from analysis.figures.style import BAND, Look, counted, file_part, legend_below, line_with_band, panels, safe
+from analysis.figures.style import (
+    BAND,
+    Look,
+    counted,
+    file_part,
+    legend_below,
+    line_with_band,
+    panel_title,
+    panels,
+    safe,
+)
 from analysis.frame import Study
 from benchmark.record import Probe, RunRecord
 
@@ -125,7 +135,7 @@ def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) 
     for axes, (row, runs) in zip(grid, cells.items(), strict=True):
         handles |= _lines(axes, runs, quantity, depth)
         axes.axhline(quantity.uniform(runs[0].spec.model.grid), color="black", linewidth=0.8, linestyle=":")
-        axes.set_title(textwrap.fill(f"{safe(row)}: n={len(runs)}", 84 // across))
+        panel_title(axes, f"{safe(row)}: n={len(runs)}")
         axes.grid()
     outer_labels(grid, across, quantity.axis)
     legend_below(figure, list(handles.values()), counted("layer", len(handles)), IN_ONE_LINE, 1.0, 0.8)

@@ -15,10 +15,10 @@ def drawings(baseline: str | None = None) -> drawing.Drawings:
     """By name: what draws figures, and why it may draw none."""
     pairs = "no row has a seed in common with the baseline"
     return {
-        "accuracy": (accuracy, ""),
+        "accuracy": (accuracy, "no runs that were evaluated after several epochs"),
         "train_size": (train_size, "no dataset with several train sizes"),
         "differences": (lambda study: differences(study, baseline), pairs),
-        "across_datasets": (across_datasets, "no row with three seeds on each of two or more datasets"),
+        "across_datasets": (across_datasets, "no two rows with three seeds on each of two or more datasets"),
         "cost": (lambda study: cost(study, baseline), pairs),
         "attention_offsets": (offsets, "no record holds attention by offset"),
         "attention_before": (attention.before, NONE),

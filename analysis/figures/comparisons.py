@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from analysis.build import Table, build, names
-from analysis.figures.style import legend, looks, panels, safe, span
+from analysis.figures.style import legend, looks, panel_title, panels, safe, span
 from analysis.frame import Study
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
                     _estimate(axes, pair.mean, place, pair.interval, look, "x")
             _zero(axes.axvline)
             _one_line_each(axes, rows)
-            axes.set_title(f"{safe(column)}: n={_seeds(pairs, column)}")
+            panel_title(axes, f"{safe(column)}: n={_seeds(pairs, column)}")
         figure.supxlabel("difference in test top-1 (points)", fontsize=8)
         figures["differences" + _ending(table)] = figure
     return figures
@@ -56,7 +56,7 @@ def across_datasets(study: Study) -> dict[str, Figure]:
     """Interquartile mean over the runs of several datasets, as the table of the study has it."""
     table = build(study)
     rows = [row for row in table.rows if row in table.across]
-    if not rows:
+    if len(rows) < 2:
         return {}
     title = f"Interquartile mean over {len(table.together)} datasets with 95 % interval (stratified bootstrap)"
     figure, (axes,) = panels(1, 0.2 * len(rows) + 0.4, title)
@@ -87,7 +87,7 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
                     handles[row] = _estimate(axes, seconds[row, column], pair.mean, pair.interval, look, "y")
             _zero(axes.axhline)
             axes.set_xscale("log")
-            axes.set_title(f"{safe(column)}: n={_seeds(pairs, column)}")
+            panel_title(axes, f"{safe(column)}: n={_seeds(pairs, column)}")
             axes.set(xlabel="initialisation (s)", ylabel="gain in test top-1 (points)")
             axes.grid()
         legend(figure, study, handles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.style import BAND, legend, line_with_band, looks, panels, safe, span
+from analysis.figures.style import BAND, legend, line_with_band, looks, panel_title, panels, safe, span
 from analysis.frame import Study
 
 if TYPE_CHECKING:
@@ -17,20 +17,28 @@ TOP1 = "test top-1 (%)"
 
 
 def accuracy(study: Study) -> dict[str, Figure]:
-    """Test top-1 over epochs: a panel a dataset, a line a row; with two or more seeds a band of one std."""
+    """Test top-1 over epochs: a panel a dataset, a line a row; with two or more seeds a band of one std.
+
+    Datasets on which all runs were evaluated but once are left out.
+    """
     from matplotlib.ticker import MaxNLocator
 
-    columns = [column for column in study.columns if column in set(study.runs["column"])]
+    evaluated = study.epochs.dropna(subset="test_top1")
+    several = evaluated.groupby("column")["epoch"].nunique() > 1
+    columns = [column for column in study.columns if several.get(column)]
+    if not columns:
+        return {}
     figure, grid = panels(len(columns), 2.1, f"Test accuracy over epochs: {BAND}")
     handles: dict[str, Line2D] = {}
-    curves = dict(list(study.epochs.dropna(subset="test_top1").groupby(["row", "column"])))
+    curves = dict(list(evaluated.groupby(["row", "column"])))
     for axes, column in zip(grid, columns, strict=True):
         runs = study.runs[study.runs["column"] == column]
         for row, look in looks(study).items():
             if (row, column) in curves:
                 handles[row] = line_with_band(axes, curves[row, column].groupby("epoch")["test_top1"], look)
         epochs = span(runs["epochs"])
-        axes.set_title(f"{safe(column)}: n={span(runs.groupby('row').size())}, {epochs} epoch{'s' * (epochs != '1')}")
+        n = span(runs.groupby("row").size())
+        panel_title(axes, f"{safe(column)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
         axes.set(xlabel="epoch", ylabel=TOP1)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid()
@@ -48,7 +56,7 @@ def train_size(study: Study) -> dict[str, Figure]:
     for axes, (name, runs) in zip(grid, sizes.items(), strict=True):
         handles |= over_sizes(axes, runs, "top1", study)
         epochs, n = span(runs["epochs"]), span(runs.groupby(["row", "train_images"]).size())
-        axes.set_title(f"{safe(name)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
+        panel_title(axes, f"{safe(name)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
         axes.set_ylabel(TOP1)
     legend(figure, study, handles)
     return {"train_size": figure}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,16 @@ WIDTH = 5.5
 """Inches: the text of a paper of one column. No text is smaller than 7 pt, at this width or a larger one."""
 ACROSS = 3
 """At most this many panels beside one another."""
+LETTERS = 84
+"""Of panels' titles in a line of `WIDTH`."""
 
 BAND = "mean over seeds, band ± one standard deviation"
 
-# Okabe and Ito's palette, told apart with every common colour blindness; with four dashes, 28 distinct lines.
+# Okabe and Ito's palette, told apart with every common colour blindness; with four dashes, 28 distinct lines, and with
+# eight markers 56 distinct points.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
 DASHES = ("-", "--", "-.", ":")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,12 @@ def panels(count: int, height: float, title: str, across: int = ACROSS, **shared
     for axes in grid.flat[count:]:
         axes.set_axis_off()
     return figure, list(grid.flat[:count])
+
+
+def panel_title(axes: Axes, text: str) -> None:
+    """In as many lines as the panel's width needs."""
+    spec = axes.get_subplotspec()
+    axes.set_title(textwrap.fill(text, LETTERS // (spec.get_gridspec().ncols if spec else 1)))
 
 
 def line_with_band(axes: Axes, groups: Any, look: Look, marker: str | None = None) -> Line2D:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 
 import matplotlib as mpl
@@ -61,6 +62,24 @@ def test_accuracy_lines_are_means_in_the_row_colour(study):
     assert mimetic.get_color() != impulse.get_color()
     band = first.collections[0].get_paths()[0].vertices[:, 1]
     assert band.max() == pytest.approx(22 + statistics.stdev((20.0, 24.0)))
+
+
+def test_titles_of_panels_side_by_side_do_not_overlap(tmp_path):
+    for width, heads, row, seed in itertools.product((48, 96), (2, 4), ("Kaiming uniform", "Mimetic"), (0, 1, 2)):
+        write(tmp_path, done(row, (10.0, 20.0 + seed), seed=seed, width=width, heads=heads))
+    study = load([tmp_path])
+    set_defaults()
+    assert study.columns == [f"cifar10 (width {width}, heads {heads})" for width in (48, 96) for heads in (2, 4)]
+    for figure in (accuracy(study)["accuracy"], *differences(study, "Kaiming uniform").values()):
+        figure.canvas.draw()
+        boxes = [axes.title.get_window_extent() for axes in figure.axes if axes.get_title()]
+        assert len(boxes) == 4
+        assert not any(first.overlaps(second) for first, second in itertools.combinations(boxes, 2))
+
+
+def test_accuracy_needs_more_than_one_evaluated_epoch(tmp_path):
+    write(tmp_path, done("Mimetic", (10.0,)))
+    assert accuracy(load([tmp_path])) == {}
 
 
 def test_accuracy_over_train_size(tmp_path, study):
@@ -168,7 +187,7 @@ def test_text_can_be_read_in_print(compared):
 
 
 def test_files_are_written_and_stable(tmp_path, capsys):
-    root = write(tmp_path / "records", done("A $x^", (10.0,), label="A $x^ [b]", maps=[PEAK]))
+    root = write(tmp_path / "records", done("A $x^", (10.0, 20.0), label="A $x^ [b]", maps=[PEAK]))
     written = []
     for out in (tmp_path / "one", tmp_path / "two"):
         assert figures.main(["--results", str(root), "--out", str(out)]) == 0

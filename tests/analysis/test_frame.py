@@ -94,8 +94,8 @@ def test_order_of_rows_and_columns(tmp_path):
 def test_settings_are_never_mixed_in_a_cell(tmp_path):
     write(tmp_path, done("Mimetic", (1.0, 2.0)), done("Mimetic", (1.0, 2.0, 3.0)), done("Trunc normal", (5.0, 6.0)))
     study = load([tmp_path])
-    assert study.columns == ["cifar10 (recipe.epochs 2)", "cifar10 (recipe.epochs 3)"]
-    assert list(study.runs[study.runs["row"] == "Trunc normal"]["column"]) == ["cifar10 (recipe.epochs 2)"]
+    assert study.columns == ["cifar10 (epochs 2)", "cifar10 (epochs 3)"]
+    assert list(study.runs[study.runs["row"] == "Trunc normal"]["column"]) == ["cifar10 (epochs 2)"]
 
 
 def test_no_finished_run_says_why(tmp_path):
