@@ -15,7 +15,7 @@ Term = Literal["content", "position"]
 
 
 class FusedGPSA(GPSA):
-    """timm's gated positional self-attention, of which it is linear in that an image's attention is never stored.
+    """timm's gated positional self-attention, without storing an image's attention: a head's output is linear in it.
 
     The output of a head is (1 - s) A v + s P v with s = sigmoid(gate), A the content attention and P the positional one
     (arXiv 2103.10697, equations 6 and 7). timm mixes A and P first, for every image anew, and divides by their sum,
@@ -68,7 +68,8 @@ def fuse_attention(model: ConVit) -> ConVit:
 def leaving_out(model: ConVit, term: Term, layers: int) -> Iterator[None]:
     """Evaluate without one term of attention in the first GPSA layers (arXiv 2103.10697, Table 6).
 
-    Without content a head attends by position alone, without position by content alone.
+    Without content a head attends by position alone, without position by content alone. Attention maps and probes that
+    are read meanwhile are those of the whole model.
 
     Args:
         model: one of `fuse_attention`.

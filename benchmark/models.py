@@ -57,7 +57,8 @@ def build_model(spec: ModelSpec, classes: int) -> VisionModel:
 def at_image_size(model: VisionModel, spec: ModelSpec, image_size: int) -> VisionModel:
     """The same model for images of another size, to be fine-tuned there: a copy, with another token grid.
 
-    A learned position embedding is resampled (bicubic, timm's way; a class token's stays), a sin-cos one computed anew.
+    A learned position embedding is resampled (bicubic, timm's way; a class token's stays), a sin-cos one computed anew,
+    as many times its own size as the model's is. What is not trained stays so.
     GPSA's relative positions are offsets in tokens, the same weights on a larger or smaller set of them, so a head
     that looked one token to the right still does.
 
@@ -78,8 +79,12 @@ def at_image_size(model: VisionModel, spec: ModelSpec, image_size: int) -> Visio
         grid = [larger.grid, larger.grid]
         state["pos_embed"] = resample_abs_pos_embed(state["pos_embed"], grid, num_prefix_tokens=int(with_class_token))
     elif spec.position == "sincos":
-        state["pos_embed"] = other.state_dict()["pos_embed"]
+        computed = build_model(spec, head.out_features).state_dict()["pos_embed"].to(state["pos_embed"])
+        scale = state["pos_embed"].norm() / computed.norm()
+        state["pos_embed"] = scale * other.state_dict()["pos_embed"].to(scale)
     other.load_state_dict(state)
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        theirs.requires_grad_(ours.requires_grad)
     return other.to(head.weight.device).train(model.training)
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from initializers.attention import attention_layers, token_grid
 from initializers.errors import VitinitError
+from initializers.impulse.targets import impulse_targets
 from initializers.registry import Aim, Initializer, Progress, register
 from initializers.whole_model import draw_trunc_normal_
 
@@ -61,13 +62,13 @@ class ConvitGpsa(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse models without GPSA layers and, for the local initialisation, head counts that are no square."""
-        gated: list[Any] = [module for module in model.modules() if hasattr(module, "gating_param")]
-        if not gated:
+        gpsa: list[Any] = [module for module in model.modules() if hasattr(module, "gating_param")]
+        if not gpsa:
             raise VitinitError(
                 f"method 'convit_gpsa' initialises gated positional self-attention, and {type(model).__name__} has "
                 "none; choose a model of arch 'convit'"
             )
-        heads = gated[0].num_heads
+        heads = gpsa[0].num_heads
         if self.conv_init and math.isqrt(heads) ** 2 != heads:
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
 
@@ -82,25 +83,22 @@ class ConvitGpsa(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim | None:
         """Set the GPSA layers. Returns the targets where each head's offset is a token (odd k), else None."""
-        offsets: list[tuple[float, float]] = []
-        for layer in attention_layers(model):
-            if not layer.gated:
-                continue
+        draw_trunc_normal_(model.get_parameter("cls_token"), 0.02, generator)
+        gpsa = [layer for layer in attention_layers(model) if layer.gated]
+        for layer in gpsa:
             layer.module.gating_param.fill_(self.gate)
-            if not self.conv_init:
-                continue
-            side = math.isqrt(layer.heads)
-            centre = (side - 1) / 2
-            offsets = [(h % side - centre, h // side - centre) for h in range(layer.heads)]
-            weight_H3 = torch.tensor([[2 * dx, 2 * dy, -1.0] for dy, dx in offsets])
+        if not self.conv_init:
+            return None
+        heads = gpsa[0].heads
+        side = math.isqrt(heads)
+        centre = (side - 1) / 2
+        offsets = [(h % side - centre, h // side - centre) for h in range(heads)]
+        weight_H3 = torch.tensor([[2 * dx, 2 * dy, -1.0] for dy, dx in offsets])
+        for layer in gpsa:
             layer.module.pos_proj.weight.copy_(self.locality_strength * weight_H3)
             layer.module.pos_proj.bias.zero_()
             layer.value_DD.copy_(torch.eye(layer.value_DD.shape[0]))
-        draw_trunc_normal_(model.get_parameter("cls_token"), 0.02, generator)
-        if not self.conv_init or math.isqrt(len(offsets)) % 2 == 0:
+        if side % 2 == 0:
             return None
-        from initializers.impulse.targets import impulse_targets
-
         targets_HNN = impulse_targets(token_grid(model), [(int(dy), int(dx)) for dy, dx in offsets])
-        gated = sum(layer.gated for layer in attention_layers(model))
-        return Aim(targets_HNN.expand(gated, *targets_HNN.shape))
+        return Aim(targets_HNN.expand(len(gpsa), *targets_HNN.shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis.build import build
+from analysis.build import check_baseline, default_baseline
 from analysis.figures.curves import TOP1, over_sizes, several_sizes
 from analysis.figures.style import BAND, file_part, legend, panels, safe, span
 from analysis.frame import Study
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the baseline's."""
     sizes = several_sizes(study)
-    baseline = next(iter(build(study, baseline=baseline).baselines.values()), None) if sizes else None
+    check_baseline(baseline, [study])
+    baseline = baseline or default_baseline(study)
     figures = {}
     for name, runs in sizes.items():
         gains = relative_gains(runs, baseline)
@@ -30,14 +31,14 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Fi
         legend(figure, study, over_sizes(accuracy, runs, "top1", study))
         over_sizes(gain, gains, "gain", study)
         accuracy.set_ylabel(TOP1)
-        gain.set_title(textwrap.fill(f"gain relative to {safe(str(baseline))}", 40))
+        gain.set_title(textwrap.fill(f"gain relative to {safe(baseline)}", 40))
         gain.set_ylabel("gain (%)")
         gain.axhline(0, color="black", linewidth=0.8, zorder=1)
         figures[f"sample_efficiency-{file_part([name])}"] = figure
     return figures
 
 
-def relative_gains(runs: pd.DataFrame, baseline: str | None) -> pd.DataFrame:
+def relative_gains(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """Top-1 over the baseline's of the same seed and size, minus 1, in percent: runs with a column `gain`."""
     pairs = ["train_images", "seed"]
     theirs = runs[(runs["row"] == baseline) & (runs["top1"] > 0)][[*pairs, "top1"]]

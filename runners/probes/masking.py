@@ -17,7 +17,7 @@ LEAST_IMAGES, LEAST_SHARE = 1000, 100
 
 
 def masked(model: nn.Module, loader: Loader, labels: Tensor, images_seen: int) -> list[Masked]:
-    """Test accuracy with one term left out in the first third, half and all of the GPSA layers; nothing is trained.
+    """Test accuracy with one term left out in the first 3, 5 and 10 tenths of the GPSA layers; nothing is trained.
 
     As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10; it does not say which.
 

@@ -74,6 +74,22 @@ def test_sincos_positions_are_those_of_the_larger_grid() -> None:
 
 
 @torch.no_grad()
+def test_scaled_positions_stay_scaled() -> None:
+    """Impulse may multiply the embedding, and its weights are solved for that."""
+    model = initialised(VIT)
+    plain = at_image_size(model, VIT, 48).pos_embed
+    model.pos_embed.mul_(18)
+    torch.testing.assert_close(at_image_size(model, VIT, 48).pos_embed, 18 * plain)
+
+
+def test_what_is_frozen_stays_frozen() -> None:
+    model = initialised(CONVIT, "convit_gpsa")
+    model.blocks[0].attn.gating_param.requires_grad_(False)
+    found = {name for name, weight in at_image_size(model, CONVIT, 48).named_parameters() if not weight.requires_grad}
+    assert found == {"blocks.0.attn.gating_param"}
+
+
+@torch.no_grad()
 def test_the_class_token_keeps_its_position() -> None:
     spec = ModelSpec(**{**VIT.model_dump(), "position": "learned", "pool": "token"})
     model = initialised(spec)
