@@ -144,6 +144,20 @@ def test_its_filters_are_those_of_the_tables():
             )
 
 
+def test_its_switches_are_those_of_the_tables():
+    study = load([ROOT / "results/reference"], "convit-ablation-small")
+    (top1,) = columns(build(study, baseline="a ConViT"))
+    masked = {column.label: column for column in columns(build(study, "convit-ablation-small_masked"))}
+    lines = numbers("## What of ConViT counts", STUDIES)
+    assert {row for row, *_ in lines} == set(study.rows)
+    for row, mean, difference, *without in lines:
+        ours = top1.entries[row].ours
+        assert mean == ours[0].replace("±", " ± "), row
+        assert difference == ("" if row == "a ConViT" else ours[1]), row
+        found = [masked[label].entries.get(row) for label in ("whole", "no content, 100%", "no position, 100%")]
+        assert without == [entry.ours[0].replace("±", " ± ") if entry else "" for entry in found], row
+
+
 def numbers(heading: str, text: str = README) -> list[list[str]]:
     """The cells of the lines with numbers in the first table after a heading."""
     table = re.search(r"(?:^\|.*\n)+", text[text.index(heading) :], flags=re.MULTILINE)
