@@ -33,7 +33,7 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
         VitinitError: it is no YAML or no mapping, it is nested too deeply, or it stands for too many values.
     """
     try:
-        loaded = yaml.load(content.decode("utf-8"), _Loader)
+        loaded = _Loader(content.decode("utf-8")).get_single_data()
         values = _count(loaded, {})
     except UnicodeDecodeError as error:
         raise VitinitError(f"cannot read {path}: {error}") from None
