@@ -73,6 +73,8 @@ def _figure(runs: pd.DataFrame, dataset: str, several: list[str]) -> Figure:
     for axes, x in zip(grid, several, strict=True):
         _lines(axes, runs, x, LAYERS if x == STRENGTH else STRENGTH)
     grid[0].set_ylabel(TOP1)
+    # legends below the axes leave too little room for the label
+    figure.set_layout_engine("constrained", w_pad=0.12)
     return figure
 
 
