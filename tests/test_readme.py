@@ -158,6 +158,22 @@ def test_its_switches_are_those_of_the_tables():
         assert without == [entry.ours[0].replace("±", " ± ") if entry else "" for entry in found], row
 
 
+def test_its_sample_efficiency_is_that_of_the_tables():
+    study = load([ROOT / "results/reference"], "convit-efficiency-small")
+    shown = columns(build(study, baseline="DeiT"))[:4]
+    lines = numbers("## Which initialisation needs fewest images", STUDIES)
+    assert {row for row, *_ in lines} == set(study.rows)
+    for row, *texts in lines:
+        for text, column in zip(texts, shown, strict=True):
+            mean, *difference = column.entries[row].ours[:-1]
+            assert text == "<br>".join([mean.replace("±", " ± "), *difference]), row
+    gaps = columns(build(study, "convit-efficiency-small_gap", baseline="DeiT"))
+    for row, found in (("Mimetic", "11, 13, 17, 18"), ("Imp.-3", "8, 4, 9, 10")):
+        (column,) = [column for column in gaps if column.label.startswith(f"{row}: gap")]
+        means = [column.entries[place].ours[0].partition("±")[0] for place in list(column.entries)[:4]]
+        assert ", ".join(f"{float(mean):.0f}" for mean in means) == found
+
+
 def numbers(heading: str, text: str = README) -> list[list[str]]:
     """The cells of the lines with numbers in the first table after a heading."""
     table = re.search(r"(?:^\|.*\n)+", text[text.index(heading) :], flags=re.MULTILINE)
