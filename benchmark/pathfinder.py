@@ -20,15 +20,15 @@ PATH, DOT = 128, 255
 MARGIN = 4
 """Pixels of different paths are at least so far apart, in rows or in columns; those of one path too, but for neighbours
 along it. Across a gap between dashes it is 2, from a dot to another path 3."""
-APART = 7
-"""Centres of two dots are at least so far apart, in rows or in columns: 5 x 5 pixels never show both."""
+APART = 13
+"""Centres of two dots are at least so far apart, in rows or in columns: of tokens of 4 x 4 pixels, three at least."""
 DASH = 3
 """Every so many pixels along a path, one is left out."""
 UNIT = 8
 """Places are whole numbers, in eighths of a pixel."""
 CELL = 6
 """Side of the cells that tell places of a pair of dots from one another (`_balanced`), in half pixels."""
-SCENES, POOL, ROUNDS = 4000, 16384, 20
+SCENES, POOL, ROUNDS = 16000, 65536, 20
 """So many scenes are drawn together, from so many paths; in each of so many rounds a scene tries eight of them."""
 
 
@@ -38,7 +38,8 @@ class Difficulty:
 
     Attributes:
         seed: Of its random numbers.
-        length: Pixels of a path, gaps included.
+        length: Pixels of a path, gaps included. 2 more than a multiple of `DASH`: two pixels at both ends, so that dots
+            hide as many wherever they are.
         bend: Largest turn of a path per pixel, in 64ths of a full turn. It is drawn anew for each dash.
         paths: How many there are.
     """
@@ -50,9 +51,9 @@ class Difficulty:
 
 
 DIFFICULTIES = {
-    "pathfinder-easy": Difficulty(seed=1, length=8, bend=2, paths=3),
-    "pathfinder-medium": Difficulty(seed=2, length=11, bend=5, paths=4),
-    "pathfinder-hard": Difficulty(seed=3, length=17, bend=5, paths=4),
+    "pathfinder-easy": Difficulty(seed=1, length=17, bend=1, paths=3),
+    "pathfinder-medium": Difficulty(seed=2, length=20, bend=2, paths=3),
+    "pathfinder-hard": Difficulty(seed=3, length=23, bend=3, paths=3),
 }
 
 

@@ -26,9 +26,9 @@ from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
 CHECKSUMS = {
-    "pathfinder-easy": "c1f9c92c3b6926e9",
-    "pathfinder-medium": "2ae8670b244621f4",
-    "pathfinder-hard": "fa5aee426c1cf0fd",
+    "pathfinder-easy": "e43f093c571f1595",
+    "pathfinder-medium": "ac3c37f764149c16",
+    "pathfinder-hard": "ea2d13445a398d86",
 }
 
 
@@ -133,7 +133,22 @@ def test_dots_are_as_far_apart_in_both_classes(name: str) -> None:
     difference = np.abs(offset[0::2] - offset[1::2])
     assert difference[:, 1].max() == 0
     assert difference[:, 0].max() == 1
-    assert offset[:, 1].min() >= 7
+    assert offset[:, 1].min() >= 13
+
+
+def test_the_straight_line_between_the_dots_tells_less_the_more_paths_bend() -> None:
+    """The best rule of the kind "one path if so many of 16 points on the line between the dots are inked"."""
+    right = []
+    for name in DRAWN_NAMES:
+        images, labels, _ = grey(name)
+        first, second = np.moveaxis(centres(name), 1, 0)
+        share = np.linspace(0, 1, 18)[1:-1, None]
+        rows, columns = np.moveaxis(np.rint(first[:, None] * (1 - share) + second[:, None] * share).astype(int), 2, 0)
+        inked = (images[np.arange(len(images))[:, None], rows, columns] > 0).sum(1)
+        right.append(max(float(np.mean((inked >= least) == labels)) for least in range(17)))
+    assert right == sorted(right, reverse=True)
+    assert 0.70 < right[0] < 0.80
+    assert right[2] < 0.60
 
 
 def levels(images: np.ndarray) -> np.ndarray:
