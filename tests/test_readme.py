@@ -15,6 +15,8 @@ from analysis.render import columns
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDES = {path: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("[a-z]*/README.md"))}
+"""Those of the folders."""
 STUDIES = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
 RUN_BY_CI = {"make bench-small", "make test", "make setup"}
 """Commands that .ci/run carries out itself."""
@@ -28,7 +30,7 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 def commands() -> list[str]:
     before, _, after = README.partition(ON_A_CLUSTER)
-    here = before + after[after.index("\n## ") :]
+    here = "\n".join([before + after[after.index("\n## ") :], *GUIDES.values()])
     lines = [line.partition("#")[0].strip() for block in blocks("bash", here) for line in block.splitlines()]
     return [line for line in lines if line]
 
@@ -183,11 +185,23 @@ def numbers(heading: str, text: str = README) -> list[list[str]]:
 
 
 def test_options_named_in_the_readme_exist():
-    named = set(re.findall(r"`(--[a-z-]+)", README))
+    named = set(re.findall(r"`(--[a-z-]+)", "\n".join([README, *GUIDES.values()])))
     commands = ("vitinit run", "python -m analysis.tables", "python -m analysis.curves")
     text = "".join(run(f"{command} --help", ROOT).stdout for command in commands)
     assert named
-    assert all(option in text for option in named), named
+    assert not [option for option in sorted(named) if option not in text]
+
+
+def test_links_lead_somewhere():
+    for path, text in {ROOT / "README.md": README, **GUIDES}.items():
+        links = re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text)
+        assert links or path.parent != ROOT
+        for file, heading in links:
+            target = path.parent / file if file else path
+            assert target.exists(), f"{path}: {file}"
+            if heading:
+                titles = re.findall(r"^#+ (.*)", target.read_text(encoding="utf-8"), flags=re.MULTILINE)
+                assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 @pytest.fixture(scope="module")
