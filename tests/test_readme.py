@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import mean as mean_of
+from statistics import stdev
 
 import pytest
 
@@ -174,6 +176,19 @@ def test_its_sample_efficiency_is_that_of_the_tables():
         (column,) = [column for column in gaps if column.label.startswith(f"{row}: gap")]
         means = [column.entries[place].ours[0].partition("±")[0] for place in list(column.entries)[:4]]
         assert ", ".join(f"{float(mean):.0f}" for mean in means) == found
+
+
+def test_its_long_range_is_that_of_the_records():
+    study = load([ROOT / "results/reference"], "long-range-small")
+    (last,) = columns(build(study, baseline="Trunc normal"))
+    lines = numbers("## Does favouring neighbours cost global context", STUDIES)
+    assert {row for row, *_ in lines} == set(study.rows)
+    for row, final, third in lines:
+        mean = last.entries[row].ours[0].replace("±", " ± ")
+        assert final == (f"**{mean}**" if last.entries[row].bold else mean)
+        runs = [record for record in study.contents.done.values() if record.row == row]
+        early = [record.history[2].test_top1 for record in runs]
+        assert third == f"{mean_of(early):.2f} ± {stdev(early):.2f}"
 
 
 def numbers(heading: str, text: str = README) -> list[list[str]]:
