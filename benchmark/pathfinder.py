@@ -1,4 +1,4 @@
-"""Pathfinder: are two dots the ends of one dashed path? Drawn here, from a fixed seed; only tracing tells.
+"""Pathfinder: are two dots the ends of one dashed path? Drawn here, from a fixed seed; no patch tells, tracing does.
 
 After the idea of Linsley et al. (arXiv 1805.08315) and the 32-pixel task of the Long Range Arena (arXiv 2011.04006);
 the drawing is our own. Everything is integers, and the random numbers are those that numpy promises never to change,
