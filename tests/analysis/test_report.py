@@ -107,6 +107,25 @@ def test_every_run_is_on_the_page_with_the_numbers_of_its_record(small):
     assert sorted(map(len, curves)) == sorted(len(record.history) for record in records.values())
 
 
+def test_epochs_that_were_not_evaluated_are_on_the_page_without_test_numbers(tmp_path):
+    records = sorted((REFERENCE / "table4-small").glob("*.json"))
+    chosen = [path for path in records if b'"history":' in path.read_bytes()][:2]
+    (tmp_path / "table4-small").mkdir()
+    for path in chosen:
+        shutil.copy(path, tmp_path / "table4-small")
+    write_report(tmp_path / "report.html", "--results", tmp_path)
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    shown = {re.search(r"[0-9a-f]{16}", text).group(): text for _, text in page.find("tr", **{"class": "run"})}
+    done = load([tmp_path], "table4-small").contents.done
+    assert shown.keys() == done.keys()
+    assert len(done) == 2
+    for run_id, record in done.items():
+        assert [epoch.test_top1 is None for epoch in record.history] == [True, True, True, True, False]
+        words = shown[run_id].split()
+        assert words.count("–") == 8
+        assert f"{record.history[-1].test_loss:.4f}" in words
+
+
 def test_the_page_needs_no_other_file_and_its_links_lead_somewhere(small, hostile):
     for path in (small, hostile):
         page = Page(path.read_text(encoding="utf-8"))
