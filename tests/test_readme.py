@@ -172,10 +172,11 @@ def test_its_sample_efficiency_is_that_of_the_tables():
             mean, *difference = column.entries[row].ours[:-1]
             assert text == "<br>".join([mean.replace("±", " ± "), *difference]), row
     gaps = columns(build(study, "convit-efficiency-small_gap", baseline="DeiT"))
-    for row, found in (("Mimetic", "11, 13, 17, 18"), ("Imp.-3", "8, 4, 9, 10")):
+    for row, name in (("Mimetic", "mimetic"), ("Imp.-3", "impulse"), ("ConViT", "ConViT")):
         (column,) = [column for column in gaps if column.label.startswith(f"{row}: gap")]
         means = [column.entries[place].ours[0].partition("±")[0] for place in list(column.entries)[:4]]
-        assert ", ".join(f"{float(mean):.0f}" for mean in means) == found
+        rounded = ", ".join(f"{float(mean.replace('−', '-')):.0f}".replace("-", "−") for mean in means)
+        assert f"{rounded} ({name})" in re.sub(r"\s+", " ", STUDIES)
 
 
 def test_its_long_range_is_that_of_the_records():
@@ -208,9 +209,9 @@ def test_options_named_in_the_readme_exist():
 
 
 def test_links_lead_somewhere():
+    assert "](" in README
     for path, text in {ROOT / "README.md": README, **GUIDES}.items():
         links = re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text)
-        assert links or path.parent != ROOT
         for file, heading in links:
             target = path.parent / file if file else path
             assert target.exists(), f"{path}: {file}"
