@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmark.spec import Recipe
-from runners.image_operations import replaced
+from runners.image_operations import replace_
 
 
 def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generator, part: slice = slice(None)) -> Tensor:
@@ -25,7 +25,9 @@ def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generato
     if recipe.hflip:
         flipped_B = torch.rand(recipe.batch_size, generator=generator) < recipe.hflip
         places = _sent(flipped_B[part].nonzero()[:, 0], images_BCHW.device)
-        images_BCHW = replaced(images_BCHW, places, images_BCHW.index_select(0, places).flip(-1))
+        flipped_NCHW = images_BCHW.index_select(0, places).flip(-1)
+        images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
+        replace_(images_BCHW, places, flipped_NCHW)
     return images_BCHW
 
 

@@ -1,9 +1,9 @@
 """Pillow's image operations for whole batches, on the device of the images, with Pillow's pixels bit for bit.
 
-Each function takes images B x 3 x S x S, uint8, one number (or one pair of numbers) for each of them, float64 on the
-same device, and gives new images. Arithmetic is carried out in Pillow's order and width (float32 in blending, float64
-in geometry), one rounding a step: no fused operations, no division by a Python number where it would count, which
-some devices carry out as a multiplication. Nothing here waits for the device.
+Each function but `replace_` takes images B x 3 x S x S, uint8, one number (or one pair of numbers) for each of them,
+float64 on the same device, and gives new images. Arithmetic is carried out in Pillow's order and width (float32 in
+blending, float64 in geometry), one rounding a step: no fused operations, no division by a Python number where it would
+count, which some devices carry out as a multiplication. Nothing here waits for the device.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ LUMA = (19595, 38470, 7471)
 """Shares of red, green and blue in Pillow's grey, in 1/65536."""
 
 
-def replaced(images_BCHW: Tensor, places_N: Tensor, new_NCHW: Tensor) -> Tensor:
-    """The images, with new ones at some places. The others are as they were, and so is what was given."""
-    images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
+def replace_(images_BCHW: Tensor, places_N: Tensor, new_NCHW: Tensor) -> None:
+    """Put new images at some places, in place. The others stay."""
     rows_BX, new_NX = images_BCHW.flatten(1), new_NCHW.flatten(1)
     if rows_BX.shape[1] % 8 == 0:  # elements are copied one by one: the larger, the faster
         rows_BX, new_NX = rows_BX.view(torch.int64), new_NX.view(torch.int64)
     rows_BX.index_copy_(0, places_N, new_NX)
-    return images_BCHW
 
 
 def posterize(images_BCHW: Tensor, bits_B: Tensor) -> Tensor:

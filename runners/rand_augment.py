@@ -20,7 +20,7 @@ from torch import Tensor
 
 from initializers.errors import VitinitError
 from runners import image_operations as batched
-from runners.image_operations import replaced
+from runners.image_operations import replace_
 from runners.streams import reseed_python, seeded_python
 
 POINTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -72,13 +72,14 @@ def _chosen(timm: auto_augment.RandAugment, images: int) -> list[list[int]]:
 
 
 def carry_out(images_BCHW: Tensor, drawn_BL3: np.ndarray, fill_C11: Tensor) -> Tensor:
-    """The images, changed as drawn.
+    """New images, changed as drawn.
 
     Args:
         images_BCHW: uint8, B x 3 x S x S.
         drawn_BL3: for each image and layer what `draw` gives.
         fill_C11: uint8, on the device of the images: the colour of what comes from outside an image.
     """
+    images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
     for drawn_B3 in drawn_BL3.swapaxes(0, 1):
         kinds_B = drawn_B3[:, 0].astype(int)
         nothing, *counts = np.bincount(kinds_B, minlength=len(KINDS)).tolist()
@@ -88,8 +89,7 @@ def carry_out(images_BCHW: Tensor, drawn_BL3: np.ndarray, fill_C11: Tensor) -> T
         table_N3 = torch.from_numpy(np.column_stack([places_N, drawn_B3[places_N, 1:]]))
         table_N3 = table_N3.to(images_BCHW.device, non_blocking=True)
         places, numbers_N2 = table_N3[:, 0].long(), table_N3[:, 1:]
-        changed = _changed(images_BCHW.index_select(0, places), numbers_N2, counts, fill_C11)
-        images_BCHW = replaced(images_BCHW, places, changed)
+        replace_(images_BCHW, places, _changed(images_BCHW.index_select(0, places), numbers_N2, counts, fill_C11))
     return images_BCHW
 
 

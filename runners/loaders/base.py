@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -27,6 +28,8 @@ EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""
 AHEAD_BYTES = 2**28
 """Batches are made beside one another, ahead of their use, where they take no more memory than this."""
+TOGETHER_BYTES = 2**25
+"""So many bytes of batches go through RandAugment at once: threads wait less for one another."""
 BLOCK, BLOCKS_MIXED = 2**23, 128
 """Order `blocks`: decoded bytes of a block, and how many blocks are mixed with one another. They decide numbers."""
 ALONE = Shard()
@@ -70,12 +73,17 @@ class Loader(ABC):
         """This process's part of every batch."""
         self.test_part = shard.part(len(data.test.labels))
         """This process's part of the test split."""
-        self._batch_bytes = 4 * recipe.batch_size * 3 * data.image_size**2
+        self._image_size = data.image_size
         self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self._classes = data.train.labels.to(device), len(data.classes)
         self._fill = fill_color(data.mean).to(device)
-        self._mean = torch.tensor(data.mean, device=device)[:, None, None]
-        self._std = torch.tensor(data.std, device=device)[:, None, None]
+        # of every pixel, because a CPU takes twice as long where one number is that of a whole channel
+        mean_CHW, std_CHW = (
+            torch.tensor(numbers, dtype=torch.float64)[:, None, None].repeat(1, data.image_size, data.image_size)
+            for numbers in (data.mean, data.std)
+        )
+        self._scale_CHW = (1 / (255 * std_CHW)).float().to(device)
+        self._offset_CHW = (-mean_CHW / std_CHW).float().to(device)
 
     @abstractmethod
     def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -90,9 +98,9 @@ class Loader(ABC):
         """These images of the whole split, normalised, without augmentation."""
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:
-        """uint8 0..255 to float32 on the device, minus mean, over standard deviation."""
+        """uint8 0..255 to float32 on the device: share of 255, minus mean, over standard deviation, in one pass."""
         pixels = images_BCHW.to(self.device, non_blocking=True).float()
-        return pixels.div_(255).sub_(self._mean).div_(self._std)
+        return torch.addcmul(self._offset_CHW, pixels, self._scale_CHW, out=pixels)
 
     def order(self, epoch: int) -> Tensor:
         """The order of the training images in one epoch, as the recipe says. It is the same for every loader."""
@@ -118,23 +126,35 @@ class Loader(ABC):
             first_step: of the epoch, that of the first batch.
         """
 
-        def jobs() -> Iterator[Callable[[], tuple[Tensor, Tensor]]]:
-            for step, (images, numbers) in enumerate(batches, first_step):
-                # drawn here: it seeds global generators, which only one thread may
-                drawn = self.drawn(numbers, images.shape[-1], epoch, step) if self.recipe.rand_augment else None
-                yield partial(self._finish, images, numbers, drawn, epoch, step)
-
+        numbered, batch_bytes = enumerate(batches, first_step), 4 * self.recipe.batch_size * 3 * self._image_size**2
         threads = torch.get_num_threads() if self.device.type == "cpu" and self.recipe.rand_augment else 1
-        return carried_out(jobs(), threads if self._batch_bytes * threads <= AHEAD_BYTES else 1)
+        together = max(1, TOGETHER_BYTES // batch_bytes) if self.recipe.rand_augment else 1
 
-    def _finish(
-        self, images_BCHW: Tensor, numbers_B: Tensor, drawn_BL3: np.ndarray | None, epoch: int, step: int
-    ) -> tuple[Tensor, Tensor]:
-        recipe, first = self.recipe, step * self.recipe.batch_size + self.part.start
-        images = self.crop_and_flip(images_BCHW.to(self.device, non_blocking=True), epoch, step)
+        def jobs() -> Iterator[Callable[[], list[tuple[Tensor, Tensor]]]]:
+            while taken := list(itertools.islice(numbered, together)):
+                # drawn here: it seeds global generators, which only one thread may
+                drawn = [self.drawn(numbers, epoch, step) for step, (_, numbers) in taken if self.recipe.rand_augment]
+                yield partial(self._changed, taken, drawn, epoch)
+
+        ahead = threads if batch_bytes * threads <= AHEAD_BYTES else 1
+        return itertools.chain.from_iterable(carried_out(jobs(), ahead))
+
+    def _changed(
+        self, taken: Sequence[tuple[int, tuple[Tensor, Tensor]]], drawn: Sequence[np.ndarray], epoch: int
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Batches of an epoch, augmented. No image depends on how many go through RandAugment at once."""
+        batches = [
+            self.crop_and_flip(images.to(self.device, non_blocking=True), epoch, step) for step, (images, _) in taken
+        ]
+        if drawn:
+            sizes = [len(images) for images in batches]
+            batches = list(carry_out(torch.cat(batches), np.concatenate(drawn), self._fill).split(sizes))
+        steps = zip(batches, taken, strict=True)
+        return [self._finish(images, numbers, epoch, step) for images, (step, (_, numbers)) in steps]
+
+    def _finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
+        recipe, images, first = self.recipe, images_BCHW, step * self.recipe.batch_size + self.part.start
         targets = self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
-        if drawn_BL3 is not None:
-            images = carry_out(images, drawn_BL3, self._fill)
         if recipe.mixes:
             images, targets = mix(images, targets, recipe, self._classes, self.seed, epoch, first)
         images = self.normalise(images)
@@ -144,9 +164,11 @@ class Loader(ABC):
 
     def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:
         """The first part of augmentation. Draws are of batches: each process draws for the whole of it."""
+        if not (self.recipe.crop_padding or self.recipe.hflip):
+            return images_BCHW
         return crop_and_flip(images_BCHW, self.recipe, stream(self.seed, "augment", epoch, step), self.part)
 
-    def drawn(self, numbers_B: Tensor, image_size: int, epoch: int, step: int) -> np.ndarray:
+    def drawn(self, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
         """What RandAugment does to these images. Draws are of batches: each process draws for the whole of it."""
         seed = derive(self.seed, "randaugment", epoch, step)
-        return draw(str(self.recipe.rand_augment), image_size, self.recipe.batch_size, [seed])[self.part]
+        return draw(str(self.recipe.rand_augment), self._image_size, self.recipe.batch_size, [seed])[self.part]

@@ -81,10 +81,10 @@ class PackedLoader(Loader):
         """Nothing: this was done when they were decoded."""
         return images_BCHW
 
-    def drawn(self, numbers_B: Tensor, image_size: int, epoch: int, step: int) -> np.ndarray:
+    def drawn(self, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
         """What RandAugment does to these images. Draws are of images."""
         seeds = [derive(self.seed, "randaugment", epoch, number) for number in numbers_B.tolist()]
-        return draw(str(self.recipe.rand_augment), image_size, 1, seeds)
+        return draw(str(self.recipe.rand_augment), self.data.image_size, 1, seeds)
 
     def _decoded(
         self, split: PackedSplit, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]

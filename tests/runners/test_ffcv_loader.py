@@ -285,10 +285,10 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
     for place, loader in (((0, 1), "ffcv"), ((1, 0), "ffcv"), (None, "resident")):
         stop = Stop()
 
-        def finish_and_stop(self, images, numbers, drawn, *at, place=place, stop=stop):
+        def finish_and_stop(self, images, numbers, *at, place=place, stop=stop):
             if at == place:
                 stop.request("a test")
-            return finish(self, images, numbers, drawn, *at)
+            return finish(self, images, numbers, *at)
 
         monkeypatch.setattr(base.Loader, "_finish", finish_and_stop)
         told: list[Event] = []

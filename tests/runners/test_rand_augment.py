@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from timm.data import auto_augment
 from benchmark.datasets import Data, Split
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
-from runners.loaders import make_loader
+from runners.loaders import base, make_loader
 from runners.rand_augment import KINDS, carry_out, draw, fill_color
 from runners.shard import Shard
 from runners.streams import derive
@@ -247,9 +248,28 @@ def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(data, devi
         expected = by_timm(PAPERS, data.train.images[numbers], derive(3, "randaugment", 1, step))
         mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, data.std))
         assert torch.equal(labels.cpu(), data.train.labels[numbers])
-        assert torch.allclose(
-            images.cpu(), (expected.float() / 255 - mean) / std, rtol=0, atol=0 if device == "cpu" else 1e-6
-        )
+        torch.testing.assert_close(images.cpu(), (expected.float() / 255 - mean) / std, rtol=0, atol=1e-6)
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_batches_are_the_same_however_many_go_through_at_once(data, monkeypatch, threads):
+    shown = {}
+    for at_once in (0, 1, 2, 3):
+        monkeypatch.setattr(base, "TOGETHER_BYTES", at_once * 4 * 48 * 3 * 32**2)
+        loader = make_loader(data, recipe(**EVERYTHING), 7, CPU)
+        shown[at_once] = [*loader.train(1), *loader.train(1, first_step=1)]
+        assert len(shown[at_once]) == 3 + 2
+        for (images, targets), (images_alone, targets_alone) in zip(shown[at_once], shown[0], strict=True):
+            assert torch.equal(images, images_alone)
+            assert torch.equal(targets, targets_alone)
+        assert torch.equal(shown[at_once][1][0], shown[at_once][3][0])
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
