@@ -82,27 +82,36 @@ def _around(centre: int, side: int) -> tuple[int, int]:
     return centre - side // 2, centre + (side + 1) // 2
 
 
-def erase(images_BCHW: Tensor, probability: float, seed: int, epoch: int, first: int) -> Tensor:
+def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int, part: slice = slice(None)) -> Tensor:
     """Random erasing: a rectangle of an image becomes noise N(0, 1), each pixel of its own.
 
     Args:
-        images_BCHW: float32, normalised; changed in place.
-        probability: that an image has such a rectangle.
+        images_BCHW: float32, normalised, a part of the batch; changed in place.
+        recipe: says how often, and how large the batch is; what is drawn is for the whole of it.
         seed: of the run.
         epoch: counted from 0.
-        first: place of the first image in the order of the epoch.
+        step: of the epoch, counted from 0.
+        part: which part of the batch the images are.
 
     Returns:
         The images.
     """
+    draws, generator = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
     channels, height, width = images_BCHW.shape[1:]
-    for number, image_CHW in enumerate(images_BCHW):
-        place = first + number
-        box = _erased_box(random.Random(derive(seed, "erase", epoch, place)), probability, height, width)
+    ours, erased, noise = range(recipe.batch_size)[part], [], []
+    for place in range(recipe.batch_size):
+        box = _erased_box(draws, recipe.random_erasing, height, width)
         if box is not None:
-            top, left, rows, columns = box
-            noise = torch.randn((channels, rows, columns), generator=stream(seed, "erase noise", epoch, place))
-            image_CHW[:, top : top + rows, left : left + columns] = noise.to(images_BCHW.device, non_blocking=True)
+            drawn = torch.randn((channels, *box[2:]), generator=generator)
+            if place in ours:
+                top, left, rows, columns = box
+                image_CHW = images_BCHW[place - ours.start]
+                erased.append(image_CHW[:, top : top + rows, left : left + columns])
+                noise.append(drawn.flatten())
+    if erased:  # all noise is sent at once
+        sent = torch.cat(noise).to(images_BCHW.device, non_blocking=True).split([len(values) for values in noise])
+        for pixels, values in zip(erased, sent, strict=True):
+            pixels.copy_(values.view_as(pixels))
     return images_BCHW
 
 

@@ -159,7 +159,7 @@ class Loader(ABC):
             images, targets = mix(images, targets, recipe, self._classes, self.seed, epoch, first)
         images = self.normalise(images)
         if recipe.random_erasing:
-            images = erase(images, recipe.random_erasing, self.seed, epoch, first)
+            images = erase(images, recipe, self.seed, epoch, step, self.part)
         return images, targets
 
     def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:

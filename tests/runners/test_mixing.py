@@ -89,18 +89,20 @@ def test_lambda_is_beta_distributed_and_either_kind_comes_half_the_time():
 
 def test_erasing_is_timms_bit_for_bit(images):
     normalised = (images.float() / 255 - 0.5) / 0.25
-    ours = erase(normalised.clone(), 0.5, 3, 1, first=100)
-    timm = RandomErasing(0.5, mode="pixel", device="cpu")
-    for number, image in enumerate(normalised):
-        random.seed(derive(3, "erase", 1, 100 + number))
-        torch.manual_seed(derive(3, "erase noise", 1, 100 + number))
-        assert torch.equal(ours[number], timm(image.clone()))
+    settings = recipe(random_erasing=0.5, batch_size=64)
+    ours = erase(normalised.clone(), settings, 3, 1, 2)
+    random.seed(derive(3, "erase", 1, 2))
+    torch.manual_seed(derive(3, "erase noise", 1, 2))
+    assert torch.equal(ours, RandomErasing(0.5, mode="pixel", device="cpu")(normalised.clone()))
     changed = (ours != normalised).flatten(1).any(1).float().mean().item()
     assert abs(changed - 0.5) < 4 * (0.25 / 64) ** 0.5
+    for part in (slice(0, 20), slice(20, 64)):
+        assert torch.equal(erase(normalised[part].clone(), settings, 3, 1, 2, part), ours[part])
+    assert not torch.equal(erase(normalised.clone(), settings, 3, 1, 3), ours)
 
 
 def test_erased_pixels_are_noise_of_mean_0_and_std_1():
-    erased = erase(torch.full((256, 3, 32, 32), 9.0), 1.0, 0, 0, 0)
+    erased = erase(torch.full((256, 3, 32, 32), 9.0), recipe(random_erasing=1.0, batch_size=256), 0, 0, 0)
     noise = erased[erased != 9.0]
     assert abs(noise.mean().item()) < 0.01
     assert noise.std().item() == pytest.approx(1, abs=0.01)
@@ -112,7 +114,7 @@ def test_erased_pixels_are_noise_of_mean_0_and_std_1():
 def test_nothing_reads_or_changes_the_global_generators(images, labels):
     states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
     mix(images, labels, recipe(mixup=1.0, cutmix=1.0), CLASSES, 0, 0, 0)
-    erase(images.float(), 1.0, 0, 0, 0)
+    erase(images.float(), recipe(random_erasing=1.0, batch_size=len(images)), 0, 0, 0)
     assert random.getstate() == states[0]
     assert np.array_equal(np.random.get_state()[1], states[1])
     assert torch.equal(torch.get_rng_state(), states[2])
