@@ -19,7 +19,7 @@ class FusedGPSA(GPSA):
 
     The output of a head is (1 - s) A v + s P v with s = sigmoid(gate), A the content attention and P the positional one
     (arXiv 2103.10697, equations 6 and 7). timm mixes A and P first, for every image anew, and divides by their sum,
-    which is 1. P is the same for every image. P depends on offsets between tokens alone: another token grid has P anew.
+    which is 1. P is the same for every image, and depends on offsets between tokens alone.
     """
 
     left_out: Term | None = None
@@ -34,8 +34,6 @@ class FusedGPSA(GPSA):
     def forward(self, x_BND: Tensor) -> Tensor:
         """B x N x D in and out."""
         batch, tokens, width = x_BND.shape
-        if self.rel_indices.shape[1] != tokens:
-            self.rel_indices = self.get_rel_indices(tokens)
         query, key = self.qk(x_BND).view(batch, tokens, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         value_BHNd = self.v(x_BND).view(batch, tokens, self.num_heads, -1).transpose(1, 2)
         position_HNN = self.pos_proj(self.rel_indices[0]).permute(2, 0, 1).softmax(-1)
@@ -58,9 +56,15 @@ class FusedMHSA(MHSA):
 
 
 def fuse_attention(model: ConVit) -> ConVit:
-    """Give the attention layers of a model without attention dropout these forward passes; returns it."""
+    """Give the attention layers of a model without attention dropout these forward passes; returns it.
+
+    The offsets between tokens are set here and not, as timm's are, by the first forward pass: of one that evaluates they
+    would be unfit for training.
+    """
     for block in model.blocks:
         block.attn.__class__ = FusedGPSA if block.use_gpsa else FusedMHSA
+        if block.use_gpsa:
+            block.attn.rel_indices = block.attn.get_rel_indices(model.patch_embed.num_patches)
     return model
 
 

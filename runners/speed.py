@@ -256,6 +256,8 @@ class Meter:
                 for _ in range(2):
                     with context.Pool(1) as pool:
                         measured.append(pool.apply(_compiled, arguments))
+                        pool.close()
+                        pool.join()  # it ends by itself, and so do the processes that compiled for it
             finally:
                 os.environ.pop("TORCHINDUCTOR_CACHE_DIR")
                 if before is not None:

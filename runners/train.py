@@ -276,7 +276,7 @@ def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
 def fingerprint(model: nn.Module) -> str:
     """sha256 over the names, types, shapes and bytes of every parameter and buffer that belongs to the model's state.
 
-    Others (timm's ConViT keeps the offsets between tokens, made when it first sees an image) follow from the model.
+    Others (timm's ConViT keeps the offsets between tokens) follow from the model.
     """
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():

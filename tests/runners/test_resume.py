@@ -1,6 +1,8 @@
-"""Stopped after every epoch, the last one too, and resumed in the same process: the same bits, on a GPU as well."""
+"""Stopped after every epoch, the last one too, or while it evaluates, and resumed in the same process: the same bits, on a GPU as well."""
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from benchmark.grid import Cell
 from benchmark.store import Store
 from runners.environment import set_flags
+from runners.loaders.decoded import DecodedLoader
 from runners.run import carry_out
 from runners.setting import Event, Execution, Interval, Setting
 from runners.stop import Stop, Stopped
@@ -57,3 +60,28 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, number, device
     carried_out(cell, resumed, stop_after=1)
     assert_same(whole, resumed, cell)
     assert len(Store(resumed.root).read("faults").done[cell.spec.run_id].sessions) > 1
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize("row", ["dropout", "convit", "convmixer"])
+def test_stopped_at_every_evaluation_and_resumed_it_ends_with_the_same_bits(tmp_path, row, device, monkeypatch):
+    cell = next(cell for cell in cells(tmp_path, epochs=3) if cell.row == row)
+    whole, resumed = setting(tmp_path / "whole", device), setting(tmp_path / "resumed", device)
+    carried_out(cell, whole, stop_after=99)
+    batches, stops, evaluated = DecodedLoader.test, [Stop()], []
+
+    def first_stopped(self):
+        for number, batch in enumerate(batches(self)):
+            if number == 0 and len(evaluated) % 2 == 0:
+                stops[-1].request("a test")
+            evaluated.append(number)
+            yield batch
+
+    monkeypatch.setattr(DecodedLoader, "test", first_stopped)
+    while Store(resumed.root).outcome(resumed.study, cell.spec.run_id) is None:
+        stops.append(Stop())
+        with suppress(Stopped):
+            carry_out(cell, resumed, stops[-1])
+    assert len(stops) == 1 + 4, "each of three evaluations was begun twice"
+    monkeypatch.undo()
+    assert_same(whole, resumed, cell)
