@@ -58,13 +58,14 @@ class FusedMHSA(MHSA):
 def fuse_attention(model: ConVit) -> ConVit:
     """Give the attention layers of a model without attention dropout these forward passes; returns it.
 
-    The offsets between tokens are set here and not, as timm's are, by the first forward pass: of one that evaluates they
-    would be unfit for training.
+    The offsets between tokens are set here and not, as timm's are, by the first forward pass: from one that evaluates
+    they would be unfit for training.
     """
     for block in model.blocks:
-        block.attn.__class__ = FusedGPSA if block.use_gpsa else FusedMHSA
-        if block.use_gpsa:
-            block.attn.rel_indices = block.attn.get_rel_indices(model.patch_embed.num_patches)
+        attention = block.attn
+        attention.__class__ = FusedGPSA if block.use_gpsa else FusedMHSA
+        if isinstance(attention, FusedGPSA):
+            attention.rel_indices = attention.get_rel_indices(model.patch_embed.num_patches)
     return model
 
 

@@ -1,4 +1,4 @@
-"""Stopped after every epoch, the last one too, or while it evaluates, and resumed in the same process: the same bits, on a GPU as well."""
+"""Stopped after every epoch or while it evaluates, and resumed in the same process: the same bits, on a GPU as well."""
 
 from __future__ import annotations
 
