@@ -91,7 +91,7 @@ class World:
         """
         if self.size == 1:
             return model
-        # Buffers are the same in all processes and stay so; ConViT makes one when it first sees an image.
+        # Buffers are the same in all processes and stay so.
         with warnings.catch_warnings():  # what is to be said in place of broadcast_buffers, older versions do not know
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
             return DistributedDataParallel(model, init_sync=False, broadcast_buffers=False)

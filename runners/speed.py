@@ -65,7 +65,7 @@ IMAGES = 50_000
 """As many as CIFAR-10 has to train on."""
 FFCV_IMAGES = 10_000
 STEPS = 90
-"""At most so many are measured, so that no epoch ends."""
+"""So many batches there are of images of other sizes. None but those of one epoch are measured."""
 FEW_STEPS = Gradient(steps=50)
 SCALING = {"batch_size": (16, 64, 256), "grid": (4, 8, 16), "width": (96, 192, 384)}
 """One of them is changed at a time, from the middle value of each."""
@@ -191,7 +191,7 @@ class Meter:
             if len(times) in (1, 2) or not self.cuda:
                 self.wait()
             times.append(time.perf_counter())
-            if len(times) > 2 and (len(times) >= STEPS or times[-1] - times[1] > self.seconds):
+            if len(times) > 2 and (len(times) == loader.steps or times[-1] - times[1] > self.seconds):
                 self.wait()
                 times[-1] = time.perf_counter()
                 raise _Enough

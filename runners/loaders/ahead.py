@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier
 from typing import TypeVar
@@ -13,7 +13,7 @@ import torch
 Result = TypeVar("Result")
 
 
-def carried_out(jobs: Iterator[Callable[[], Result]], threads: int) -> Iterator[Result]:
+def carried_out(jobs: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
     """The results of the jobs, in order. However this ends, no thread is left.
 
     Operations on a batch of small images gain next to nothing from several threads each; batches beside one another,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -27,7 +28,7 @@ from runners.streams import derive, stream
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""
 AHEAD_BYTES = 2**28
-"""Batches are made beside one another, ahead of their use, where they take no more memory than this."""
+"""Batches are made beside one another, ahead of their use, where they take about so much memory at most."""
 TOGETHER_BYTES = 2**25
 """So many bytes of batches go through RandAugment at once: threads wait less for one another."""
 BLOCK, BLOCKS_MIXED = 2**23, 128
@@ -128,7 +129,9 @@ class Loader(ABC):
 
         numbered, batch_bytes = enumerate(batches, first_step), 4 * self.recipe.batch_size * 3 * self._image_size**2
         threads = torch.get_num_threads() if self.device.type == "cpu" and self.recipe.rand_augment else 1
-        together = max(1, TOGETHER_BYTES // batch_bytes) if self.recipe.rand_augment else 1
+        room = min(TOGETHER_BYTES, AHEAD_BYTES // (threads + 1)) // batch_bytes
+        # a short epoch keeps all threads busy, two jobs for each
+        together = max(1, min(room, (self.steps - first_step) // (2 * threads))) if self.recipe.rand_augment else 1
 
         def jobs() -> Iterator[Callable[[], list[tuple[Tensor, Tensor]]]]:
             while taken := list(itertools.islice(numbered, together)):
@@ -137,7 +140,9 @@ class Loader(ABC):
                 yield partial(self._changed, taken, drawn, epoch)
 
         ahead = threads if batch_bytes * threads <= AHEAD_BYTES else 1
-        return itertools.chain.from_iterable(carried_out(jobs(), ahead))
+        with closing(carried_out(jobs(), ahead)) as groups:
+            for group in groups:
+                yield from group
 
     def _changed(
         self, taken: Sequence[tuple[int, tuple[Tensor, Tensor]]], drawn: Sequence[np.ndarray], epoch: int

@@ -1,7 +1,7 @@
 """Batches from images on the disk: each is read, decoded, cropped and flipped in a thread when its turn comes near.
 
-Everything that is drawn for an image comes from streams at (epoch, number of the image), so it does not depend on the
-number of threads or processes, or on where a run was resumed.
+Crop, flip and RandAugment of an image are drawn from streams at (epoch, number of the image), so they do not depend on
+the number of threads or processes, or on where a run was resumed.
 """
 
 from __future__ import annotations

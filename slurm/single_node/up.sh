@@ -173,7 +173,7 @@ start_accounting() {
     chown -R mysql: "$STATE/sql"
     mariadb-install-db --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --skip-test-db \
       --auth-root-authentication-method=normal >"$STATE/log/mariadb-install.log" 2>&1 ||
-      die "could not make the database; see $STATE/log/mariadb-install.log"
+      die "could not make the database: $(tail -n 5 "$STATE/log/mariadb-install.log")"
   fi
   start mariadbd mariadbd --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --socket="$STATE/sql/socket" \
     --port=$SQL_PORT --bind-address=127.0.0.1 --pid-file="$STATE/sql/pid" --innodb-buffer-pool-size=64M \

@@ -20,7 +20,7 @@ from benchmark.datasets import load
 from benchmark.spec import DatasetSpec, Recipe
 from benchmark.store import Store
 from initializers.errors import VitinitError
-from runners.loaders import base, make_loader
+from runners.loaders import make_loader
 from runners.loaders.packed import PackedLoader, random_resized_crop
 from runners.run import carry_out
 from runners.setting import Execution, Interval, Setting
@@ -163,13 +163,13 @@ def test_flips_come_at_their_rate(data):
     assert abs(mirrored.float().mean().item() - 0.3) < 4 * (0.3 * 0.7 / 300) ** 0.5
 
 
-def test_an_iterator_that_is_closed_early_leaves_no_threads(data, monkeypatch):
-    monkeypatch.setattr(base, "TOGETHER_BYTES", 0)
+def test_an_iterator_that_is_closed_early_leaves_no_threads(data):
     batches = make_loader(data, recipe(batch_size=100, **EVERYTHING), 0, CPU).train(0)
     next(batches)
     assert decoding()
     batches.close()
     assert decoding() == []
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("batch")]
 
 
 def test_an_error_in_a_thread_ends_the_iteration_with_it(data, imagenet_dir, tmp_path):

@@ -260,16 +260,33 @@ def threads(request) -> Iterator[None]:
 
 
 def test_batches_are_the_same_however_many_go_through_at_once(data, monkeypatch, threads):
-    shown = {}
-    for at_once in (0, 1, 2, 3):
-        monkeypatch.setattr(base, "TOGETHER_BYTES", at_once * 4 * 48 * 3 * 32**2)
-        loader = make_loader(data, recipe(**EVERYTHING), 7, CPU)
+    loader, sizes, shown = make_loader(data, recipe(**EVERYTHING, batch_size=12), 7, CPU), [], {}
+
+    def counted(images, *drawn):
+        sizes.append(len(images))
+        return carry_out(images, *drawn)
+
+    monkeypatch.setattr(base, "carry_out", counted)
+    for at_once in (1, 2, 3):
+        monkeypatch.setattr(base, "TOGETHER_BYTES", at_once * 4 * 12 * 3 * 32**2)
         shown[at_once] = [*loader.train(1), *loader.train(1, first_step=1)]
-        assert len(shown[at_once]) == 3 + 2
-        for (images, targets), (images_alone, targets_alone) in zip(shown[at_once], shown[0], strict=True):
-            assert torch.equal(images, images_alone)
-            assert torch.equal(targets, targets_alone)
-        assert torch.equal(shown[at_once][1][0], shown[at_once][3][0])
+        assert max(sizes) == 12 * at_once
+        assert len(shown[at_once]) == 12 + 11
+        for ours, alone in zip(shown[at_once], shown[1], strict=True):
+            assert all(map(torch.equal, ours, alone))
+        assert torch.equal(shown[at_once][1][0], shown[at_once][12][0])
+
+
+def test_an_epoch_of_few_steps_keeps_every_thread_busy(data, monkeypatch):
+    loader, sizes = make_loader(data, recipe(rand_augment=PAPERS, batch_size=12), 7, CPU), []
+    before = torch.get_num_threads()
+    monkeypatch.setattr(base, "carry_out", lambda images, *drawn: (sizes.append(len(images)), images)[1])
+    torch.set_num_threads(2)
+    try:
+        assert len(list(loader.train(0))) == 12
+    finally:
+        torch.set_num_threads(before)
+    assert sizes == [36] * 4
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
