@@ -61,9 +61,13 @@ def state(m: nn.Module) -> dict[str, Tensor]:
 
 
 def differing(a: dict[str, Tensor], b: dict[str, Tensor]) -> set[str]:
-    """Names whose bits differ."""
+    """Names whose bits differ; of a parameter that nothing has set yet some may mean NaN, which equals nothing."""
+
+    def bits(tensor: Tensor) -> Tensor:
+        return tensor.contiguous().flatten().view(torch.uint8)
+
     assert a.keys() == b.keys()
-    return {name for name in a if not torch.equal(a[name], b[name])}
+    return {name for name in a if not torch.equal(bits(a[name]), bits(b[name]))}
 
 
 def images(count: int = 2, size: int = 32, seed: int = 0) -> Tensor:
