@@ -21,11 +21,6 @@ from tests.miniature import make_source
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest test begins first: at the end it would run alone."""
-    items.sort(key=lambda item: item.name != "test_every_other_command_works")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _own_core() -> Iterator[None]:
     """Each pytest-xdist worker keeps to one core: with threads on all of them, workers wait for one another."""

@@ -1,7 +1,7 @@
 """Batches from images on the disk: each is read, decoded, cropped and flipped in a thread when its turn comes near.
 
 Crop, flip and RandAugment of an image are drawn from streams at (epoch, number of the image), so they do not depend on
-the number of threads or processes, or on where a run was resumed.
+the number of threads or processes, or on where a run was resumed. Mixing and erasing are those of every loader.
 """
 
 from __future__ import annotations
