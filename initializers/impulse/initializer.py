@@ -31,7 +31,7 @@ class Impulse(Initializer):
     biases included, keeps its base.
 
     Two versions exist. 2404: random offsets, `solver="gradient"`, one solution for all layers. 2505: fixed offsets,
-    `solver="svd"`, one solution a layer, embedding scaled by 18, `value_proj="mimetic"`. The default solver `rotation`
+    `solver="svd"`, one solution a layer, embedding scaled by 18, `value_proj="released"`. The default solver `rotation`
     is ours: at the weight norm of the gradient solution it puts about three times the attention mass on the target on
     real images.
 
@@ -74,8 +74,9 @@ class Impulse(Initializer):
     offsets of their own: one for the first layer, and one, solved on the input of the second, for all later layers."""
     control: Control = "none"
     """Breaks the pattern of the targets and nothing else; see `broken`."""
-    value_proj: Literal["none", "mimetic"] = "none"
-    """W_v and W_proj: their base, or as the method `mimetic` sets them, which arXiv 2505.19985's release does."""
+    value_proj: Literal["none", "mimetic", "released"] = "none"
+    """W_v and W_proj: their base, as the method `mimetic` sets them, or as arXiv 2505.19985's released code does: the
+    same product, V Proj, with uniform noise of the same variance."""
     weight_norm: PositiveFloat | None = None
     """Frobenius norm that W_q and W_k of every head are scaled to once solved, which sets how sharp attention is.
     None: as solved. (`rotation` has a temperature and `svd` a norm of its own, which are overridden.)"""
@@ -135,8 +136,9 @@ class Impulse(Initializer):
             draws_L.append(self.solver.draw(embedding_ND, heads, features, generator))
         positions_LHN2 = torch.stack([broken(each, self.control, grid, generator) for each in positions_L])
         pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
-        if self.value_proj == "mimetic":
-            Mimetic(parts="vo").apply(model, generator, progress)
+        if self.value_proj != "none":
+            noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
+            Mimetic(parts="vo", noise=noise).apply(model, generator, progress)
 
         first_ND = None
         batches = [range(len(kinds))] if set(kinds) == {"position"} else [range(i, i + 1) for i in range(len(kinds))]

@@ -25,7 +25,7 @@ METHODS = registry.names("method")
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "mimetic": [{"noise": "uniform", "vproj_order": "released"}, {"parts": "qk"}, {"parts": "vo"}],
     "impulse": [
-        {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18.0},
+        {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18.0, "value_proj": "released"},
         {"solver": {"name": "gradient", "steps": 3}, "kernel_size": 5},
         {"pseudo_input": "images", "per_layer": True, "value_proj": "mimetic", "control": "shuffled_rows"},
         {"pseudo_input_later": "position+normal", "solver": "svd", "control": "random_binary", "weight_norm": 3.0},

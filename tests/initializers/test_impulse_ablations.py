@@ -287,11 +287,12 @@ def test_half_of_mimetic_is_that_half_of_the_whole_over_the_base(half: str) -> N
             np.testing.assert_array_equal(weight, expected[index])
 
 
-def test_value_proj_is_mimetic_s_and_leaves_query_and_key() -> None:
-    m, plain, g = impulse(VIT, 1, value_proj="mimetic"), impulse(VIT, 1), generator(1)
+@pytest.mark.parametrize(("value_proj", "noise"), [("mimetic", "normal"), ("released", "uniform")])
+def test_value_proj_is_mimetic_s_and_leaves_query_and_key(value_proj: str, noise: str) -> None:
+    m, plain, g = impulse(VIT, 1, value_proj=value_proj), impulse(VIT, 1), generator(1)
     drawn_offsets(g)
     mimetic = model(VIT)
-    registry.build("mimetic", {"parts": "vo"}).apply(mimetic, g, silent)
+    registry.build("mimetic", {"parts": "vo", "noise": noise}).apply(mimetic, g, silent)
     for layer in range(VIT.depth):
         query, key, value = qkv_rows(m, layer)
         np.testing.assert_array_equal(query, qkv_rows(plain, layer)[0])
@@ -299,7 +300,9 @@ def test_value_proj_is_mimetic_s_and_leaves_query_and_key() -> None:
         np.testing.assert_array_equal(value, qkv_rows(mimetic, layer)[2])
         path = value.reshape(WIDTH, WIDTH).T @ f64(m.blocks[layer].attn.proj.weight).T
         assert abs(np.diag(path).mean() + 0.4) < 0.04, "x W_v^T W_proj^T is 0.4 Z - 0.4 I (paper-facts 2.5)"
-        assert abs(path[~np.eye(WIDTH, dtype=bool)].std() - 0.4 / np.sqrt(WIDTH)) < 0.004
+        off_diagonal = path[~np.eye(WIDTH, dtype=bool)]
+        assert abs(off_diagonal.std() - 0.4 / np.sqrt(WIDTH)) < 0.004
+        assert (np.abs(off_diagonal).max() <= 0.4 * np.sqrt(3 / WIDTH) + 1e-6) == (noise == "uniform")
 
 
 @pytest.mark.parametrize("solver", [Rotation(), Svd(), Gradient(steps=0)], ids=lambda solver: solver.name)
