@@ -46,8 +46,8 @@ class TrainingSpeed(Frozen):
     images_per_s: PositiveFloat
     gflops: PositiveFloat
     """10^9 operations of matrix products a second, of forward and backward pass."""
-    share_of_peak: Share
-    """Of `matmul_gflops` at this precision."""
+    share_of_peak: Share | None
+    """Of `matmul_gflops` at this precision; None where training was faster: those products are no peak then."""
     peak_memory_mib: NonNegativeFloat
     """Of the device: allocated on a GPU, resident on a CPU, everything of the process included."""
 

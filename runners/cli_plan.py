@@ -30,6 +30,7 @@ from runners.cli_options import (
     console,
 )
 from runners.duration import duration
+from runners.machine import gpu_possible
 from runners.markup import safe
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def plan(
         bool, typer.Option("--estimate", help="Hours in place of the list: from records, else from vitinit speed.")
     ] = False,
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="Of the estimate. auto: cuda where there is one.")
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(help="Of the estimate, and of what is warned of. auto: cuda where there is one."),
     ] = "auto",
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
@@ -62,6 +64,8 @@ def plan(
         _print_estimate(loaded, planned, device, results)
     else:
         print_plan(loaded, planned, contents)
+    if device == "cpu" or (device == "auto" and not gpu_possible()):
+        warn_of_precision(_left(planned))
 
 
 def status(
@@ -203,6 +207,19 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     console.print(_details(planned, contents))
 
 
+def _left(planned: list[Planned]) -> list[Cell]:
+    """What can be carried out and has no record; its data may have to be fetched first."""
+    return [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
+
+
+def warn_of_precision(cells: list[Cell]) -> None:
+    """Say which recipes ask for a precision in which this processor is slow."""
+    from runners import precision
+
+    for line in precision.warnings(cell.spec.recipe for cell in cells):
+        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
+
+
 def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Path) -> None:
     """One line for each dataset, model and recipe among the runs that have no record yet; then the hours of all."""
     from benchmark import speed
@@ -210,7 +227,7 @@ def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Pa
     from runners.machine import default_device
 
     chosen = default_device() if device == "auto" else device
-    cells = [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
+    cells = _left(planned)
     if not cells:
         console.print("nothing is left to do")
         return

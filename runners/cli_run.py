@@ -27,7 +27,7 @@ from runners.cli_options import (
     SeedsOption,
     console,
 )
-from runners.cli_plan import planned_of, planned_runs, print_plan
+from runners.cli_plan import planned_of, planned_runs, print_plan, warn_of_precision
 from runners.duration import duration
 from runners.markup import safe
 from slurm import profiles
@@ -191,7 +191,10 @@ def run(
     todo = _Todo(loaded, setting, planned, contents, retry_failed)
     if asked:
         _on_cluster(todo, asked, at_once, runs_per_job, dry_run, wait)
-    elif dry_run:
+        return
+    if chosen_device == "cpu":
+        warn_of_precision(todo.cells)
+    if dry_run:
         print_plan(loaded, planned, contents)
     else:
         _here(todo, at_once, grid, world)

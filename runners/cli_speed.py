@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PARTS = ("loaders", "training", "scaling", "initializers", "checkpoints", "compiling")
 MODELS = ("vit_tiny/4", "vit_tiny/2")
+NO_PEAK = "faster than it"
+"""In place of a share of the matrix product: that product is not the peak then."""
 Row = TypeVar("Row", bound=Frozen)
 
 
@@ -66,6 +68,8 @@ def speed(
     meter = Meter(torch.device(chosen), seconds)
     machine = environment(meter.device, code())
     console.print(f"measuring {safe(str(machine['gpu'] or machine['processor']))}, {count} threads; this takes minutes")
+    for precision, reason in meter.left_out.items():
+        console.print(f"{precision} is left out, being many times slower than fp32 here ({reason})", soft_wrap=True)
     for precision in meter.precisions:
         meter.matmul(precision)
     wanted = [part for part in PARTS if part in (only or PARTS)]
@@ -103,7 +107,7 @@ def _measurements(
         "batch": lambda row: str(row.batch_size),
         **rate,
         "GFLOP/s": lambda row: f"{row.gflops:,.0f}",
-        "of the matmul peak": lambda row: f"{row.share_of_peak:.2f}",
+        "of the matmul peak": lambda row: NO_PEAK if row.share_of_peak is None else f"{row.share_of_peak:.2f}",
     }
     if part == "loaders":
         columns: Columns = {"loader": lambda row: row.loader, "augmentation": lambda row: row.augmentation, **rate}

@@ -229,6 +229,13 @@ def cpu_model(cpuinfo: str) -> str | None:
     return next((" ".join(filter(None, parts)) for parts in (x86, arm) if all(parts)), None)
 
 
+def processor() -> list[str | None]:
+    """Name, model and instructions of the processor, as far as the system tells."""
+    cpuinfo = _read("/proc/cpuinfo")
+    known = _first_processor(cpuinfo)
+    return [cpu_name(cpuinfo), cpu_model(cpuinfo), known.get("flags") or known.get("Features")]
+
+
 def driver_version(text: str) -> str | None:
     """The version in the text of /proc/driver/nvidia/version."""
     match = re.search(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)

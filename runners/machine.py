@@ -27,9 +27,14 @@ def several() -> bool:
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
+def gpu_possible() -> bool:
+    """Whether torch could find a GPU here; it is not asked."""
+    return sys.platform != "linux" or any(map(glob.glob, GPU_FILES))
+
+
 def default_device() -> str:
     """`cuda` where torch finds a GPU, else `cpu`. Where there is no driver, torch is not asked."""
-    if sys.platform == "linux" and not any(map(glob.glob, GPU_FILES)):
+    if not gpu_possible():
         return "cpu"
     import torch
 

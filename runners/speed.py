@@ -41,6 +41,7 @@ from initializers.impulse.solvers import Gradient
 from runners.checkpoint import Checkpoints
 from runners.environment import set_flags
 from runners.loaders import Loader, make_loader
+from runners.precision import HOPELESS, products
 from runners.setting import Execution, Interval
 from runners.streams import stream
 from runners.train import DTYPES, Training, train
@@ -91,10 +92,19 @@ class Meter:
         """Rows and columns of the matrices whose product is the peak."""
         return 8192 if self.cuda else 2048
 
+    @cached_property
+    def left_out(self) -> dict[str, str]:
+        """Precisions that are hopeless here, and why."""
+        if self.cuda:
+            return {}
+        measured = products()
+        return {name: measured.describe(name) for name in ("bf16",) if measured.times_slower(name) >= HOPELESS}
+
     @property
     def precisions(self) -> tuple[str, ...]:
-        """Those worth measuring here: a CPU has no fast fp16."""
-        return ("fp32", "bf16", "fp16") if self.cuda else ("fp32", "bf16")
+        """Those worth measuring here: on a CPU, bf16 stands for fp16."""
+        asked = ("fp32", "bf16", "fp16") if self.cuda else ("fp32", "bf16")
+        return tuple(name for name in asked if name not in self.left_out)
 
     @property
     def batch_size(self) -> int:
@@ -162,6 +172,7 @@ class Meter:
         rate, memory = self.steps(data, model, recipe(size, precision, **AUGMENTATIONS[augmentation]), compiled)
         self.matmul(precision)
         gflops = 1e-9 * rate * training_flops(model, CLASSES)
+        share = gflops / self.matmul_gflops[precision]
         return TrainingSpeed(
             model=name,
             arch=model.arch,
@@ -176,7 +187,7 @@ class Meter:
             augmentation=augmentation,
             images_per_s=rate,
             gflops=gflops,
-            share_of_peak=gflops / self.matmul_gflops[precision],
+            share_of_peak=share if share <= 1 else None,
             peak_memory_mib=memory,
         )
 

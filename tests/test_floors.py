@@ -81,7 +81,9 @@ def test_no_torch_before_it_is_needed(module):
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [("plan", "smoke"), ("status", "smoke"), ("plan", "smoke", "--seeds", "0-3")])
+@pytest.mark.parametrize(
+    "arguments", [("plan", "smoke"), ("status", "smoke"), ("plan", "table2", "--seeds", "0-3", "--device", "cpu")]
+)
 def test_a_grid_that_was_resolved_before_is_planned_without_torch(arguments, tmp_path):
     code = "import sys, atexit, runners.cli; atexit.register(lambda: print('torch' in sys.modules)); runners.cli.main()"
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
