@@ -86,7 +86,8 @@ def _measure() -> Products:
     for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
         left, right = (torch.randn(SIZE, SIZE).to(dtype) for _ in range(2))
         left @ right
-        times, began = [], time.perf_counter()
+        times: list[float] = []
+        began = time.perf_counter()
         while len(times) < PRODUCTS or time.perf_counter() - began < SECONDS:
             start = time.perf_counter()
             left @ right
