@@ -91,7 +91,7 @@ class BetonData:
     """
 
     train: BetonSplit
-    test: BetonSplit
+    held_out: BetonSplit
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -105,8 +105,8 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
     """Open what `vitinit data prepare` has made of a dataset; no image is read.
 
     Raises:
-        VitinitError: it is not prepared at this size, its files are damaged, or files have been added to or removed
-            from the folder dataset since.
+        VitinitError: it is not prepared at this size, its files are damaged, files have been added to or removed from
+            the folder dataset since.
     """
     found = prepared(spec, image_size, data_dir)
     names = names_digest(spec)
@@ -123,7 +123,7 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
     labels = torch.from_numpy(index["label"].astype(np.int64))
     return BetonData(
         train=BetonSplit(labels[: manifest.train], 0),
-        test=BetonSplit(labels[manifest.train :], manifest.train),
+        held_out=BetonSplit(labels[manifest.train :], manifest.train),
         classes=tuple(manifest.classes),
         mean=manifest.mean,
         std=manifest.std,
@@ -132,6 +132,15 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
         crc32=index["crc32"].copy(),
         file=folder / BETON,
     )
+
+
+def refuse_parts(spec: DatasetSpec) -> None:
+    """Refuse validation and subsets redrawn by seed: a file holds one training set and the test split."""
+    if spec.val_size is not None or spec.train_draw == "seed":
+        raise VitinitError(
+            f"{spec.label}: val_size and train_draw 'seed' are not for the loader ffcv, which reads what was prepared; "
+            "--loader resident has them"
+        )
 
 
 def prepared(spec: DatasetSpec, image_size: int, data_dir: Path) -> dict[Path, BetonManifest]:
@@ -185,7 +194,8 @@ def decoded_size(spec: DatasetSpec, image_size: int) -> int:
         count = len(image_names(Path(spec.path)))
     else:
         train, test = IMAGES[spec.name]
-        count = min(train, spec.train_size or train) + test
+        val = spec.val_size or 0
+        count = min(train - val, spec.train_size or train) + (val if spec.evaluate_on == "val" else test)
     return count * 3 * image_size**2
 
 

@@ -34,7 +34,7 @@ from benchmark.dataset_files import (
 from benchmark.images import IMAGE_FORMATS, class_folders, image_files, no_bombs, opened
 from benchmark.packed import PackedData, load_packed
 from benchmark.spec import DatasetSpec
-from benchmark.subset import stratified
+from benchmark.subset import parts
 from initializers.errors import VitinitError, unknown_name
 
 __all__ = [
@@ -82,16 +82,16 @@ class Data:
     """A dataset ready for training.
 
     Attributes:
-        train: The training split, or the subset of it that the spec asks for.
-        test: The test split, always whole.
+        train: The training split, or the part of it that the spec asks for.
+        held_out: What accuracy is measured on: the whole test split, or the validation part of the training split.
         classes: The class names in the order of the labels.
         mean: Mean of the whole training split per channel, pixels in 0..1.
         std: Standard deviation of the whole training split per channel, pixels in 0..1; never 0.
-        checksum: sha256 (hex) over pixels and labels of both splits as they are here.
+        checksum: sha256 (hex) over pixels and labels of `train` and `held_out` as they are here.
     """
 
     train: Split
-    test: Split
+    held_out: Split
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -128,6 +128,7 @@ class Sources:
         statistics: Mean and std of each channel, pixels in 0..1; None where the whole training split, decoded, has to
             tell (`statistics`).
         chosen: Numbers of the training images that the spec asks for, ascending.
+        val: Numbers of the training images that the spec holds out for validation, ascending.
     """
 
     train: Source
@@ -135,10 +136,11 @@ class Sources:
     classes: tuple[str, ...]
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None
     chosen: torch.Tensor
+    val: torch.Tensor
 
 
-def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data | PackedData:
-    """Reads a dataset, takes the subset the spec asks for and brings the images to `image_size`.
+def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Data | PackedData:
+    """Reads a dataset, takes the part the spec asks for and brings the images to `image_size`.
 
     A prepared dataset (imagenet) is opened only: its images are decoded and cropped when they are used.
 
@@ -147,40 +149,45 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path) -> Data | PackedDat
         image_size: Side of the images in pixels. Others are resized (bilinear, antialiased); the images of a folder
             have their shorter side resized and are cropped at the centre.
         data_dir: Where the files of cifar10, cifar100 and svhn are, and the folder of imagenet.
+        draw: Which subset, where the spec redraws it by seed.
 
     Raises:
         VitinitError: The dataset is unknown, missing or damaged, a folder is not laid out as one of the two layouts
-            (PATH/train/CLASS and PATH/test/CLASS, or PATH/CLASS), an image cannot be used, or `train_size` does not
-            fit the training split.
+            (PATH/train/CLASS and PATH/test/CLASS, or PATH/CLASS), an image cannot be used, or `train_size` and
+            `val_size` do not fit the training split.
     """
     if spec.name in PACKED_NAMES:
         if reason := unavailable(spec, data_dir):
             raise VitinitError(reason)
-        return load_packed(spec, image_size, data_dir / spec.name)
-    source = sources(spec, image_size, data_dir)
+        return load_packed(spec, image_size, data_dir / spec.name, draw)
+    source = sources(spec, image_size, data_dir, draw)
     with no_bombs():
         if source.statistics is None:
             images = source.train.images(torch.arange(len(source.train.labels)))
             mean, std = statistics(levels(images))
-            images = images if spec.train_size is None else images[source.chosen]
+            held_out = Split(images[source.val], source.train.labels[source.val])
+            images = images if len(source.chosen) == len(images) else images[source.chosen]
         else:
             mean, std = source.statistics
+            held_out = Split(source.train.images(source.val), source.train.labels[source.val])
             images = source.train.images(source.chosen)
         train = Split(images, source.train.labels[source.chosen])
-        test = Split(source.test.images(torch.arange(len(source.test.labels))), source.test.labels)
+        if spec.evaluate_on == "test":
+            held_out = Split(source.test.images(torch.arange(len(source.test.labels))), source.test.labels)
     checksum = hashlib.sha256()
-    for tensor in (train.images, train.labels, test.images, test.labels):
+    for tensor in (train.images, train.labels, held_out.images, held_out.labels):
         checksum.update(tensor.numpy().data)
-    return Data(train, test, source.classes, mean, std, checksum.hexdigest())
+    return Data(train, held_out, source.classes, mean, std, checksum.hexdigest())
 
 
-def sources(spec: DatasetSpec, image_size: int, data_dir: Path) -> Sources:
+def sources(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Sources:
     """Opens a dataset whose images are a function of the spec alone, and decodes none of them.
 
     Args:
         spec: Any dataset but a prepared one (imagenet).
         image_size: Side that its images will have, in pixels.
         data_dir: Where the files of cifar10, cifar100 and svhn are.
+        draw: Which subset, where the spec redraws it by seed.
 
     Raises:
         VitinitError: As `load`, but for what only decoding tells.
@@ -197,10 +204,8 @@ def sources(spec: DatasetSpec, image_size: int, data_dir: Path) -> Sources:
             classes, known = splits[2], known or statistics(levels(splits[0].images))
     except OSError as error:
         raise VitinitError(f"dataset {spec.label}: {error}") from error
-    chosen = torch.arange(len(train.labels))
-    if spec.train_size is not None:
-        chosen = torch.from_numpy(stratified(train.labels.numpy(), spec.train_size, len(classes)))
-    return Sources(train, test, classes, known, chosen)
+    chosen, val = (torch.from_numpy(part) for part in parts(train.labels.numpy(), spec, len(classes), draw))
+    return Sources(train, test, classes, known, chosen, val)
 
 
 def download(name: str, data_dir: Path) -> None:

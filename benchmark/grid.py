@@ -34,11 +34,13 @@ Named = Annotated[dict[str, Any], BeforeValidator(_named)]
 
 
 class Row(Frozen):
-    """One line of the table: a base, a method over it or none, and what it needs changed in the block's model."""
+    """One line of the table: a base, a method over it or none, and what it needs changed in the block's settings."""
 
     base: Named
     method: Named | None = None
     model: dict[str, Any] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    """For what was chosen for each row on a validation split, the learning rate say (`analysis.choose` writes it)."""
 
 
 class Block(Frozen):

@@ -27,7 +27,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 from benchmark.dataset_files import MANIFEST, packed_files
 from benchmark.images import opened
 from benchmark.spec import DatasetSpec, Frozen
-from benchmark.subset import stratified
+from benchmark.subset import parts
 from initializers.errors import VitinitError
 
 ENTRY = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<u2"), ("sha256", "u1", 32)])
@@ -102,17 +102,18 @@ class PackedData:
     """A prepared dataset, opened.
 
     Attributes:
-        train: The training split, or the subset of it that the spec asks for.
-        test: The test split: ImageNet's validation images, whose labels are public.
+        train: The training split, or the part of it that the spec asks for.
+        held_out: What accuracy is measured on: the test split (ImageNet's validation images, whose labels are public),
+            or the part of the training split that the spec takes for validation.
         classes: The class names in the order of the labels.
         mean: Mean per channel, pixels in 0..1.
         std: Standard deviation per channel, pixels in 0..1.
-        checksum: sha256 (hex) over the digests and labels of the images of both splits.
+        checksum: sha256 (hex) over the digests and labels of the images of `train` and `held_out`.
         image_size: Side of the images that the loader makes, in pixels.
     """
 
     train: PackedSplit
-    test: PackedSplit
+    held_out: PackedSplit
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -120,25 +121,28 @@ class PackedData:
     image_size: int
 
 
-def load_packed(spec: DatasetSpec, image_size: int, folder: Path) -> PackedData:
+def load_packed(spec: DatasetSpec, image_size: int, folder: Path, draw: int = 0) -> PackedData:
     """Open a prepared dataset and check its index; no image is read.
 
+    `draw` is which subset, where the spec redraws it by seed.
+
     Raises:
-        VitinitError: the folder is not what `prepare` has left there, or `train_size` does not fit.
+        VitinitError: the folder is not what `prepare` has left there, or `train_size` and `val_size` do not fit.
     """
     from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
     manifest = read_manifest(folder)
-    train, test = _split("train", folder, manifest.train), _split("val", folder, manifest.val)
-    if spec.train_size is not None:
-        chosen = stratified(train.labels.numpy(), spec.train_size, len(manifest.classes))
-        train = replace(train, index=train.index[chosen])
+    whole, held_out = _split("train", folder, manifest.train), _split("val", folder, manifest.val)
+    chosen, val = parts(whole.labels.numpy(), spec, len(manifest.classes), draw)
+    train = replace(whole, index=whole.index[chosen])
+    if spec.evaluate_on == "val":
+        held_out = replace(whole, index=whole.index[val])
     checksum = hashlib.sha256()
-    for split in (train, test):
+    for split in (train, held_out):
         checksum.update(split.index["sha256"].tobytes() + split.index["label"].tobytes())
     return PackedData(
         train=train,
-        test=test,
+        held_out=held_out,
         classes=tuple(manifest.classes),
         mean=IMAGENET_DEFAULT_MEAN,
         std=IMAGENET_DEFAULT_STD,

@@ -58,12 +58,20 @@ class EpochRow(Frozen):
     epoch: PositiveInt
     lr: NonNegativeFloat
     train_loss: NonNegativeFloat
-    test_loss: NonNegativeFloat | None
-    """None, as is `test_top1`, after an epoch without evaluation."""
-    test_top1: Percent | None
+    test_loss: NonNegativeFloat | None = None
+    """None, as is `test_top1`, after an epoch without evaluation, and where the run is evaluated on `val`."""
+    test_top1: Percent | None = None
+    val_loss: NonNegativeFloat | None = None
+    """On the part of the training split that is held out for validation; None where the run is evaluated on `test`."""
+    val_top1: Percent | None = None
     seconds: NonNegativeFloat
     images_per_s: NonNegativeFloat | None = None
     """Training images a second, loading included, evaluation not; None in records of before this was taken."""
+
+    @property
+    def top1(self) -> float | None:
+        """Test top-1, or that on the validation part, in percent; a run has one of them only."""
+        return self.val_top1 if self.test_top1 is None else self.test_top1
 
 
 class Probe(Frozen):
@@ -116,11 +124,13 @@ class DatasetInfo(Frozen):
     """What was really read."""
 
     train: PositiveInt
-    test: PositiveInt
+    test: PositiveInt | None = None
+    """Images that accuracy was measured on; None where it was on `val`."""
+    val: PositiveInt | None = None
     classes: PositiveInt
     checksum: Sha256
-    """sha256 over pixels and labels of both splits as the run saw them, before augmentation; of ImageNet, over the
-    digests of the image files and the labels."""
+    """sha256 over pixels and labels of the images trained on and of those that accuracy was measured on, before
+    augmentation; of ImageNet, over the digests of the image files and the labels."""
 
 
 class Session(Frozen):
@@ -180,9 +190,17 @@ class RunRecord(_Outcome):
         if [row.epoch for row in self.history] != list(range(1, recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
         evaluated = [epoch for epoch in range(1, recipe.epochs + 1) if recipe.evaluates_after(epoch)]
-        for name in ("test_loss", "test_top1"):
-            if [row.epoch for row in self.history if getattr(row, name) is not None] != evaluated:
-                raise ValueError(f"history does not hold {name} of the epochs that are evaluated, and of no other")
+        on = self.spec.dataset.evaluate_on
+        for name in ("test_loss", "test_top1", "val_loss", "val_top1"):
+            wanted = evaluated if name.startswith(on) else []
+            if [row.epoch for row in self.history if getattr(row, name) is not None] != wanted:
+                raise ValueError(
+                    f"history does not hold {name} of the epochs that are evaluated on it, and of no other"
+                )
+        if [name for name in ("test", "val") if getattr(self.dataset, name)] != [on]:
+            raise ValueError(
+                f"dataset does not hold the number of images that it is evaluated on, those of {on!r} alone"
+            )
         if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         if self.spec.dataset.train_size not in (None, self.dataset.train):
@@ -197,18 +215,18 @@ class RunRecord(_Outcome):
 
     @property
     def top1(self) -> float:
-        """Test top-1 in percent after the last epoch."""
+        """Top-1 in percent after the last epoch, on what the run is evaluated on."""
         return self.evaluated[self.spec.recipe.epochs]
 
     @property
     def best(self) -> tuple[int, float]:
-        """The first epoch with the highest test top-1, and that. It selects on the test split: never the headline."""
+        """The first epoch with the highest top-1, and that. It selects on what it measures: never the headline."""
         return max(self.evaluated.items(), key=lambda row: row[1])
 
     @property
     def evaluated(self) -> dict[int, float]:
-        """Test top-1 in percent by epoch."""
-        return {row.epoch: row.test_top1 for row in self.history if row.test_top1 is not None}
+        """Top-1 in percent by epoch."""
+        return {row.epoch: row.top1 for row in self.history if row.top1 is not None}
 
 
 class FailureRecord(_Outcome):
@@ -296,8 +314,9 @@ class Whole:
 
     @property
     def top1(self) -> float:
-        """Test top-1 in percent after the last epoch."""
-        return float(from_json(self.body)["history"][-1]["test_top1"])
+        """Top-1 in percent after the last epoch, on what the run is evaluated on."""
+        last = from_json(self.body)["history"][-1]
+        return float(last.get("val_top1") if last["test_top1"] is None else last["test_top1"])
 
 
 def whole_or_parsed(data: bytes) -> Outcome | Whole:

@@ -13,7 +13,7 @@ from torch import nn
 from benchmark.dataset_files import PACKED_NAMES
 from benchmark.grid import Block, GridFile, Row, Series, resolve_dataset, resolve_recipe
 from benchmark.models import PRESETS, build_model
-from benchmark.spec import InitializerSpec, ModelSpec, Recipe, RunSpec
+from benchmark.spec import InitializerSpec, ModelSpec, RunSpec
 from initializers import registry
 from initializers.errors import VitinitError, explain, unknown_name
 
@@ -29,13 +29,13 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
     series = []
     for number, block in enumerate(content.blocks, 1):
         try:
-            recipe = resolve_recipe(block.recipe)
+            resolve_recipe(block.recipe)
         except VitinitError as error:
             raise VitinitError(f"grid {study!r}, block {number}: {error}") from None
         for dataset in block.datasets:
             for label, row in content.rows.items():
                 where = f"grid {study!r}, row {label!r}"
-                series.append(_resolve_series(label, row, dataset, block, recipe, seeds or block.seeds, where))
+                series.append(_resolve_series(label, row, dataset, block, seeds or block.seeds, where))
     for label in content.rows:
         misfits = [line.misfit for line in series if line.row == label]
         if all(misfits):
@@ -44,7 +44,7 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
 
 
 def _resolve_series(
-    label: str, row: Row, dataset: dict[str, Any], block: Block, recipe: Recipe, seeds: list[int], where: str
+    label: str, row: Row, dataset: dict[str, Any], block: Block, seeds: list[int], where: str
 ) -> Series:
     try:
         spec = RunSpec(
@@ -52,7 +52,7 @@ def _resolve_series(
             model=resolve_model({**block.model, **row.model}),
             base=resolve_initializer(row.base, "base"),
             method=resolve_initializer(row.method, "method") if row.method else None,
-            recipe=recipe,
+            recipe=resolve_recipe({**block.recipe, **row.recipe}),
             seed=seeds[0],
         )
         check_recipe(spec)

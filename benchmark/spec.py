@@ -16,6 +16,7 @@ SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
 
 LATER: dict[str, dict[str, Any]] = {
+    "dataset": {"val_size": None, "train_draw": "fixed", "evaluate_on": "test"},
     "model": {"kernel_size": None},
     "recipe": {
         "mixup": 0.0,
@@ -29,12 +30,12 @@ LATER: dict[str, dict[str, Any]] = {
         "evaluate_every": 1,
     },
 }
-"""Fields of a model or recipe that came after the first records, each with the value that leaves a run as it was
-before the field.
+"""Fields of a dataset, model or recipe that came after the first records, each with the value that leaves a run as it
+was before the field.
 
 A field with this value is left out of what is hashed, so that the run_ids of before still hold. The values stand here
 and are not taken from the defaults: a default that is changed one day then changes the run_ids, as it must. Frozen: a
-field is added here together with `ModelSpec` or `Recipe`, a value never changes.
+field is added here together with its class, a value never changes.
 """
 
 CONVMIXER: dict[str, Any] = {
@@ -59,12 +60,21 @@ class Frozen(BaseModel):
 
 
 class DatasetSpec(Frozen):
-    """Which images. `train_size` takes a stratified subset of the training split, the same one at every seed."""
+    """Which images are trained on, and on which accuracy is measured."""
 
     name: str
     path: str | None = None
     """Root of a `folder` dataset; no other dataset has one."""
     train_size: PositiveInt | None = None
+    """Trains on so many images of the training split, the classes in proportion. None: on all but `val_size`."""
+    val_size: PositiveInt | None = None
+    """Takes so many images from the training split for validation, the classes in proportion: the same ones at every
+    seed and `train_size`, and none of them is trained on."""
+    train_draw: Literal["fixed", "seed"] = "fixed"
+    """`fixed`: one subset for all seeds. `seed`: a new one at each, the same for every initialiser, so that a spread
+    over seeds holds that of the images too."""
+    evaluate_on: Literal["test", "val"] = "test"
+    """Where accuracy is measured: `val` is for choosing, and no test image is used then."""
 
     @model_validator(mode="after")
     def _path_belongs_to_folder(self) -> DatasetSpec:
@@ -72,11 +82,26 @@ class DatasetSpec(Frozen):
             raise ValueError("the dataset 'folder' needs a path, no other dataset takes one; write folder:PATH")
         return self
 
+    @model_validator(mode="after")
+    def _parts_are_there(self) -> DatasetSpec:
+        if self.evaluate_on == "val" and self.val_size is None:
+            raise ValueError("evaluate_on 'val' needs val_size, the number of images taken from the training split")
+        if self.train_draw == "seed" and self.train_size is None:
+            raise ValueError("train_draw 'seed' needs train_size: there is nothing to draw where all images are taken")
+        return self
+
     @property
     def label(self) -> str:
-        """Name for tables, with the subset size where there is one."""
+        """Name for tables: what tells two settings of one dataset apart, so that no cell mixes them.
+
+        For example `cifar10[10000, redrawn]`, or `cifar10[8000, val 2000], validation` for accuracy on the 2,000.
+        """
         name = f"folder:{self.path}" if self.path else self.name
-        return name if self.train_size is None else f"{name}[{self.train_size}]"
+        parts = [str(self.train_size)] if self.train_size else []
+        parts += [f"val {self.val_size}"] if self.val_size else []
+        parts += ["redrawn"] if self.train_draw == "seed" else []
+        label = f"{name}[{', '.join(parts)}]" if parts else name
+        return f"{label}, validation" if self.evaluate_on == "val" else label
 
 
 class ModelSpec(Frozen):
@@ -235,7 +260,7 @@ class RunSpec(Frozen):
         """The JSON that is hashed: every field but those at their value in `LATER`, sorted keys, no white space."""
         parts = (
             f'"base":{_sorted_json(self.base)}',
-            f'"dataset":{_sorted_json(self.dataset)}',
+            f'"dataset":{_sorted_json(self.dataset, "dataset")}',
             f'"method":{_sorted_json(self.method) if self.method else "null"}',
             f'"model":{_sorted_json(self.model, "model")}',
             f'"recipe":{_sorted_json(self.recipe, "recipe")}',

@@ -1,19 +1,50 @@
-"""The subset of a training split that a spec's `train_size` asks for."""
+"""Which images of a training split are trained on, and which are held out for validation."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
 
-def stratified(labels: np.ndarray, size: int, classes: int) -> np.ndarray:
-    """`size` images with the classes in proportion, at least one of each; every subset contains the smaller ones.
+def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
+    """The images to train on, and those of `val_size`: no image is in both.
+
+    Args:
+        labels: int, N, of the whole training split.
+        spec: how many of each.
+        classes: how many classes there are.
+        draw: which subset, where the spec redraws it (`train_draw: seed`).
+
+    Returns:
+        Ascending indices of both; the second is empty without `val_size`.
+
+    Raises:
+        VitinitError: there are fewer images than that, or more classes.
+    """
+    val = np.arange(0)
+    if spec.val_size is not None:
+        val = stratified(labels, spec.val_size, classes, "val_size")
+    rest = np.setdiff1d(np.arange(len(labels)), val, assume_unique=True)
+    if spec.train_size is not None:
+        rest = rest[
+            stratified(labels[rest], spec.train_size, classes, "train_size", draw * (spec.train_draw == "seed"))
+        ]
+    if not len(rest):
+        raise VitinitError(f"val_size {spec.val_size} leaves no image of the training split to train on")
+    return rest, val
+
+
+def stratified(labels: np.ndarray, size: int, classes: int, name: str = "train_size", draw: int = 0) -> np.ndarray:
+    """`size` images with the classes in proportion, at least one of each; a subset contains the smaller of its draw.
 
     Args:
         labels: int, N.
         size: how many of them.
         classes: how many classes there are.
+        name: what the spec calls the size.
+        draw: 0 is the draw of subsets that are the same at every seed.
 
     Returns:
         Ascending indices of the chosen images.
@@ -22,11 +53,11 @@ def stratified(labels: np.ndarray, size: int, classes: int) -> np.ndarray:
         VitinitError: there are fewer images than that, or more classes.
     """
     if size > len(labels):
-        raise VitinitError(f"train_size {size} is more than the {len(labels)} images of the training split")
+        raise VitinitError(f"{name} {size} is more than the {len(labels)} images that the training split has for it")
     if size < classes:
-        raise VitinitError(f"train_size {size} is less than the number of classes, {classes}")
+        raise VitinitError(f"{name} {size} is less than the number of classes, {classes}")
     # numpy promises that the numbers of RandomState never change, and of no other generator.
-    random = np.random.RandomState(0)
+    random = np.random.RandomState(draw % 2**32)
     position = np.empty(len(labels))
     for label in range(classes):
         members = np.flatnonzero(labels == label)

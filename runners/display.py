@@ -70,8 +70,8 @@ class Display:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
             return
         row = event.epoch
-        if row.test_top1 is not None:
-            self._top1[event.run_id] = f", top-1 {row.test_top1:.1f}%"
+        if row.top1 is not None:
+            self._top1[event.run_id] = f", top-1 {row.top1:.1f}%"
         top1 = self._top1.get(event.run_id, "")
         text = f"epoch {row.epoch}/{epochs}{top1}, {row.images_per_s or 0:,.0f} images/s"
         self._progress.update(task, completed=row.epoch, text=text)

@@ -70,11 +70,13 @@ def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float
         gflops = report.gflops(spec.model, spec.recipe.precision)
         if gflops and spec.dataset.name in IMAGES:
             train, test = IMAGES[spec.dataset.name]
-            train = min(train, spec.dataset.train_size or train)
+            val = spec.dataset.val_size or 0
+            train = min(train - val, spec.dataset.train_size or train)
+            held_out = val if spec.dataset.evaluate_on == "val" else test
             forward = forward_flops(spec.model, classes=CLASSES.get(spec.dataset.name, 10))
             recipe = spec.recipe
             evaluations = sum(recipe.evaluates_after(epoch) for epoch in range(1, recipe.epochs + 1))
-            flops = recipe.epochs * (1 + BACKWARD) * forward * train + evaluations * forward * test
+            flops = recipe.epochs * (1 + BACKWARD) * forward * train + evaluations * forward * held_out
             seconds[cell.run_id] = flops / (1e9 * gflops)
     return seconds
 

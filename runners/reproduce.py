@@ -26,8 +26,8 @@ PARTS = (
     ("final weights", r"weights"),
     ("learning rate", r"history\.\d+\.lr"),
     ("training loss", r"history\.\d+\.train_loss"),
-    ("test loss", r"history\.\d+\.test_loss"),
-    ("test top-1 in percent", r"history\.\d+\.test_top1"),
+    ("test or validation loss", r"history\.\d+\.(test|val)_loss"),
+    ("test or validation top-1 in percent", r"history\.\d+\.(test|val)_top1"),
     ("weight norms at initialisation", r"init\.(norms|method_parameters)\b.*"),
     ("attention at initialisation", r"init\..*"),
     ("attention over epochs", r"(probes|masked)\b.*"),
@@ -184,7 +184,7 @@ def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loade
         registry.build(spec.base.name, spec.base.params, "base").check(empty)
         if spec.method:
             registry.build(spec.method.name, spec.method.params, "method").check(empty)
-        found = open_data(spec.dataset, spec.model.image_size, data_dir, loader, device).checksum
+        found = open_data(spec.dataset, spec.model.image_size, data_dir, loader, device, spec.seed).checksum
     except VitinitError as error:
         raise VitinitError(f"run {record.run_id} cannot be repeated here: {error}") from None
     if found != record.dataset.checksum:

@@ -114,7 +114,7 @@ def _claimed(
         def tell(event: Event) -> None:
             if event.epoch:
                 row = event.epoch
-                claim.update(row.epoch, cell.spec.recipe.epochs, row.test_top1, row.seconds)
+                claim.update(row.epoch, cell.spec.recipe.epochs, row.top1, row.seconds)
             on_event(event)
 
         checkpoints = Checkpoints(
@@ -176,7 +176,8 @@ def _run(
         device = world.device(setting.execution.device)
         set_flags(setting.execution)
         provenance = environment(device, setting.code)
-        data = open_data(spec.dataset, spec.model.image_size, setting.data_dir, setting.execution.loader, str(device))
+        loader_name = setting.execution.loader
+        data = open_data(spec.dataset, spec.model.image_size, setting.data_dir, loader_name, str(device), spec.seed)
         stop.check()
         loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
         execution = replace(setting.execution, loader=loader.name)
@@ -224,7 +225,7 @@ def _run(
             begun = past or new()
             if has_attention(begun.training.model):
                 snapshots_at = (0, *setting.maps_at, spec.recipe.epochs) if setting.keep_maps else ()
-                observer = Observer(loader, len(data.test.labels), setting.probes, snapshots_at, checkpoints.report)
+                observer = Observer(loader, len(data.held_out.labels), setting.probes, snapshots_at, checkpoints.report)
                 observer.begin(begun)
     training = begun.training if begun else new_training()
     share_state(training, world)
@@ -255,7 +256,7 @@ def _run(
 
     def epoch_ended(row: EpochRow) -> None:
         if observer:
-            observer.see(training.model, row.epoch, evaluated=row.test_top1 is not None)
+            observer.see(training.model, row.epoch, evaluated=row.top1 is not None)
         on_event(Event(spec.run_id, epoch=row))
 
     between_steps()
@@ -263,6 +264,7 @@ def _run(
         training,
         loader,
         spec.seed,
+        spec.dataset.evaluate_on,
         epoch_ended,
         between_steps,
         world,
@@ -291,14 +293,14 @@ def _run(
         parameters=parameter_count(training.model),
         dataset=DatasetInfo(
             train=len(data.train.labels),
-            test=len(data.test.labels),
+            **{spec.dataset.evaluate_on: len(data.held_out.labels)},
             classes=len(data.classes),
             checksum=data.checksum,
         ),
         init=begun.init,
         history=training.history,
         probes=probes,
-        masked=masked(training.model, loader, data.test.labels, images_seen) if probes else [],
+        masked=masked(training.model, loader, data.held_out.labels, images_seen) if probes else [],
         weights=weights,
         execution=asdict(execution),
         environment={**provenance, "changed_while_running": changes} if changes else provenance,

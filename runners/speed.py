@@ -372,12 +372,12 @@ def random_data(count: int, size: int) -> Data:
 def beton(data: Data, folder: Path) -> BetonData:
     """The same, for FFCV; of the training images only some."""
     kept = data.train.images[:FFCV_IMAGES].permute(0, 2, 3, 1).contiguous().numpy()
-    images = [*kept, *data.test.images.permute(0, 2, 3, 1).contiguous().numpy()]
+    images = [*kept, *data.held_out.images.permute(0, 2, 3, 1).contiguous().numpy()]
     file = folder / "images.beton"
     write_beton(file, iter(images), len(images), kept.shape[1])
     return BetonData(
         BetonSplit(data.train.labels[: len(kept)], 0),
-        BetonSplit(data.test.labels, len(kept)),
+        BetonSplit(data.held_out.labels, len(kept)),
         data.classes,
         data.mean,
         data.std,

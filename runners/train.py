@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from timm.models.convmixer import ConvMixer
@@ -29,7 +29,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Diverged(Exception):
-    """The training or test loss is not a finite number."""
+    """The training or held-out loss is not a finite number."""
 
 
 class Training:
@@ -113,13 +113,14 @@ def train(
     training: Training,
     loader: Loader,
     seed: int,
+    evaluate_on: Literal["test", "val"] = "test",
     on_epoch: Callable[[EpochRow], None] = lambda row: None,
     between_steps: Callable[[], None] = lambda: None,
     world: World = ALONE,
     micro_batch: int | None = None,
     compiled: bool = False,
 ) -> None:
-    """Train to the last epoch and evaluate on the whole test split after the epochs that the recipe says.
+    """Train to the last epoch and evaluate on all held-out images after the epochs that the recipe says.
 
     Dropout draws from its own named stream, re-seeded at every step; the global generator is left as it was.
 
@@ -127,6 +128,7 @@ def train(
         training: where to begin, the same in all processes; changed in place, and the same in all after every step.
         loader: the images, this process's part of each batch.
         seed: of the run.
+        evaluate_on: what the held-out images are.
         on_epoch: told about every finished epoch.
         between_steps: called wherever `training.state_dict()` may be saved, equally often in all processes; what it
             raises ends the training.
@@ -157,17 +159,16 @@ def train(
                 between_steps()
             train_loss = float(training.loss_sum) / loader.steps
             training_seconds = time.perf_counter() - start
-            test_loss = test_top1 = None
+            loss = top1 = None
             if recipe.evaluates_after(epoch + 1):
-                test_loss, test_top1 = evaluate(model, loader, recipe, between_steps, world, micro_batch)
-            if not all(math.isfinite(loss) for loss in (train_loss, test_loss) if loss is not None):
-                raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, test loss {test_loss}")
+                loss, top1 = evaluate(model, loader, recipe, between_steps, world, micro_batch)
+            if not all(math.isfinite(each) for each in (train_loss, loss) if each is not None):
+                raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, {evaluate_on} loss {loss}")
             row = EpochRow(
                 epoch=epoch + 1,
                 lr=training.optimizer.param_groups[0]["lr"],
                 train_loss=train_loss,
-                test_loss=test_loss,
-                test_top1=test_top1,
+                **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_top1": top1},
                 seconds=time.perf_counter() - start,
                 images_per_s=loader.steps * recipe.batch_size / training_seconds,
             )
@@ -250,12 +251,12 @@ def evaluate(
     world: World = ALONE,
     micro_batch: int | None = None,
 ) -> tuple[float, float]:
-    """Mean cross-entropy (no label smoothing) and top-1 in percent over the whole test split, of all processes."""
+    """Mean cross-entropy (no label smoothing) and top-1 in percent over all held-out images, of all processes."""
     model.eval()
     loss = torch.zeros((), dtype=torch.float64, device=loader.device)
     correct = torch.zeros((), dtype=torch.float64, device=loader.device)
     count = 0
-    for batch in world.in_step(loader.test()):
+    for batch in world.in_step(loader.held_out()):
         for images, labels in micro_batches(*batch, micro_batch) if batch else ():
             with autocast(recipe, loader.device):
                 logits: Tensor = model(images)

@@ -41,9 +41,9 @@ class Loader(ABC):
 
     Targets are int64 labels B, or shares of classes, float32, B x classes, where the recipe mixes images.
 
-    The last, smaller training batch of an epoch is dropped, as timm does; the test split is always whole. Of several
-    processes each gets its part of every batch and of the test split; together they get what a process that is alone
-    gets.
+    The last, smaller training batch of an epoch is dropped, as timm does; of the held-out images, which accuracy is
+    measured on, none is. Of several processes each gets its part of every batch and of the held-out images; together
+    they get what a process that is alone gets.
 
     Attributes:
         name: what records call it.
@@ -72,8 +72,8 @@ class Loader(ABC):
         self.evaluation_batch = EVALUATION_BATCH[device.type]
         self.part = shard.part(recipe.batch_size, recipe.mix_unit)
         """This process's part of every batch."""
-        self.test_part = shard.part(len(data.test.labels))
-        """This process's part of the test split."""
+        self.held_out_part = shard.part(len(data.held_out.labels))
+        """This process's part of the images that accuracy is measured on."""
         self._image_size = data.image_size
         self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self._classes = data.train.labels.to(device), len(data.classes)
@@ -91,11 +91,11 @@ class Loader(ABC):
         """This process's part of the batches of one epoch (counted from 0), from one of its steps on."""
 
     @abstractmethod
-    def test(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of the test split in file order."""
+    def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of the images that accuracy is measured on, in file order."""
 
     @abstractmethod
-    def plain(self, numbers: Tensor, split: Literal["train", "test"] = "train") -> Tensor:
+    def plain(self, numbers: Tensor, split: Literal["train", "held_out"] = "train") -> Tensor:
         """These images of the whole split, normalised, without augmentation."""
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:

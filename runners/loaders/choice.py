@@ -9,12 +9,13 @@ from typing import Literal
 import torch
 
 from benchmark import datasets
-from benchmark.beton import BetonData, decoded_size, ffcv_missing, load_beton
+from benchmark.beton import BetonData, decoded_size, ffcv_missing, load_beton, refuse_parts
 from benchmark.dataset_files import PACKED_NAMES
 from benchmark.datasets import Data
 from benchmark.packed import PackedData
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
+from runners.streams import derive
 
 LoaderName = Literal["auto", "resident", "ffcv"]
 
@@ -23,11 +24,12 @@ RESIDENT_SHARE = 0.25
 
 
 def open_data(
-    spec: DatasetSpec, image_size: int, data_dir: Path, loader: str = "auto", device: str = "cpu"
+    spec: DatasetSpec, image_size: int, data_dir: Path, loader: str = "auto", device: str = "cpu", seed: int = 0
 ) -> Data | PackedData | BetonData:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
-    imagenet has its own loader, whatever is asked for.
+    imagenet has its own loader, whatever is asked for. The seed is the run's: it matters where the spec redraws the
+    training images.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
@@ -44,10 +46,11 @@ def open_data(
             f"{memory / 1e9:.1f} GB of memory, so FFCV has to read it (--loader resident keeps it in memory): "
         )
     if loader != "ffcv" or spec.name in PACKED_NAMES:
-        return datasets.load(spec, image_size, data_dir)
-    if missing := ffcv_missing():
-        raise VitinitError(why + missing)
+        return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"))
     try:
+        refuse_parts(spec)
+        if missing := ffcv_missing():
+            raise VitinitError(missing)
         return load_beton(spec, image_size, data_dir)
     except VitinitError as error:
         raise VitinitError(f"{why}{error}") from None

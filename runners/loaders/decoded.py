@@ -28,10 +28,10 @@ class DecodedLoader(Loader):
     ) -> None:
         super().__init__(data, recipe, seed, device, shard)
         self.numbers_on = torch.device("cpu")
-        self._test_labels = data.test.labels[self.test_part].to(device)
+        self._held_out_labels = data.held_out.labels[self.held_out_part].to(device)
 
     @abstractmethod
-    def read(self, split: Literal["train", "test"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S.
 
         Args:
@@ -46,17 +46,17 @@ class DecodedLoader(Loader):
         batches = order.view(-1, size)[:, self.part].unbind()
         yield from self.augmented(zip(self.read("train", batches), batches, strict=True), epoch, first_step)
 
-    def test(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of the test split in file order."""
-        if not len(self._test_labels):
+    def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of the images that accuracy is measured on, in file order."""
+        if not len(self._held_out_labels):
             return
-        numbers = torch.arange(self.test_part.start, self.test_part.stop, device=self.numbers_on)
+        numbers = torch.arange(self.held_out_part.start, self.held_out_part.stop, device=self.numbers_on)
         batches = numbers.split(self.evaluation_batch)
-        labels = self._test_labels.split(self.evaluation_batch)
-        for images, labels_B in zip(self.read("test", batches), labels, strict=True):
+        labels = self._held_out_labels.split(self.evaluation_batch)
+        for images, labels_B in zip(self.read("held_out", batches), labels, strict=True):
             yield self.normalise(images), labels_B
 
-    def plain(self, numbers: Tensor, split: Literal["train", "test"] = "train") -> Tensor:
+    def plain(self, numbers: Tensor, split: Literal["train", "held_out"] = "train") -> Tensor:
         """These images of the whole split, normalised, without augmentation."""
         (images,) = self.read(split, [numbers.to(self.numbers_on)])
         return self.normalise(images)

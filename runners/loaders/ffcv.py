@@ -58,7 +58,7 @@ class FfcvLoader(DecodedLoader):
         except Exception as error:  # of many types
             raise damaged(data.file, f"FFCV says {plain(str(error), 200)}") from error
 
-    def read(self, split: Literal["train", "test"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, in main memory.
 
         Raises:
@@ -66,7 +66,7 @@ class FfcvLoader(DecodedLoader):
         """
         if not batches:
             return
-        first = (self._data.train if split == "train" else self._data.test).first
+        first = (self._data.train if split == "train" else self._data.held_out).first
         self._ffcv.batch_size = len(batches[0])
         numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
         reading = None

@@ -53,17 +53,17 @@ class PackedLoader(Loader):
         changes = self._training_changes(epoch)
         yield from self.augmented(self._decoded(self.data.train, batches, changes), epoch, first_step)
 
-    def test(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of the test split in file order."""
-        numbers = torch.arange(len(self.data.test.labels))[self.test_part]
+    def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's part of the images that accuracy is measured on, in file order."""
+        numbers = torch.arange(len(self.data.held_out.labels))[self.held_out_part]
         for images, batch in self._decoded(
-            self.data.test, iter(numbers.split(self.evaluation_batch)), self._plain_changes
+            self.data.held_out, iter(numbers.split(self.evaluation_batch)), self._plain_changes
         ):
-            yield self.normalise(images), self.data.test.labels[batch].to(self.device)
+            yield self.normalise(images), self.data.held_out.labels[batch].to(self.device)
 
-    def plain(self, numbers: Tensor, split: Literal["train", "test"] = "train") -> Tensor:
+    def plain(self, numbers: Tensor, split: Literal["train", "held_out"] = "train") -> Tensor:
         """These images of the whole split, normalised, without augmentation."""
-        images_of = self.data.train if split == "train" else self.data.test
+        images_of = self.data.train if split == "train" else self.data.held_out
         ((images, _),) = self._decoded(images_of, iter([numbers]), self._plain_changes)
         return self.normalise(images)
 

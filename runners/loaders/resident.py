@@ -25,9 +25,9 @@ class ResidentLoader(DecodedLoader):
         self.numbers_on = device
         self._images = {
             "train": data.train.images.to(device),
-            "test": data.test.images.to(device),
+            "held_out": data.held_out.images.to(device),
         }
 
-    def read(self, split: Literal["train", "test"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, on the device."""
         return (self._images[split].index_select(0, numbers) for numbers in batches)

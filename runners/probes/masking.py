@@ -13,18 +13,18 @@ from runners.loaders.base import Loader
 from runners.probes.observer import chosen
 
 LEAST_IMAGES, LEAST_SHARE = 1000, 100
-"""Test images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""
+"""Held-out images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""
 
 
 def masked(model: nn.Module, loader: Loader, labels: Tensor, images_seen: int) -> list[Masked]:
-    """Test accuracy with one term left out in the first 3, 5 and 10 tenths of the GPSA layers; nothing is trained.
+    """Held-out accuracy with one term left out in the first 3, 5 and 10 tenths of the GPSA layers; nothing is trained.
 
     As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10; it does not say which.
 
     Args:
         model: trained; one that is no ConViT has no result.
         loader: of the run.
-        labels: of the whole test split.
+        labels: of all images that accuracy is measured on.
         images_seen: training images times epochs.
     """
     if not isinstance(model, ConVit):
@@ -44,7 +44,7 @@ def masked(model: nn.Module, loader: Loader, labels: Tensor, images_seen: int) -
 def _top1(model: nn.Module, loader: Loader, numbers: Tensor, labels: Tensor) -> float:
     with evaluated(model):
         correct = sum(
-            int((model(loader.plain(some, "test")).argmax(-1).cpu() == labels[some].cpu()).sum())
+            int((model(loader.plain(some, "held_out")).argmax(-1).cpu() == labels[some].cpu()).sum())
             for some in numbers.split(loader.evaluation_batch)
         )
     return 100 * correct / len(numbers)

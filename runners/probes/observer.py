@@ -23,7 +23,7 @@ class Observer:
 
     Args:
         loader: of the run.
-        test_images: how many the test split has.
+        held_out: how many images accuracy is measured on.
         probing: whether to measure probes.
         snapshots_at: the epochs after which to take snapshots, 0 for the beginning; empty for none.
         report: told, in one line, what cannot be measured.
@@ -32,7 +32,7 @@ class Observer:
     def __init__(
         self,
         loader: Loader,
-        test_images: int,
+        held_out: int,
         probing: bool,
         snapshots_at: tuple[int, ...],
         report: Callable[[str], None],
@@ -43,7 +43,7 @@ class Observer:
         self.targets_LHNN: Tensor | None = None
         count = GRAM_BATCH * GRAM_BATCHES if snapshots_at else IMAGES
         if probing or snapshots_at:
-            self.images_BCHW = loader.plain(chosen(test_images, count), "test")
+            self.images_BCHW = loader.plain(chosen(held_out, count), "held_out")
 
     def begin(self, begun: Begun) -> None:
         """At the beginning of a session: measure a model that has not been trained yet, or go on."""
@@ -94,5 +94,5 @@ class Observer:
 
 
 def chosen(available: int, count: int) -> Tensor:
-    """Numbers of test images, the same in every run on a dataset: from all over a split that may be sorted by class."""
+    """Numbers of held-out images, the same in every run on them: from all over a split that may be sorted by class."""
     return torch.randperm(available, generator=stream(0, "maps"))[:count]

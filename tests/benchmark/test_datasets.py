@@ -40,16 +40,16 @@ def test_digits_pixels_and_labels_are_those_of_scikit_learn() -> None:
     raw = load_digits()
     parts = train_test_split(raw.images, raw.target, test_size=360, stratify=raw.target, random_state=0)
     data = load(DIGITS, 8, NOWHERE)
-    for split, images, labels in ((data.train, parts[0], parts[2]), (data.test, parts[1], parts[3])):
+    for split, images, labels in ((data.train, parts[0], parts[2]), (data.held_out, parts[1], parts[3])):
         assert split.images.dtype == torch.uint8
         assert split.labels.dtype == torch.int64
         assert split.images.shape == (len(labels), 3, 8, 8)
         assert split.labels.tolist() == labels.tolist()
         for channel in range(3):
             assert np.abs(split.images[:, channel].numpy() - images * 255 / 16).max() <= 0.5
-    assert (len(data.train.labels), len(data.test.labels)) == (1437, 360)
+    assert (len(data.train.labels), len(data.held_out.labels)) == (1437, 360)
     assert data.classes == tuple("0123456789")
-    assert data.test.images.max() == 255
+    assert data.held_out.images.max() == 255
 
 
 def test_digits_statistics_are_of_the_whole_training_split() -> None:
@@ -71,7 +71,7 @@ def test_the_split_and_the_subset_never_change() -> None:
 
 def test_checksum_is_sha256_of_the_delivered_tensors() -> None:
     data = load(DatasetSpec(name="digits", train_size=50), 16, NOWHERE)
-    parts = [data.train.images, data.train.labels, data.test.images, data.test.labels]
+    parts = [data.train.images, data.train.labels, data.held_out.images, data.held_out.labels]
     assert data.checksum == hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
 
 
@@ -79,9 +79,9 @@ def test_checksum_is_sha256_of_the_delivered_tensors() -> None:
 def test_images_are_resized_as_pil_does(size: int) -> None:
     native, resized = load(DIGITS, 8, NOWHERE), load(DIGITS, size, NOWHERE)
     assert resized.train.images.shape == (1437, 3, size, size)
-    assert resized.test.images.shape == (360, 3, size, size)
+    assert resized.held_out.images.shape == (360, 3, size, size)
     assert resized.train.images.dtype == torch.uint8
-    for before, after in zip(native.test.images[:20], resized.test.images[:20], strict=True):
+    for before, after in zip(native.held_out.images[:20], resized.held_out.images[:20], strict=True):
         image = Image.fromarray(before.permute(1, 2, 0).numpy())
         expected = np.array(image.resize((size, size), Image.Resampling.BILINEAR)).astype(int)
         assert np.abs(expected - after.permute(1, 2, 0).numpy()).max() <= 1
@@ -98,7 +98,7 @@ def test_subset_has_every_class_in_proportion_and_contains_the_smaller_ones() ->
         assert min(counts(data)) >= 1
         assert previous <= rows(data.train.images)
         previous = rows(data.train.images)
-        assert torch.equal(data.test.images, whole.test.images)
+        assert torch.equal(data.held_out.images, whole.held_out.images)
     assert torch.equal(data.train.images, whole.train.images)
 
 
@@ -143,12 +143,12 @@ def test_data_dir_is_argument_then_environment_then_data(monkeypatch: pytest.Mon
 
 def test_cifar10_pixels_and_labels_are_those_in_the_files(cifar10_dir: Path) -> None:
     data = load(DatasetSpec(name="cifar10"), 32, cifar10_dir)
-    assert (len(data.train.labels), len(data.test.labels)) == (50_000, 10_000)
+    assert (len(data.train.labels), len(data.held_out.labels)) == (50_000, 10_000)
     files = cifar10_dir / "cifar-10-batches-py"
     for split, start, name in (
         (data.train, 0, "data_batch_1"),
         (data.train, 40_000, "data_batch_5"),
-        (data.test, 0, "test_batch"),
+        (data.held_out, 0, "test_batch"),
     ):
         batch = pickle.loads((files / name).read_bytes(), encoding="bytes")
         assert np.array_equal(split.images[start : start + 10_000].numpy().reshape(10_000, 3072), batch[b"data"])
@@ -253,7 +253,7 @@ def test_svhn_reads_the_mat_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     made = make_svhn(tmp_path)
     expect_svhn(monkeypatch, tmp_path)
     data = load(SVHN_SPEC, 32, tmp_path)
-    for split, content in ((data.train, made["train"]), (data.test, made["test"])):
+    for split, content in ((data.train, made["train"]), (data.held_out, made["test"])):
         assert split.images.is_contiguous()
         assert split.images.dtype == torch.uint8
         for index, label in enumerate(content["y"][:, 0]):

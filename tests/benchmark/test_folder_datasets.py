@@ -29,7 +29,7 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
     data = load(folder_spec(tmp_path), 8, NOWHERE)
     assert data.classes == ("a", "b")
     assert data.train.labels.tolist() == [0] * 4 + [1] * 3
-    assert data.test.labels.tolist() == [0, 1, 1]
+    assert data.held_out.labels.tolist() == [0, 1, 1]
     files = sorted(tmp_path.glob("train/a/0*.png")) + sorted(tmp_path.glob("train/b/*.png"))
     for image, file in zip(data.train.images, files, strict=True):
         assert np.array_equal(image.permute(1, 2, 0).numpy(), np.array(Image.open(file)))
@@ -41,15 +41,15 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
 
 def test_folder_with_val_in_place_of_test(tmp_path: Path) -> None:
     make_folder(tmp_path, {"train/a": 2, "train/b": 2, "val/a": 1, "val/b": 1})
-    assert len(load(folder_spec(tmp_path), 8, NOWHERE).test.labels) == 2
+    assert len(load(folder_spec(tmp_path), 8, NOWHERE).held_out.labels) == 2
 
 
 def test_folder_of_classes_gives_a_fifth_of_each_to_the_test_split(tmp_path: Path) -> None:
     make_folder(tmp_path, {"a": 10, "b": 20, "c": 2})
     data = load(folder_spec(tmp_path), 8, NOWHERE)
-    assert torch.bincount(data.test.labels).tolist() == [2, 4, 1]
+    assert torch.bincount(data.held_out.labels).tolist() == [2, 4, 1]
     assert counts(data) == [8, 16, 1]
-    assert not rows(data.train.images) & rows(data.test.images)
+    assert not rows(data.train.images) & rows(data.held_out.images)
     assert load(folder_spec(tmp_path), 8, NOWHERE).checksum == data.checksum
     assert counts(load(folder_spec(tmp_path, 6), 8, NOWHERE)) == [2, 3, 1]
 
@@ -203,7 +203,7 @@ def test_folder_may_link_within_itself_and_be_a_link_itself(good: Path) -> None:
     (good / "a/again.png").symlink_to("000.png")
     (good.parent / "alias").symlink_to(good)
     data = load(folder_spec(good.parent / "alias"), 8, NOWHERE)
-    assert len(data.train.labels) + len(data.test.labels) == 5
+    assert len(data.train.labels) + len(data.held_out.labels) == 5
 
 
 def test_folder_with_a_png_whose_text_unpacks_to_gigabytes(good: Path) -> None:

@@ -11,7 +11,7 @@ from stored_records import REFERENCE, undigested
 
 from benchmark import grid, grid_cache, spec
 from benchmark.record import RunRecord, from_bytes, to_bytes
-from benchmark.spec import ModelSpec, Recipe, RunSpec
+from benchmark.spec import DatasetSpec, ModelSpec, Recipe, RunSpec
 from initializers.errors import VitinitError
 
 FROZEN = Path(__file__).with_name("frozen_run_ids.json")
@@ -85,6 +85,7 @@ def test_the_defaults_of_later_fields_leave_a_run_as_it_was() -> None:
     """Otherwise no record of before would be read: its fields would be filled in with something else."""
     content = json.loads(REFERENCE[0].read_bytes())["spec"]
     plain = {
+        "dataset": DatasetSpec(**content["dataset"]),
         "model": ModelSpec(**content["model"]),
         "recipe": Recipe(name="any", epochs=1, batch_size=8, lr=1),
     }

@@ -59,7 +59,7 @@ def prepared(imagenet_dir, tmp_path) -> Path:
 def test_what_is_packed_is_every_file_unchanged_in_order(imagenet_source, imagenet_dir):
     data = load(IMAGENET, 16, imagenet_dir)
     assert data.classes == tuple(NAMES)
-    for split, name in ((data.train, "train"), (data.test, "val")):
+    for split, name in ((data.train, "train"), (data.held_out, "val")):
         content = (imagenet_dir / "imagenet" / f"{name}.images").read_bytes()
         expected = files(imagenet_source, name)
         assert len(split.labels) == len(expected) == {"train": 1250, "val": 1000}[name]
@@ -77,7 +77,7 @@ def test_images_are_those_of_pil_the_odd_ones_too(imagenet_source, imagenet_dir)
     for number, path in enumerate(files(imagenet_source, "val")[:12]):
         with Image.open(path) as image:
             modes.add((image.format, image.mode))
-            assert np.array_equal(np.asarray(data.test.image(number)), np.asarray(image.convert("RGB")))
+            assert np.array_equal(np.asarray(data.held_out.image(number)), np.asarray(image.convert("RGB")))
     assert {("JPEG", "CMYK"), ("JPEG", "L"), ("PNG", "P"), ("JPEG", "RGB")} == modes
 
 
@@ -86,7 +86,7 @@ def test_a_subset_is_stratified_and_has_its_own_checksum(imagenet_dir):
     subset = load(DatasetSpec(name="imagenet", train_size=1100), 16, imagenet_dir)
     assert len(subset.train.labels) == 1100
     assert set(subset.train.labels.tolist()) == set(range(1000))
-    assert len(subset.test.labels) == 1000
+    assert len(subset.held_out.labels) == 1000
     assert len({whole.checksum, subset.checksum}) == 2
     assert load(IMAGENET, 16, imagenet_dir).checksum == whole.checksum
     with pytest.raises(VitinitError, match="train_size 999 is less than the number of classes"):

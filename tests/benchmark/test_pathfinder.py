@@ -47,9 +47,9 @@ def whole(name: str) -> Data:
 def grey(name: str) -> tuple[np.ndarray, np.ndarray, int]:
     """Images and labels of both splits in one, and how many are for training."""
     data = whole(name)
-    images = torch.cat([data.train.images, data.test.images])
+    images = torch.cat([data.train.images, data.held_out.images])
     assert (images == images[:, :1]).all()
-    return images[:, 0].numpy(), torch.cat([data.train.labels, data.test.labels]).numpy(), len(data.train.labels)
+    return images[:, 0].numpy(), torch.cat([data.train.labels, data.held_out.labels]).numpy(), len(data.train.labels)
 
 
 @cache
@@ -83,12 +83,12 @@ def test_the_random_numbers_do_not_come_from_the_global_generator() -> None:
 @each
 def test_splits_are_balanced_and_no_image_is_in_both(name: str) -> None:
     data = whole(name)
-    assert (len(data.train.labels), len(data.test.labels)) == IMAGES[name]
-    for split in (data.train, data.test):
+    assert (len(data.train.labels), len(data.held_out.labels)) == IMAGES[name]
+    for split in (data.train, data.held_out):
         assert split.images.dtype == torch.uint8
         assert split.images.shape[1:] == (3, 32, 32)
         assert 2 * int(split.labels.sum()) == len(split.labels)
-    assert len(rows(torch.cat([data.train.images, data.test.images]))) == sum(IMAGES[name])
+    assert len(rows(torch.cat([data.train.images, data.held_out.images]))) == sum(IMAGES[name])
     assert data.classes == ("two paths", "one path")
 
 

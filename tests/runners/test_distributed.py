@@ -135,8 +135,8 @@ def test_shares_make_up_the_batches_of_one_process(size):
         for expected, found in zip(batch, zip(*parts, strict=True), strict=True):
             assert torch.equal(expected, torch.cat(found))
     for which in (0, 1):
-        expected = torch.cat([batch[which] for batch in whole.test()])
-        assert torch.equal(expected, torch.cat([batch[which] for share in shares for batch in share.test()]))
+        expected = torch.cat([batch[which] for batch in whole.held_out()])
+        assert torch.equal(expected, torch.cat([batch[which] for share in shares for batch in share.held_out()]))
         assert len(expected) == 1001
 
 

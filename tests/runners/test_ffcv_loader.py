@@ -120,7 +120,7 @@ def test_what_is_prepared_is_what_would_be_decoded(images, data_dir, tmp_path):
         for name in ("classes", "mean", "std", "checksum", "image_size"):
             assert getattr(opened, name) == getattr(resident, name), name
         assert torch.equal(opened.train.labels, resident.train.labels)
-        assert torch.equal(opened.test.labels, resident.test.labels)
+        assert torch.equal(opened.held_out.labels, resident.held_out.labels)
 
 
 def test_pixels_and_labels_are_those_of_the_resident_loader(images, data_dir):
@@ -128,7 +128,7 @@ def test_pixels_and_labels_are_those_of_the_resident_loader(images, data_dir):
     ffcv = make_loader(load_beton(images, SIZE, data_dir), recipe(), 3, CPU)
     assert (ffcv.name, resident.name, ffcv.steps) == ("ffcv", "resident", 3)
     assert_equal(resident.train(1), ffcv.train(1))
-    assert_equal(resident.test(), ffcv.test())
+    assert_equal(resident.held_out(), ffcv.held_out())
     numbers = torch.tensor([389, 0, 7, 200])
     assert torch.equal(resident.plain(numbers), ffcv.plain(numbers))
     kept = [(images.clone(), images) for images, _ in ffcv.train(0)]
@@ -192,15 +192,17 @@ def test_a_file_larger_than_memory_is_read_in_blocks_and_nothing_damaged_is_pass
         assert "FFCV has read nothing from" in error_of(ffcv.train(1))
         forever.set()
 
-    at = opened.file.read_bytes().index(load(images, SIZE, data_dir).test.images[5].permute(1, 2, 0).numpy().tobytes())
+    at = opened.file.read_bytes().index(
+        load(images, SIZE, data_dir).held_out.images[5].permute(1, 2, 0).numpy().tobytes()
+    )
     with opened.file.open("r+b") as file:
         file.seek(at)
         file.write(b"damage")
     assert_equal(expected, ffcv.train(1))
-    assert "image 395 is not what was written" in error_of(ffcv.test())
+    assert "image 395 is not what was written" in error_of(ffcv.held_out())
     with opened.file.open("r+b") as file:
         file.truncate(at - 100)
-    assert "is not what was written" in error_of(ffcv.test())
+    assert "is not what was written" in error_of(ffcv.held_out())
 
 
 def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tmp_path):

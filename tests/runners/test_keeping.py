@@ -68,8 +68,8 @@ def test_maps_are_those_of_timm_on_64_test_images(tmp_path, row):
     maps, spec = carried_out(cell, where), cell.spec
     data = open_data(spec.dataset, spec.model.image_size, tmp_path, "auto", "cpu")
     loader = make_loader(data, spec.recipe, spec.seed, torch.device("cpu"))
-    chosen = torch.randperm(len(data.test.labels), generator=stream(0, "maps"))[:64]
-    images_BCHW = torch.cat([images for images, _ in loader.test()])[chosen]
+    chosen = torch.randperm(len(data.held_out.labels), generator=stream(0, "maps"))[:64]
+    images_BCHW = torch.cat([images for images, _ in loader.held_out()])[chosen]
     initial = build_model(spec.model, 10)
     method = registry.build(spec.method.name, spec.method.params, "method")
     initialize(initial, registry.build(spec.base.name, {}, "base"), method, lambda name: stream(spec.seed, name))
@@ -88,11 +88,11 @@ def test_gram_matrices_are_inner_products_of_what_blocks_put_out(tmp_path):
     assert maps.grams_ELBnn.shape == (3, spec.model.depth, 4, 64, 64)
     data = open_data(spec.dataset, spec.model.image_size, tmp_path, "auto", "cpu")
     loader = make_loader(data, spec.recipe, spec.seed, torch.device("cpu"))
-    chosen = torch.randperm(len(data.test.labels), generator=stream(0, "maps"))[64:128]
+    chosen = torch.randperm(len(data.held_out.labels), generator=stream(0, "maps"))[64:128]
     model = build_model(spec.model, 10).eval()
     model.load_state_dict(torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True))
     with torch.no_grad():
-        images_BCHW = loader.plain(chosen, "test")
+        images_BCHW = loader.plain(chosen, "held_out")
         outputs = model.forward_intermediates(images_BCHW, output_fmt="NLC", intermediates_only=True)
     for layer, output_BND in enumerate(outputs):
         features = output_BND.flatten(1).double().numpy()

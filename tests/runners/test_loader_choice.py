@@ -46,13 +46,13 @@ def test_auto_is_resident_up_to_a_quarter_of_the_memory():
 def test_the_decoded_size_is_known_before_decoding(train_size, tmp_path):
     for spec in (DIGITS.model_copy(update={"train_size": train_size}), folder_of_images(tmp_path / "images", 3)):
         data = load(spec, 16, tmp_path)
-        assert decoded_size(spec, 16) == data.train.images.nbytes + data.test.images.nbytes
+        assert decoded_size(spec, 16) == data.train.images.nbytes + data.held_out.images.nbytes
 
 
 def test_the_known_numbers_of_images_are_those_of_the_files(cifar10_dir):
     for name in ("digits", "cifar10"):
         data = load(DatasetSpec(name=name), 8, cifar10_dir)
-        assert IMAGES[name] == (len(data.train.labels), len(data.test.labels))
+        assert IMAGES[name] == (len(data.train.labels), len(data.held_out.labels))
 
 
 def test_what_does_not_fit_is_said_with_what_to_do(monkeypatch, tmp_path):
@@ -104,7 +104,7 @@ def orders(count: int, **fields) -> list[torch.Tensor]:
     recipe = Recipe(name="test", epochs=1, batch_size=10, lr=1e-3, **fields)
     data = Data(
         train=Split(torch.zeros(count, 3, 16, 16, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64)),
-        test=Split(torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)),
+        held_out=Split(torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)),
         classes=("a", "b"),
         mean=(0.5,) * 3,
         std=(0.5,) * 3,

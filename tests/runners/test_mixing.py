@@ -143,9 +143,9 @@ def test_processes_together_see_what_one_alone_sees(data, size):
 
 
 def test_the_test_split_is_neither_mixed_nor_erased(data):
-    ((images, labels),) = make_loader(data, recipe(**MIXING), 7, CPU).test()
-    torch.testing.assert_close(images, (data.test.images.float() / 255 - 0.5) / 0.25, rtol=0, atol=1e-6)
-    assert torch.equal(labels, data.test.labels)
+    ((images, labels),) = make_loader(data, recipe(**MIXING), 7, CPU).held_out()
+    torch.testing.assert_close(images, (data.held_out.images.float() / 255 - 0.5) / 0.25, rtol=0, atol=1e-6)
+    assert torch.equal(labels, data.held_out.labels)
 
 
 def test_a_process_without_a_whole_chunk_is_refused_with_the_numbers_that_can_be(data):

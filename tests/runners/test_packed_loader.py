@@ -75,7 +75,7 @@ def test_test_images_are_timms_but_for_the_last_bit_of_normalising(imagenet_sour
         mean=data.mean,
         std=data.std,
     )
-    images, labels = next(make_loader(data, recipe(crop_pct=crop_pct), 0, CPU).test())
+    images, labels = next(make_loader(data, recipe(crop_pct=crop_pct), 0, CPU).held_out())
     assert labels.tolist() == list(range(500))
     for path, ours in list(zip(sorted((imagenet_source / "val").glob("*/*")), images, strict=False))[:: size // 16]:
         with Image.open(path) as image:
@@ -83,9 +83,9 @@ def test_test_images_are_timms_but_for_the_last_bit_of_normalising(imagenet_sour
 
 
 def test_the_whole_test_split_is_seen_in_order_by_one_and_by_several(data):
-    alone = list(make_loader(data, recipe(), 0, CPU).test())
-    assert torch.equal(torch.cat([labels for _, labels in alone]), data.test.labels)
-    parts = [batch for rank in range(3) for batch in make_loader(data, recipe(), 0, CPU, Shard(rank, 3)).test()]
+    alone = list(make_loader(data, recipe(), 0, CPU).held_out())
+    assert torch.equal(torch.cat([labels for _, labels in alone]), data.held_out.labels)
+    parts = [batch for rank in range(3) for batch in make_loader(data, recipe(), 0, CPU, Shard(rank, 3)).held_out()]
     for kind in (0, 1):
         assert torch.equal(torch.cat([batch[kind] for batch in alone]), torch.cat([batch[kind] for batch in parts]))
 

@@ -308,7 +308,7 @@ def test_batches_that_are_kept_stay_as_they_are_and_so_does_the_dataset(data):
 def test_images_are_held_once_as_bytes(data):
     loader = make_loader(data, recipe(), 0, CPU)
     assert loader._images["train"].data_ptr() == data.train.images.data_ptr()
-    assert loader._images["test"].data_ptr() == data.test.images.data_ptr()
+    assert loader._images["held_out"].data_ptr() == data.held_out.images.data_ptr()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")

@@ -68,7 +68,7 @@ def test_stopped_at_every_evaluation_and_resumed_it_ends_with_the_same_bits(tmp_
     cell = next(cell for cell in cells(tmp_path, epochs=3) if cell.row == row)
     whole, resumed = setting(tmp_path / "whole", device), setting(tmp_path / "resumed", device)
     carried_out(cell, whole, stop_after=99)
-    batches, stops, evaluated = DecodedLoader.test, [Stop()], []
+    batches, stops, evaluated = DecodedLoader.held_out, [Stop()], []
 
     def first_stopped(self):
         for number, batch in enumerate(batches(self)):
@@ -77,7 +77,7 @@ def test_stopped_at_every_evaluation_and_resumed_it_ends_with_the_same_bits(tmp_
             evaluated.append(number)
             yield batch
 
-    monkeypatch.setattr(DecodedLoader, "test", first_stopped)
+    monkeypatch.setattr(DecodedLoader, "held_out", first_stopped)
     while Store(resumed.root).outcome(resumed.study, cell.spec.run_id) is None:
         stops.append(Stop())
         with suppress(Stopped):

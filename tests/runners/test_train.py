@@ -36,7 +36,12 @@ def split(n: int, seed: int) -> Split:
 @pytest.fixture
 def data() -> Data:
     return Data(
-        train=split(50, 0), test=split(703, 1), classes=("dark", "light"), mean=(0.5,) * 3, std=(0.25,) * 3, checksum=""
+        train=split(50, 0),
+        held_out=split(703, 1),
+        classes=("dark", "light"),
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
+        checksum="",
     )
 
 
@@ -130,10 +135,10 @@ def test_evaluation_counts_every_test_image_once(data):
     loader = ResidentLoader(data, recipe(), 0, CPU)
     loss, top1 = evaluate(model, loader, recipe())
     with torch.inference_mode():
-        logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.test.images)]).double()
-    expected = -logits.log_softmax(-1)[torch.arange(703), data.test.labels].mean()
+        logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.held_out.images)]).double()
+    expected = -logits.log_softmax(-1)[torch.arange(703), data.held_out.labels].mean()
     assert loss == pytest.approx(expected.item(), rel=1e-5)
-    assert top1 == pytest.approx(100 * (logits.argmax(-1) == data.test.labels).double().mean().item())
+    assert top1 == pytest.approx(100 * (logits.argmax(-1) == data.held_out.labels).double().mean().item())
 
 
 def test_training_learns(data):

@@ -1,0 +1,113 @@
+"""The protocol that chooses nothing on the test split: its parts of the training split, and what identifies them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from dataset_helpers import NOWHERE, error_of, make_folder, rows
+from pydantic import ValidationError
+
+from benchmark.datasets import load
+from benchmark.spec import DatasetSpec
+from benchmark.subset import parts
+
+LABELS = np.repeat(np.arange(4), (40, 30, 20, 10))[np.random.default_rng(0).permutation(100)]
+
+
+def digits(**fields: object) -> DatasetSpec:
+    return DatasetSpec.model_validate({"name": "digits", **fields})
+
+
+@pytest.mark.parametrize("draw", ["fixed", "seed"])
+@pytest.mark.parametrize("train_size", [None, 30, 80])
+def test_validation_images_are_never_trained_on(train_size: int | None, draw: str) -> None:
+    if draw == "seed" and train_size is None:
+        return
+    spec = digits(train_size=train_size, val_size=20, train_draw=draw)
+    for number in (0, 1, 2**62):
+        train, val = parts(LABELS, spec, 4, number)
+        assert not set(train) & set(val)
+        assert Counter(LABELS[val]) == {0: 8, 1: 6, 2: 4, 3: 2}
+        assert len(train) == (train_size or 80)
+        assert np.all(np.diff(train) > 0)
+
+
+def test_validation_images_depend_on_their_number_alone() -> None:
+    specs = [
+        digits(val_size=20),
+        digits(val_size=20, train_size=9),
+        digits(val_size=20, train_size=9, train_draw="seed"),
+    ]
+    drawn = [parts(LABELS, spec, 4, draw)[1] for spec in specs for draw in (0, 7)]
+    assert all(np.array_equal(drawn[0], each) for each in drawn)
+
+
+def test_a_redrawn_subset_is_another_at_each_draw_and_stratified() -> None:
+    spec = digits(train_size=40, train_draw="seed")
+    subsets = [parts(LABELS, spec, 4, draw)[0] for draw in range(20)]
+    assert len({tuple(subset) for subset in subsets}) == 20
+    assert all(Counter(LABELS[subset]) == {0: 16, 1: 12, 2: 8, 3: 4} for subset in subsets)
+    often = Counter(np.concatenate(subsets).tolist())
+    assert len(often) == 100, "every image is drawn now and then"
+    fixed = digits(train_size=40)
+    assert all(np.array_equal(parts(LABELS, fixed, 4, draw)[0], parts(LABELS, fixed, 4, 0)[0]) for draw in range(5))
+
+
+def test_what_is_held_out_is_the_test_split_or_the_validation_part() -> None:
+    whole = load(digits(), 8, NOWHERE)
+    on_val = load(digits(val_size=200, evaluate_on="val"), 8, NOWHERE)
+    on_test = load(digits(val_size=200), 8, NOWHERE)
+    assert torch.equal(on_test.held_out.images, whole.held_out.images)
+    assert torch.equal(on_test.train.images, on_val.train.images)
+    assert len(on_val.held_out.labels) == 200
+    assert len(on_val.train.labels) == 1437 - 200
+    # scikit-learn's digits hold no image twice, so pixels tell images apart
+    training, test = rows(whole.train.images), rows(whole.held_out.images)
+    assert rows(on_val.train.images) | rows(on_val.held_out.images) == training
+    assert not rows(on_val.held_out.images) & test
+    assert len({whole.checksum, on_val.checksum, on_test.checksum}) == 3
+    assert on_val.mean == whole.mean
+
+
+def test_of_a_folder_too(tmp_path) -> None:
+    make_folder(tmp_path / "train", {"a": 12, "b": 8})
+    make_folder(tmp_path / "test", {"a": 2, "b": 2})
+    spec = DatasetSpec(name="folder", path=str(tmp_path), train_size=10, val_size=5, evaluate_on="val")
+    data, whole = load(spec, 8, NOWHERE), load(DatasetSpec(name="folder", path=str(tmp_path)), 8, NOWHERE)
+    assert rows(data.train.images) | rows(data.held_out.images) <= rows(whole.train.images)
+    assert len(rows(data.train.images) | rows(data.held_out.images)) == 15
+
+
+def test_sizes_that_do_not_fit_are_one_line() -> None:
+    assert "val_size 1438 is more than the 1437" in error_of(digits(val_size=1438))
+    assert "leaves no image" in error_of(digits(val_size=1437))
+    assert "train_size 1338 is more than the 1337" in error_of(digits(val_size=100, train_size=1338))
+    assert "val_size 3 is less than the number of classes" in error_of(digits(val_size=3))
+    for fields, message in (
+        ({"evaluate_on": "val"}, "needs val_size"),
+        ({"train_draw": "seed"}, "needs train_size"),
+        ({"val_size": 0}, "greater than 0"),
+        ({"evaluate_on": "train"}, "'test' or 'val'"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            digits(**fields)
+
+
+def test_labels_tell_settings_apart() -> None:
+    settings = [
+        {},
+        {"train_size": 100},
+        {"train_size": 100, "train_draw": "seed"},
+        {"val_size": 50},
+        {"train_size": 100, "val_size": 50},
+        {"train_size": 100, "val_size": 50, "evaluate_on": "val"},
+        {"val_size": 50, "evaluate_on": "val"},
+    ]
+    labels = [digits(**fields).label for fields in settings]
+    assert len(set(labels)) == len(labels)
+    assert labels[0] == "digits"
+    assert labels[1] == "digits[100]"
+    assert labels[5] == "digits[100, val 50], validation"
