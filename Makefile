@@ -8,8 +8,8 @@ FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke bench-saving bench-solvers bench-scale test test-faults test-slow test-ffcv \
-  test-slurm slurm-up slurm-down check format lock clean
+.PHONY: help setup bench-small bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
+  test-slow test-ffcv test-slurm slurm-up slurm-down check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ bench-saving: setup ## What checkpoints cost
 
 bench-solvers: setup ## What impulse solvers cost
 	PYTHONPATH=. $(BIN)/python tests/scale/solvers.py
+
+bench-fidelity: setup ## How much attention impulse solvers put on their target, into results/reference/fidelity (CIFAR-10)
+	PYTHONPATH=. $(BIN)/python tests/scale/fidelity.py
 
 bench-scale: setup ## Planning and tables over 10,000 records: seconds and memory beside the limits
 	$(BIN)/python tests/scale/bench.py
