@@ -5,6 +5,10 @@ above it, so that a flipped bit that leaves valid JSON is noticed too:
 
      "digest": "blake2b over every byte before the comma that ends the line above"
     }
+
+A file without it is no record. It is no signature: whoever changes a number and computes the digest anew has made
+another record, and only what does not fit together gives it away (`RunRecord`), or repeating the run (`vitinit
+reproduce`).
 """
 
 from __future__ import annotations
@@ -37,6 +41,11 @@ PerHead = list[list[NonNegativeFloat]]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FolderName = Annotated[str, Field(pattern=r"^[\w.-]*\w[\w.-]*$")]
 """Names that cannot lead out of a results folder."""
+
+
+def _share_of(percent: float, images: int) -> bool:
+    """Whether a number of whole images can have this share; rounding apart."""
+    return abs(percent * images / 100 - round(percent * images / 100)) < 1e-6
 
 
 def _finite(values: Any) -> Any:
@@ -203,6 +212,14 @@ class RunRecord(_Outcome):
             )
         if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
+        test = self.dataset.test
+        for row in self.history:
+            if row.test_top1 is not None and not _share_of(row.test_top1, test):
+                raise ValueError(f"test_top1 {row.test_top1} of epoch {row.epoch} is no share of {test} images")
+        for masked in self.masked:
+            for name in ("top1", "top1_whole"):
+                if not _share_of(getattr(masked, name), masked.images):
+                    raise ValueError(f"masked: {name} {getattr(masked, name)} is no share of {masked.images} images")
         if self.spec.dataset.train_size not in (None, self.dataset.train):
             raise ValueError(f"{self.dataset.train} training images, but train_size {self.spec.dataset.train_size}")
         return self
@@ -273,24 +290,23 @@ def to_bytes(outcome: Outcome) -> bytes:
 
 
 def from_bytes(data: bytes) -> Outcome:
-    """The outcome in a file's content. Files of before there were digests have none.
+    """The outcome in a file's content.
 
     Raises:
         VitinitError: what is wrong with it, in one line.
     """
     content, mark, end = data.rpartition(_MARK)
-    if mark:
-        if end != _digest(content) + _END:
-            raise _refusal(data, "the digest does not match: damaged, or changed after it was written")
-        body = content + b"\n}\n"
-    else:
-        body = data
+    if mark and end != _digest(content) + _END:
+        raise _refusal(data, "the digest does not match: damaged, or changed after it was written")
+    body = content + b"\n}\n" if mark else data
     try:
         outcome = OUTCOME.validate_json(body, strict=True)
     except ValidationError as error:
         raise _refusal(body, str(explain(error, "")).removeprefix(": ")) from None
     if "schema_version" not in outcome.model_fields_set:
         raise VitinitError("has no schema_version")
+    if not mark:
+        raise VitinitError("has no digest: changed after it was written, or not written by vitinit")
     return outcome
 
 
@@ -320,7 +336,7 @@ class Whole:
 
 
 def whole_or_parsed(data: bytes) -> Outcome | Whole:
-    """A finished run as `Whole`; anything else, and files of before there were digests, as `from_bytes` reads it.
+    """A finished run as `Whole`; anything else as `from_bytes` reads it.
 
     Raises:
         VitinitError: what is wrong with it, in one line.

@@ -140,7 +140,7 @@ class Store:
             return self._read(study, Contents, from_bytes)
 
     def outline(self, study: str) -> Outline:
-        """Look at every file of a study; finished runs with a digest are checked by it and not parsed."""
+        """Look at every file of a study; finished runs are checked by their digest and not parsed."""
         with _no_garbage_collection():
             return self._read(study, Outline, whole_or_parsed)
 

@@ -63,7 +63,7 @@ def _all(root: Path, study: str, rows: dict[str, Any], dataset: str, sizes: Any,
     for place, row in enumerate(rows):
         for size in sizes:
             for seed in range(seeds):
-                top1 = 5 * math.log10(size or 1e6) + place + seed * (place + 1) / 4
+                top1 = round(5 * math.log10(size or 1e6) + place + seed * (place + 1) / 4, 2)
                 write(root, run(study, row, top1, dataset=dataset, train_size=size, seed=seed))
     return root
 

@@ -230,6 +230,17 @@ def test_the_foot_counts_and_names(tmp_path):
     assert "n = 3 seeds; other: ConViT on cifar100 (1)." in foot
 
 
+def test_an_edited_record_without_its_digest_is_named_and_not_counted(tmp_path):
+    root = several(tmp_path, {"Mimetic": [40.0, 41.0]})
+    path = max((root / "small").glob("*.json"))
+    body, digest, _ = path.read_text().rpartition(',\n "digest"')
+    assert digest
+    path.write_text(re.sub(r'"test_top1": 4\d\.0', '"test_top1": 99.0', body) + "\n}\n")
+    foot = "\n".join(build(load([root])).notes)
+    assert "Runs: 1 finished, 0 failed, 0 skipped; 1 invalid file left out." in foot
+    assert f"Invalid file: small/{path.name}: has no digest" in foot
+
+
 def test_what_is_mixed_is_said(tmp_path):
     for seed, processor in enumerate(("this one", "that one")):
         write(tmp_path, done("Mimetic", seed=seed, environment={"processor": processor}))

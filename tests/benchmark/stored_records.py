@@ -30,7 +30,7 @@ def skipped(of: RunRecord, reason: str = "no images") -> SkipRecord:
 
 
 def undigested(path: Path = REFERENCE[0]) -> dict[str, Any]:
-    """A reference record's JSON as it was before records had a digest."""
+    """A reference record's JSON without its digest."""
     content: dict[str, Any] = json.loads(path.read_bytes())
     del content["digest"]
     return content

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from stored_records import EVIL, REFERENCE, WHOLE, record, undigested
+from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped, undigested
 
 from benchmark import store
+from benchmark.record import FailureRecord, Masked, SkipRecord, from_bytes, to_bytes
 from benchmark.spec import RunSpec
 from benchmark.store import Store
 from initializers.errors import VitinitError, explain, plain
+from tests.sealing import sealed
 
 
 def edited(change: Callable[[dict[str, Any]], object], index: int = 0) -> bytes:
@@ -52,7 +54,8 @@ def problem_with(study: Path, name: str = f"{REFERENCE[0].stem}.json") -> str:
 
 
 def test_an_outline_tells_of_finished_runs_what_reading_tells(study: Path) -> None:
-    (study / f"{record(1).run_id}.json").write_text(json.dumps(undigested(REFERENCE[1])))
+    in_another_order = dict(reversed(undigested(REFERENCE[1]).items()))
+    (study / f"{record(1).run_id}.json").write_bytes(sealed(in_another_order))
     store = Store(study.parent)
     store.write(record(2))
     store.write(record(3))
@@ -75,6 +78,8 @@ def test_an_outline_tells_of_finished_runs_what_reading_tells(study: Path) -> No
         (WHOLE + b" ", "the digest does not match"),
         (WHOLE.replace(b'"test_top1": 7', b'"test_top1": 6', 1), "the digest does not match"),
         (json.dumps(json.loads(WHOLE)).encode(), "the digest cannot be checked"),
+        (edited(lambda content: None), "has no digest: changed after it was written, or not written by vitinit"),
+        (at("history.5.test_top1", 100.0), "has no digest"),
         (WHOLE.replace(b'"small"', b'"sma\xffl"').rpartition(b",\n ")[0] + b"}", "Invalid JSON"),
         (b"\x1f\x8b\x08\x00binary\x00\xff\xfe", "Invalid JSON"),
         (b'{"hello": "world"}', "is not a record of a run, but JSON of another kind"),
@@ -83,7 +88,7 @@ def test_an_outline_tells_of_finished_runs_what_reading_tells(study: Path) -> No
         (b"[" * 100_000, "Invalid JSON: recursion limit exceeded"),
         (b'{"a":' * 100_000, "Invalid JSON: recursion limit exceeded"),
         (at("run_id", "0" * 16), "is not the hash of the spec"),
-        (at("study", "other"), "belongs to study 'other'"),
+        (sealed(undigested() | {"study": "other"}), "belongs to study 'other'"),
         (at("study", "../small"), "study: String should match pattern"),
         (at("status", "started"), "unknown name 'started'; available: done, failed, skipped"),
         (at("spec.seed", 99), "is not the hash of the spec"),
@@ -107,6 +112,8 @@ def test_an_outline_tells_of_finished_runs_what_reading_tells(study: Path) -> No
         (at("weights", "abc"), "weights: String should match pattern"),
         (at("environment.cuda", float("nan")), "environment: holds nan"),
         (at("environment.packages.torch", [1, {"x": float("-inf")}]), "environment: holds -inf"),
+        (at("history.5.test_top1", 73.123456), "test_top1 73.123456 of epoch 6 is no share of 360 images"),
+        (at("history.0.test_top1", 100 * 41.001 / 360), "of epoch 1 is no share of 360 images"),
         (at("extra", 1), "extra: is not a field here"),
         (at("history", {"a": 1}), "history: Input should be a valid array"),
         (edited(lambda content: content.pop("history")), "history: Field required"),
@@ -124,6 +131,35 @@ def test_a_file_that_is_no_record_is_named_in_one_line_and_left_alone(
     kept = next(study.glob(f"{path.name}.invalid-*"))
     assert kept.read_bytes() == content
     assert set(Store(study.parent).read("small").done) == {record(0).run_id, record(1).run_id}
+
+
+@pytest.mark.parametrize("other", [failed(record()), skipped(record())], ids=["failed", "skipped"])
+def test_a_failure_or_a_skip_without_a_digest_is_none(study: Path, other: FailureRecord | SkipRecord) -> None:
+    name = f"{other.run_id}.{other.status}.json"
+    (study / name).write_text(other.model_dump_json(indent=1))
+    assert problem_with(study, name).startswith("has no digest")
+
+
+def test_a_digest_computed_anew_hides_no_share_that_the_test_images_cannot_have(study: Path) -> None:
+    content = undigested()
+    images = content["dataset"]["test"]
+    assert images == 360
+    path = study / REFERENCE[0].name
+    for top1, possible in ((73.123456, False), (100 / 361, False), (100 * 263 / 360, True), (0.0, True)):
+        content["history"][-1]["test_top1"] = top1
+        path.write_bytes(sealed(content))
+        found = Store(study.parent).read("small")
+        assert (record().run_id in found.done) == possible
+        assert [line.endswith(f"of epoch 6 is no share of {images} images") for line in found.problems] == (
+            [] if possible else [True]
+        )
+
+
+def test_a_share_of_the_masked_images_likewise() -> None:
+    masked = Masked(term="content", layers=1, images=64, top1=50.0, top1_whole=100 * 33 / 64)
+    assert from_bytes(to_bytes(record(masked=[masked])))
+    with pytest.raises(VitinitError, match="top1_whole 51.0 is no share of 64 images"):
+        to_bytes(record(masked=[masked.model_copy(update={"top1_whole": 51.0})]))
 
 
 def test_a_record_under_the_name_of_another_run(study: Path) -> None:

@@ -19,6 +19,7 @@ from benchmark.record import from_bytes, to_bytes
 from benchmark.spec import LATER
 from benchmark.store import Store
 from initializers.errors import VitinitError
+from tests.sealing import sealed
 
 # --- writing ---
 
@@ -44,7 +45,7 @@ def test_a_written_record_is_a_plain_json_document_that_reads_back_the_same(tmp_
 def test_fields_that_came_later_have_defaults_in_old_records() -> None:
     old = undigested()
     del old["sessions"], old["weights"]
-    found = from_bytes(json.dumps(old).encode())
+    found = from_bytes(sealed(old))
     expected = with_later_fields(undigested() | {"sessions": [], "weights": None})
     assert json.loads(to_bytes(found)).items() >= expected.items()
 

@@ -15,6 +15,7 @@ from runners.environment import ROOT
 from runners.loaders import choice
 from runners.reproduce import compare, execution, repeat
 from tests.runners.small_run import NOW, THREAD, altered
+from tests.sealing import sealed
 
 REFERENCE = ROOT / "results" / "reference"
 pytestmark = pytest.mark.usefixtures("undisturbed")
@@ -66,7 +67,7 @@ def test_a_run_repeated_by_its_record_is_bitwise_equal(recorded, vitinit, tmp_pa
 
 def test_a_changed_record_differs(recorded, vitinit):
     history = [row.model_dump() for row in recorded.history]
-    history[1]["test_top1"] = round(history[1]["test_top1"]) + 1.25
+    history[1]["test_top1"] += 100 * 5 / recorded.dataset.test
     size = abs(history[1]["test_top1"] - recorded.history[1].test_top1)
     Store("results/local").write(altered(recorded, history=history))
     exit_code, printed, _ = vitinit("reproduce", recorded.run_id)
@@ -100,7 +101,7 @@ def test_a_record_of_before_there_were_fingerprints(recorded, vitinit):
     del content["execution"]["deterministic"]
     path = Path("results/old/tiny") / f"{recorded.run_id}.json"
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps(content))
+    path.write_bytes(sealed(content))
     exit_code, printed, _ = vitinit("reproduce", recorded.run_id, "--results", "results/old", "--out", "elsewhere")
     assert exit_code == 0, printed
     assert "not in the record" in printed
