@@ -212,10 +212,10 @@ class RunRecord(_Outcome):
             )
         if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
-        test = self.dataset.test
-        for row in self.history:
-            if row.test_top1 is not None and not _share_of(row.test_top1, test):
-                raise ValueError(f"test_top1 {row.test_top1} of epoch {row.epoch} is no share of {test} images")
+        images = getattr(self.dataset, on)
+        for epoch, top1 in self.evaluated.items():
+            if not _share_of(top1, images):
+                raise ValueError(f"{on}_top1 {top1} of epoch {epoch} is no share of {images} images")
         for masked in self.masked:
             for name in ("top1", "top1_whole"):
                 if not _share_of(getattr(masked, name), masked.images):
