@@ -30,7 +30,8 @@ def with_later_fields(content: dict[str, Any]) -> dict[str, Any]:
         content["spec"][part] |= later
     content["init"]["cached"] = False
     for row in content["history"]:
-        row["images_per_s"] = None
+        row |= {"val_loss": None, "val_top1": None, "images_per_s": None}
+    content["dataset"]["val"] = None
     return content | {"probes": [], "masked": []}
 
 
