@@ -174,6 +174,14 @@ class InitializerSpec(Frozen):
     name: str
     params: dict[str, Any] = Field(default_factory=dict)
 
+    def names(self) -> list[str]:
+        """All initialisers that it names: its own, and those inside it where it wraps another (`of`)."""
+        of = self.params.get("of")
+        inner = {"name": of} if isinstance(of, str) else of
+        if not isinstance(inner, dict):
+            return [self.name]
+        return [self.name, *InitializerSpec(name=str(inner.get("name")), params=inner).names()]
+
 
 class Recipe(Frozen):
     """Optimiser, schedule, augmentation. AdamW with cosine decay and linear warm-up, always."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,11 @@ from initializers.attention import (
     position_embedding,
     token_grid,
 )
+from initializers.diagnostics import starts
 from initializers.errors import VitinitError
 from initializers.impulse.inputs import pseudo_input
-from initializers.registry import Aim, Initializer, Progress, Resources
-from initializers.report import Fidelity, InitReport, LayerNorms
+from initializers.registry import Aim, Initializer, Progress, Resources, changed_by
+from initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport
 
 OFFSET_RADIUS = 3
 
@@ -61,27 +62,33 @@ def initialize(
             raise VitinitError(f"initializer {part.name!r} is a {part.kind}, given as the {kind}")
         part.check(model)
         part.freeze(model)
-    seconds = 0.0
+    seconds = measuring = 0.0
     changed: list[list[str]] = []
     aim: Tensor | Aim | None = None
+    placebo: list[PlaceboReport] = []
+
+    def diagnose(model: nn.Module) -> list[LayerStart]:
+        nonlocal measuring
+        start = time.perf_counter()
+        found = starts(model, images_BCHW) if has_attention(model) else []
+        measuring += time.perf_counter() - start
+        return found
+
+    given = replace(resources or Resources(), diagnose=diagnose, note=placebo.append)
     for part in parts:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         start = time.perf_counter()
-        aim = part.apply_with(model, stream(f"init/{part.kind}"), progress, resources or Resources())
+        aim = part.apply_with(model, stream(f"init/{part.kind}"), progress, given)
         seconds += time.perf_counter() - start
-        after = model.state_dict()
-        changed.append([name for name, value in after.items() if not torch.equal(value, before[name])])
-        for name in changed[-1]:
-            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
-                raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
-            if not after[name].isfinite().all():
-                raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
+        changed.append(changed_by(part, model, before))
 
     layers = attention_layers(model) if has_attention(model) else []
     report = {
-        "seconds": seconds,
+        "seconds": seconds - measuring,
         "method_parameters": changed[1] if method is not None else [],
         "norms": [norms(layer) for layer in layers],
+        "placebo": placebo[0] if placebo else None,
+        "start": diagnose(model),
     }
     if not layers:
         return InitReport.model_validate(report), None

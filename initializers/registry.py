@@ -11,7 +11,7 @@ import fnmatch
 import importlib
 import importlib.metadata
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 import initializers
 from initializers.errors import VitinitError, explain, unknown_name
+from initializers.report import LayerStart, PlaceboReport
 
 ENTRY_POINTS = "vitinit.initializers"
 
@@ -49,6 +50,10 @@ class Resources:
 
     remember: Remember = solve_anew
     training_images: TrainingImages | None = None
+    diagnose: Callable[[nn.Module], list[LayerStart]] = lambda model: []
+    """Measures the model as it is now, for the record alone: no parameter may depend on it."""
+    note: Callable[[PlaceboReport], None] = lambda report: None
+    """Takes what a placebo has to say into the record."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,22 @@ class Initializer(BaseModel):
         """All parameters as JSON values, without those at their value in `later`: what is recorded and hashed."""
         params = self.model_dump(mode="json")
         return {name: value for name, value in params.items() if name not in self.later or value != self.later[name]}
+
+
+def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]) -> list[str]:
+    """Names of the parameters and buffers whose values are not those of `before` any more.
+
+    Raises:
+        VitinitError: one that `touches` does not name, or with values that are not finite.
+    """
+    after = model.state_dict()
+    changed = [name for name, value in after.items() if not torch.equal(value, before[name])]
+    for name in changed:
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
+            raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
+        if not after[name].isfinite().all():
+            raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
+    return changed
 
 
 _classes: dict[str, type[Initializer]] = {}

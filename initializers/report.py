@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,6 +34,54 @@ class LayerNorms(_Frozen):
     key: list[NonNegative]
 
 
+class Spectra(_Frozen):
+    """Of one product of weights of a layer, one value a head."""
+
+    norm: list[NonNegative]
+    """Frobenius."""
+    rank: list[int]
+    """Singular values above rounding."""
+    condition: list[NonNegative | None]
+    """The largest singular value over the smallest above rounding; None of a zero matrix."""
+
+
+class LayerStart(_Frozen):
+    """One attention layer as training finds it. Entropy and distance are those of patch tokens; None without images."""
+
+    layer: str
+    query_key: Spectra
+    """Of W_q^T W_k of a head, D x D."""
+    value_path: Spectra
+    """Of W_proj W_v of a head, D x D."""
+    entropy: list[NonNegative | None] | None = None
+    """Of attention on the images, in nats, mean over queries and images, one value a head."""
+    distance: list[NonNegative | None] | None = None
+    """Mean distance between query and key on the images, weighted by attention, in tokens, one value a head."""
+
+
+class MatchedEntropy(_Frozen):
+    """How a placebo came to the attention entropy of its method in one layer, on training images."""
+
+    layer: str
+    scale: NonNegative
+    """Times the method's norm: W_q and W_k of the placebo, as far as the method sets them."""
+    method: NonNegative
+    """Entropy in nats, mean over heads, queries and images."""
+    placebo: NonNegative
+
+
+class PlaceboReport(_Frozen):
+    """What a placebo stands for, and what it did to it."""
+
+    of: dict[str, Any]
+    keep: str
+    treated: dict[str, str]
+    """Of everything that the method changed: `rotated`, `gaussian`, or `kept` as the method set it."""
+    method: list[LayerStart]
+    """The method itself, measured as `InitReport.start` is: the placebo's."""
+    matched: list[MatchedEntropy] = []
+
+
 class InitReport(_Frozen):
     """What initialisation did to one model."""
 
@@ -55,3 +103,6 @@ class InitReport(_Frozen):
     offset_maps: list[list[list[Share]]] | None = None
     """heads x (2r+1) x (2r+1): mean mass that a query of the first layer puts on the token at each (row, column)
     offset, on the images; a mean over the queries whose token at that offset is inside the grid."""
+    start: list[LayerStart] = []
+    """Of every attention layer, on the same images."""
+    placebo: PlaceboReport | None = None

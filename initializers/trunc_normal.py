@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -19,21 +19,26 @@ class TruncNormal(WholeModel):
     The row "Trunc Normal" of arXiv 2404.01139 (timm `weight_init=""`). The truncation is at +-2, absolute: at std 0.02
     that is 100 standard deviations, a plain normal in effect. The patch embedding is a convolution and keeps the
     PyTorch default. A learned position embedding is drawn like a weight, the class token is N(0, 1e-6^2).
+
+    With `std: kaiming` every weight has the standard deviation that `kaiming_uniform` gives it, 1/sqrt(3 fan_in), so
+    that the two bases differ in the shape of the distribution and in the biases, not in scale. A position embedding has
+    no fan_in: it keeps 0.02, which is also what `kaiming_uniform` gives it.
     """
 
     name: ClassVar[str] = "trunc_normal"
 
-    std: PositiveFloat = 0.02
+    std: PositiveFloat | Literal["kaiming"] = 0.02
 
     def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
         """Weight trunc-normal, bias 0."""
-        draw_trunc_normal_(module.weight, self.std, generator)
+        std = (3 * module.in_features) ** -0.5 if self.std == "kaiming" else self.std
+        draw_trunc_normal_(module.weight, std, generator)
         if module.bias is not None:
             module.bias.zero_()
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Position embedding trunc-normal, class token N(0, 1e-6^2)."""
         if name == "pos_embed":
-            draw_trunc_normal_(parameter, self.std, generator)
+            draw_trunc_normal_(parameter, 0.02 if self.std == "kaiming" else self.std, generator)
         else:
             draw_normal_(parameter, 1e-6, generator)

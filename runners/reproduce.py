@@ -157,7 +157,7 @@ def check_trusted(record: RunRecord, trust: bool) -> None:
         VitinitError: the record names such code, and it is not trusted.
     """
     spec = record.spec
-    named = [part.name for part in (spec.base, spec.method) if part and ":" in part.name]
+    named = [name for part in (spec.base, spec.method) if part for name in part.names() if ":" in name]
     if named and not trust:
         raise VitinitError(
             f"run {record.run_id} needs {', '.join(named)}, which would be imported and so executed; "

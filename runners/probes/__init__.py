@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +10,8 @@ from torch import Tensor
 from benchmark.models import VisionModel
 from benchmark.record import Probe
 from initializers.attention import attention_layers, token_grid
-from runners.probes.attention import measured, nonlocality, of_patch_embedding, target_mass
+from initializers.diagnostics import measured, nonlocality, rounded
+from runners.probes.attention import of_patch_embedding, target_mass
 from runners.probes.receptive_field import receptive_field
 
 IMAGES, RECEPTIVE_FIELD_IMAGES = 32, 4
@@ -43,12 +43,3 @@ def probe(model: VisionModel, images_BCHW: Tensor, targets_LHNN: Tensor | None, 
         gating=rounded(torch.stack(gates)) if gates else None,
         seconds=time.perf_counter() - began,
     )
-
-
-def rounded(values: Tensor) -> Any:
-    """Nested lists of numbers with six significant digits: more would be noise, and fill the record."""
-
-    def each(value: Any) -> Any:
-        return [each(one) for one in value] if isinstance(value, list) else float(f"{value:.6g}")
-
-    return each(values.tolist())

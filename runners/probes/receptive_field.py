@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from initializers.attention import evaluated, token_grid
-from runners.probes.attention import distances
+from initializers.diagnostics import distances
 
 
 def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:

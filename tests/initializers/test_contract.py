@@ -41,6 +41,12 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"filter": "box", "entries": 4, "frozen": False},
         {"filter": "gaussian", "variance": 0.5},
     ],
+    "placebo": [
+        {"keep": "norm"},
+        {"keep": "entropy"},
+        {"of": {"name": "impulse", "kernel_size": 5, "position_scale": 2.0}},
+        {"of": {"name": "impulse", "pseudo_input": "images", "per_layer": True, "weight_norm": 3.0}, "keep": "entropy"},
+    ],
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 

@@ -15,10 +15,11 @@ from benchmark.spec import ModelSpec
 from benchmark.store import Store
 from initializers import registry
 from initializers.attention import attention_layers
+from initializers.diagnostics import distances, measured, nonlocality
 from initializers.impulse.targets import impulse_targets
 from initializers.initialize import initialize
 from runners.probes import probe
-from runners.probes.attention import distances, measured, nonlocality, target_mass
+from runners.probes.attention import target_mass
 from runners.probes.receptive_field import receptive_field
 from runners.run import carry_out
 from runners.setting import Event

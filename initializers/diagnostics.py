@@ -1,0 +1,127 @@
+"""What is measured of the attention of a model: how far heads look, how spread out they are, spectra of their weights.
+
+Measuring changes nothing and draws no random number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from initializers.attention import AttentionLayer, attention_layers, each_attention, token_grid
+from initializers.impulse.solvers import one_thread
+from initializers.report import LayerStart, Spectra
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Of all layers and heads, between patch tokens, mean over images."""
+
+    maps_LHNN: Tensor
+    """Rows add up to 1."""
+    entropy_LH: Tensor
+    """In nats; of a query in one image."""
+
+
+def between_tokens(attention_BHNN: Tensor, tokens: int) -> Tensor:
+    """Attention between the patch tokens, which come last.
+
+    Where there is a class token it is left out, and rows are divided by what remains of them: softmax over the others.
+    """
+    if attention_BHNN.shape[-1] == tokens:
+        return attention_BHNN
+    among_BHNN = attention_BHNN[:, :, -tokens:, -tokens:]
+    return among_BHNN / among_BHNN.sum(-1, keepdim=True)
+
+
+def entropies(attention_BHNN: Tensor) -> Tensor:
+    """Entropy in nats, mean over the queries: B x H."""
+    return torch.special.entr(attention_BHNN).sum(-1).mean(-1)
+
+
+@torch.no_grad()
+def measured(model: nn.Module, images_BCHW: Tensor) -> Attention:
+    """Attention on real activations: what each layer receives when the model sees the images."""
+    maps_LHNN = no_maps(model, images_BCHW.device)
+    entropy_LH = maps_LHNN.new_zeros(maps_LHNN.shape[:2])
+
+    def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
+        among_bHNN = between_tokens(attention_bHNN, maps_LHNN.shape[-1])
+        maps_LHNN[number] += among_bHNN.sum(0)
+        entropy_LH[number] += entropies(among_bHNN).sum(0)
+
+    each_attention(model, images_BCHW, add)
+    return Attention(maps_LHNN / len(images_BCHW), entropy_LH / len(images_BCHW))
+
+
+def no_maps(model: nn.Module, device: torch.device) -> Tensor:
+    """Zeros, layers x heads x N x N."""
+    layers = attention_layers(model)
+    rows, columns = token_grid(model)
+    return torch.zeros(len(layers), layers[0].heads, rows * columns, rows * columns, device=device)
+
+
+def distances(grid: tuple[int, int]) -> Tensor:
+    """Euclidean distance between the tokens of a grid of (rows, columns), N x N, in tokens."""
+    rows, columns = grid
+    places_N2 = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).double()
+    return torch.cdist(places_N2, places_N2, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def nonlocality(maps_LHNN: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Sum over i, j of A_ij |i - j| / N, L x H, in tokens (d'Ascoli et al., arXiv 2103.10697, equation 8)."""
+    return (maps_LHNN * distances(grid).to(maps_LHNN)).sum((-2, -1)) / maps_LHNN.shape[-1]
+
+
+@torch.no_grad()
+def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
+    """Spectra of the attention weights of every layer and, where there are images, entropy and distance on them."""
+    layers = attention_layers(model)
+    seen: list[dict[str, Any]] = [{} for _ in layers]
+    if images_BCHW is not None:
+        found = measured(model, images_BCHW)
+        distance_LH = nonlocality(found.maps_LHNN, token_grid(model))
+        for entry, entropy_H, distance_H in zip(seen, found.entropy_LH, distance_LH, strict=True):
+            entry.update(entropy=rounded(entropy_H), distance=rounded(distance_H))
+    entries = []
+    for layer, entry in zip(layers, seen, strict=True):
+        value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
+        proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
+        query_key = spectra(layer.query_HdD.mT, layer.key_HdD.mT)
+        value_path = spectra(proj_HDd, value_HdD.mT)
+        entries.append(LayerStart(layer=layer.name, query_key=query_key, value_path=value_path, **entry))
+    return entries
+
+
+def spectra(left_HDd: Tensor, right_HDd: Tensor) -> Spectra:
+    """Of the products left right^T, one a head, by singular values of d x d matrices.
+
+    A singular value counts as zero below D eps times the largest, eps that of the type of the weights.
+    """
+    with one_thread():
+        triangles = (torch.linalg.qr(part.detach().cpu().double(), mode="r").R for part in (left_HDd, right_HDd))
+        left_Hdd, right_Hdd = triangles
+        values_Hd = torch.linalg.svdvals(left_Hdd @ right_Hdd.mT)
+    eps = left_HDd.shape[1] * torch.finfo(left_HDd.dtype).eps
+    rank_H = (values_Hd > eps * values_Hd[:, :1]).sum(1)
+    last_H = values_Hd.gather(1, (rank_H - 1).clamp(min=0)[:, None])[:, 0]
+    condition_H = torch.where(rank_H > 0, values_Hd[:, 0] / last_H, torch.nan)
+    return Spectra(norm=rounded(values_Hd.norm(dim=1)), rank=rank_H.tolist(), condition=rounded(condition_H))
+
+
+def rounded(values: Tensor) -> Any:
+    """Nested lists of numbers with six significant digits: more would be noise, and fill the record.
+
+    None stands for what is not finite, which JSON does not have.
+    """
+
+    def each(value: Any) -> Any:
+        if isinstance(value, list):
+            return [each(one) for one in value]
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+
+    return each(values.tolist())

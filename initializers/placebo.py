@@ -1,0 +1,240 @@
+"""Method `placebo`: another method without its pattern."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+
+from initializers import registry
+from initializers.attention import AT_ONCE, AttentionLayer, attention_layers, evaluated, has_attention, token_grid
+from initializers.diagnostics import between_tokens, entropies, measured
+from initializers.errors import VitinitError
+from initializers.impulse.solvers import one_thread
+from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register
+from initializers.report import MatchedEntropy, PlaceboReport
+
+IMAGES = 64
+"""Training images that attention entropy is matched on."""
+CLOSE, ROUNDING, ENOUGH, TRIALS = 1e-3, 1e-5, 1e-2, 40
+"""Entropy is brought as close as `CLOSE` to the method's, relative to it and to what it lacks to uniform attention (but
+no closer than `ROUNDING`), in no more than `TRIALS`. What is then not `ENOUGH`, relative to it, is refused."""
+
+
+@register
+class Placebo(Initializer):
+    """The method `of` is applied, and all that it set is replaced by what keeps its size and loses its pattern.
+
+    At one seed base and method draw what they draw without the placebo, which draws afterwards. `keep` says what stays:
+
+    - `spectrum`: W_q R1 and W_k R2 per head, W_v R3 and R4 W_proj per layer, with independent random orthogonal R.
+      Norms, ranks and singular values stay, also those of W_q^T W_k and of W_proj W_v. So with every other weight:
+      seen as (out, rest), it is rotated from the right;
+    - `norm`: Gaussian, with the same Frobenius norm per head and matrix; every other weight as a whole;
+    - `entropy`: as `norm`; then W_q and W_k are scaled, layer by layer from the input on, until the mean attention
+      entropy of the layer on training images equals that of the method's.
+
+    What is no weight of two or more dimensions (biases, gates, embeddings) stays as the method set it, and what the
+    method leaves at its base stays there. The record says which, and holds the start of both.
+    """
+
+    name: ClassVar[str] = "placebo"
+    touches: ClassVar[tuple[str, ...]] = ("*",)
+    """No more than the method's own, which `apply_with` looks at: nothing else is written to."""
+
+    of: dict[str, Any] = Field({"name": "mimetic"}, validate_default=True)
+    """A method: its name, or a mapping with `name` and parameters."""
+    keep: Literal["spectrum", "norm", "entropy"] = "spectrum"
+
+    @field_validator("of", mode="before")
+    @classmethod
+    def _resolved(cls, value: Any) -> dict[str, Any]:
+        named = {"name": value} if isinstance(value, str) else value
+        if not isinstance(named, dict) or not isinstance(named.get("name"), str):
+            raise ValueError("must be the name of a method, or a mapping with `name` and parameters")
+        try:
+            inner = _built(named)
+        except VitinitError as error:
+            raise ValueError(str(error)) from None
+        if isinstance(inner, cls):
+            raise ValueError("a placebo is made of a method, not of another placebo")
+        return {"name": named["name"], **inner.recorded_params()}
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse what the method refuses, and to match the entropy of attention that is not there."""
+        try:
+            _built(self.of).check(model)
+        except VitinitError as error:
+            raise VitinitError(f"method 'placebo': {error}") from None
+        if self.keep == "entropy" and not has_attention(model):
+            raise VitinitError(
+                f"method 'placebo': keep 'entropy' is that of attention, and {type(model).__name__} has none; "
+                "keep 'spectrum' or 'norm'"
+            )
+
+    def freeze(self, model: nn.Module) -> None:
+        """As the method does."""
+        _built(self.of).freeze(model)
+
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | Aim | None:
+        """Apply the method, then replace what it set; returns the method's targets."""
+        return self.apply_with(model, generator, progress, Resources())
+
+    @torch.no_grad()
+    def apply_with(
+        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
+    ) -> Tensor | Aim | None:
+        """`apply`; `entropy` needs the training images."""
+        images_BCHW = None
+        if self.keep == "entropy":
+            if resources.training_images is None:
+                raise VitinitError("method 'placebo': keep 'entropy' needs training images, and there are none here")
+            images_BCHW = resources.training_images(IMAGES)
+        base, method = deepcopy(model), _built(self.of)
+        aim = method.apply_with(model, generator, progress, resources)
+        changed = changed_by(method, model, base.state_dict())
+        weights = [new for old, new in zip(_weights(base), _weights(model), strict=True) if not new.equals(old)]
+        start = resources.diagnose(model)
+        entropy_L = [] if images_BCHW is None else measured(model, images_BCHW).entropy_LH.mean(1).tolist()
+
+        treat, word = (_rotated, "rotated") if self.keep == "spectrum" else (_gaussian, "gaussian")
+        with one_thread():
+            for weight in weights:
+                weight.value_HXX.copy_(treat(weight, generator))
+        matched = [] if images_BCHW is None else _match(model, images_BCHW, entropy_L, weights)
+        treated = {weight.label: word for weight in weights}
+        treated |= {name: "kept" for name in changed if name not in {weight.tensor for weight in weights}}
+        resources.note(PlaceboReport(of=self.of, keep=self.keep, treated=treated, method=start, matched=matched))
+        return aim
+
+
+def _built(named: dict[str, Any]) -> Initializer:
+    return registry.build(named["name"], {key: value for key, value in named.items() if key != "name"}, "method")
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A weight of two or more dimensions as a view: writing into it changes the model."""
+
+    label: str
+    """In the record."""
+    tensor: str
+    """The parameter that it is part of."""
+    value_HXX: Tensor
+    """Heads x rows x columns; one head where it is not a matter of heads."""
+    turns: Literal["each", "right", "left"] = "right"
+    """By what it is rotated: each head by a matrix of its own from the right, or all by one from the right or left."""
+
+    def equals(self, other: _Weight) -> bool:
+        return torch.equal(self.value_HXX, other.value_HXX)
+
+
+def _weights(model: nn.Module) -> list[_Weight]:
+    """All of a model, those of attention first."""
+    found = []
+    for layer in attention_layers(model) if has_attention(model) else []:
+        qk, v = ("qk", "v") if layer.gated else ("qkv", "qkv")
+        value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
+        proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
+        found += [
+            _Weight(f"{layer.name}: W_q", f"{layer.name}.{qk}.weight", layer.query_HdD, "each"),
+            _Weight(f"{layer.name}: W_k", f"{layer.name}.{qk}.weight", layer.key_HdD, "each"),
+            _Weight(f"{layer.name}: W_v", f"{layer.name}.{v}.weight", value_HdD, "right"),
+            _Weight(f"{layer.name}: W_proj", f"{layer.name}.proj.weight", proj_HDd, "left"),
+        ]
+    known = {weight.tensor for weight in found}
+    for name, value in model.state_dict().items():
+        if name.endswith("weight") and value.ndim > 1 and name not in known:
+            found.append(_Weight(name, name, value.view(1, len(value), -1)))
+    return found
+
+
+def _rotated(weight: _Weight, generator: torch.Generator) -> Tensor:
+    value_HXX = weight.value_HXX.detach().cpu().double()
+    heads, rows, columns = value_HXX.shape
+    if weight.turns == "left":
+        return orthogonal(rows, generator) @ value_HXX
+    count = heads if weight.turns == "each" else 1
+    return value_HXX @ torch.stack([orthogonal(columns, generator) for _ in range(count)])
+
+
+def _gaussian(weight: _Weight, generator: torch.Generator) -> Tensor:
+    value_HXX = weight.value_HXX.detach().cpu().double()
+    noise_HXX = torch.randn(value_HXX.shape, dtype=torch.float64, generator=generator)
+    norm_H11, noise_norm_H11 = (part.norm(dim=(1, 2), keepdim=True) for part in (value_HXX, noise_HXX))
+    return noise_HXX * (norm_H11 / noise_norm_H11)
+
+
+def orthogonal(size: int, generator: torch.Generator) -> Tensor:
+    """A random orthogonal matrix, uniform (Haar), float64: Q of a Gaussian, R's diagonal made positive."""
+    q, r = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64, generator=generator))
+    return q * r.diagonal().sign()
+
+
+def _match(
+    model: nn.Module, images_BCHW: Tensor, entropy_L: list[float], weights: list[_Weight]
+) -> list[MatchedEntropy]:
+    """Scale W_q and W_k, as far as they are among `weights`, until every layer has this mean entropy on the images.
+
+    One pass from the input on: a layer is scaled when the images reach it, and goes on with its new weights.
+    """
+    rows, columns = token_grid(model)
+    matched: list[MatchedEntropy] = []
+
+    def scale(layer: AttentionLayer, target: float, x_BND: Tensor) -> None:
+        parts = [w.value_HXX for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
+        starts = [part.clone() for part in parts]
+
+        def entropy(scale: float) -> float:
+            for part, start in zip(parts, starts, strict=True):
+                part.copy_(scale * start)
+            found = [
+                entropies(between_tokens(layer.attention(few_BND), rows * columns)) for few_BND in x_BND.split(AT_ONCE)
+            ]
+            return float(torch.cat(found).mean())
+
+        found_scale, found = _solved(entropy, target, math.log(rows * columns), TRIALS if parts else 1)
+        if not abs(found - target) <= ENOUGH * target:
+            why = (
+                "no scale of W_q and W_k brings them together"
+                if parts
+                else "it sets neither W_q nor W_k there to scale"
+            )
+            raise VitinitError(
+                f"method 'placebo': keep 'entropy' cannot be had in {layer.name}, where mean attention entropy is "
+                f"{found:.4g} nats and the method's {target:.4g}: {why}; keep 'spectrum' or 'norm'"
+            )
+        matched.append(MatchedEntropy(layer=layer.name, scale=found_scale, method=target, placebo=found))
+
+    hooks = [
+        layer.module.register_forward_pre_hook(
+            lambda _, inputs, layer=layer, target=target: scale(layer, target, inputs[0])
+        )
+        for layer, target in zip(attention_layers(model), entropy_L, strict=True)
+    ]
+    with evaluated(model, hooks):
+        model(images_BCHW)
+    return matched
+
+
+def _solved(entropy: Callable[[float], float], target: float, uniform: float, trials: int) -> tuple[float, float]:
+    """A scale at which the entropy is close to the target, and the entropy there, which was asked for last.
+
+    Bisection: attention is flattest at 0, and its entropy falls as the scale rises.
+    """
+    close = max(CLOSE * min(target, uniform - target), ROUNDING * target)
+    low, high, scale = 0.0, math.inf, 1.0
+    for trial in range(trials):
+        if trial:
+            scale = 2 * low if high == math.inf else (low + high) / 2
+        found = entropy(scale)
+        if abs(found - target) <= close:
+            break
+        low, high = (scale, high) if found > target else (low, scale)
+    return scale, found
