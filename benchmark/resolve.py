@@ -134,5 +134,5 @@ def _empty_model(model: ModelSpec) -> nn.Module:
 def only_ours(series: list[Series]) -> bool:
     """Whether every initialiser lies in this project: a hash of its code says all about what it resolves to."""
     parts = [part for line in series for part in (line.spec.base, line.spec.method) if part]
-    names = {name for part in parts for name in part.names()}
+    names = dict.fromkeys(name for part in parts for name in part.names())
     return all(registry.get(name).__module__.partition(".")[0] == "initializers" for name in names)

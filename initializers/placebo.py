@@ -106,7 +106,7 @@ class Placebo(Initializer):
         treat, word = (_rotated, "rotated") if self.keep == "spectrum" else (_gaussian, "gaussian")
         with one_thread():
             for weight in weights:
-                weight.value_HXX.copy_(treat(weight, generator))
+                weight.set(treat(weight, generator))
         matched = [] if images_BCHW is None else _match(model, images_BCHW, entropy_L, weights)
         treated = {weight.label: word for weight in weights}
         treated |= {name: "kept" for name in changed if name not in {weight.tensor for weight in weights}}
@@ -120,19 +120,27 @@ def _built(named: dict[str, Any]) -> Initializer:
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight of two or more dimensions as a view: writing into it changes the model."""
+    """A weight of two or more dimensions: matrices of heads, or one matrix of (out, rest)."""
 
     label: str
     """In the record."""
     tensor: str
     """The parameter that it is part of."""
-    value_HXX: Tensor
-    """Heads x rows x columns; one head where it is not a matter of heads."""
+    view: Tensor
+    """Heads (1 where it is not a matter of heads) x rows x columns, which may be several dimensions."""
     turns: Literal["each", "right", "left"] = "right"
     """By what it is rotated: each head by a matrix of its own from the right, or all by one from the right or left."""
 
     def equals(self, other: _Weight) -> bool:
-        return torch.equal(self.value_HXX, other.value_HXX)
+        return torch.equal(self.view, other.view)
+
+    def get(self) -> Tensor:
+        """Heads x rows x columns, float64 on the CPU."""
+        return self.view.detach().flatten(2).cpu().double()
+
+    def set(self, value_HXX: Tensor) -> None:
+        """Change the model."""
+        self.view.copy_(value_HXX.view(self.view.shape))
 
 
 def _weights(model: nn.Module) -> list[_Weight]:
@@ -151,12 +159,12 @@ def _weights(model: nn.Module) -> list[_Weight]:
     known = {weight.tensor for weight in found}
     for name, value in model.state_dict().items():
         if name.endswith("weight") and value.ndim > 1 and name not in known:
-            found.append(_Weight(name, name, value.view(1, len(value), -1)))
+            found.append(_Weight(name, name, value[None]))
     return found
 
 
 def _rotated(weight: _Weight, generator: torch.Generator) -> Tensor:
-    value_HXX = weight.value_HXX.detach().cpu().double()
+    value_HXX = weight.get()
     heads, rows, columns = value_HXX.shape
     if weight.turns == "left":
         return orthogonal(rows, generator) @ value_HXX
@@ -165,7 +173,7 @@ def _rotated(weight: _Weight, generator: torch.Generator) -> Tensor:
 
 
 def _gaussian(weight: _Weight, generator: torch.Generator) -> Tensor:
-    value_HXX = weight.value_HXX.detach().cpu().double()
+    value_HXX = weight.get()
     noise_HXX = torch.randn(value_HXX.shape, dtype=torch.float64, generator=generator)
     norm_H11, noise_norm_H11 = (part.norm(dim=(1, 2), keepdim=True) for part in (value_HXX, noise_HXX))
     return noise_HXX * (norm_H11 / noise_norm_H11)
@@ -188,7 +196,7 @@ def _match(
     matched: list[MatchedEntropy] = []
 
     def scale(layer: AttentionLayer, target: float, x_BND: Tensor) -> None:
-        parts = [w.value_HXX for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
+        parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
         starts = [part.clone() for part in parts]
 
         def entropy(scale: float) -> float:

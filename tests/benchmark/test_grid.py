@@ -242,10 +242,12 @@ class Theirs(Initializer):
 """
 
 
+@pytest.mark.parametrize("wrapped", [False, True], ids=["itself", "placebo"])
 @pytest.mark.parametrize("name", ["their_package:Theirs", "theirs"])
-def test_a_grid_with_a_plug_in_is_resolved_each_time(name, tmp_path, cache):
-    """By dotted path and by entry point: changed code of theirs gives changed runs."""
-    content = {**GRID, "rows": {"Theirs": {"base": "trunc_normal", "method": name}}}
+def test_a_grid_with_a_plug_in_is_resolved_each_time(name, wrapped, tmp_path, cache):
+    """By dotted path and by entry point, also inside a placebo: changed code of theirs gives changed runs."""
+    method = {"name": "placebo", "of": name} if wrapped else name
+    content = {**GRID, "rows": {"Theirs": {"base": "trunc_normal", "method": method}}}
     path = write(tmp_path / "theirs.yaml", content)
     info = tmp_path / "their_package-1.dist-info"
     info.mkdir()
@@ -257,5 +259,6 @@ def test_a_grid_with_a_plug_in_is_resolved_each_time(name, tmp_path, cache):
     for gain in (0.25, 0.75):
         (tmp_path / "their_package.py").write_text(textwrap.dedent(PLUGIN.format(gain=gain)))
         done = subprocess.run([sys.executable, "-c", script, str(path)], env=env, capture_output=True, text=True)
-        assert done.stdout == f"{{'gain': {gain}}}\n", done.stderr
+        resolved = {"of": {"name": name, "gain": gain}, "keep": "spectrum"} if wrapped else {"gain": gain}
+        assert done.stdout == f"{resolved}\n", done.stderr
     assert not cache.exists()

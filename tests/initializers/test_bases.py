@@ -87,6 +87,27 @@ def test_trunc_normal_std_is_a_parameter_and_cuts_at_two() -> None:
     assert abs(wide.std() - 2 * math.sqrt(0.29112)) < 0.02
 
 
+@pytest.mark.parametrize("spec", [WIDE, WIDE_TOKEN, CONVIT], ids=["vit", "vit_token", "convit"])
+def test_trunc_normal_at_kaimings_scale_has_its_variance_in_every_layer(spec: Any) -> None:
+    """Kaiming uniform: U(+-1/sqrt(fan_in)), whose variance is (2/sqrt(fan_in))^2 / 12; the MLP has two fan_ins."""
+    found, like = based("trunc_normal", spec, std="kaiming"), based("kaiming_uniform", spec)
+    for name, linear in linears(found).items():
+        assert_normal(f64(linear.weight), math.sqrt((2 / math.sqrt(linear.in_features)) ** 2 / 12))
+        n = linear.weight.numel()
+        ratio = f64(linear.weight).std() / f64(linears(like)[name].weight).std()
+        assert abs(ratio - 1) <= SIGMAS * math.sqrt(2 / (2 * n)), "as measured on the other base"
+        if linear.bias is not None:
+            assert not linear.bias.any()
+    if spec.position == "learned":
+        assert_normal(f64(found.pos_embed), 0.02)
+
+
+def test_trunc_normal_takes_no_other_name_for_its_std() -> None:
+    with pytest.raises(VitinitError, match="kaiming") as caught:
+        registry.build("trunc_normal", {"std": "xavier"})
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("base", ["kaiming_uniform", "trunc_normal"])
 @pytest.mark.parametrize("spec", [WIDE, CONVIT], ids=["vit", "convit"])
 def test_patch_embedding_is_the_pytorch_default_of_a_convolution(base: str, spec: Any) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -187,11 +188,21 @@ def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
     assert not Path("results/reproduced").exists(), "nothing was begun"
 
 
-def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitinit, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"name": "mischief:Class", "params": {}},
+        {"name": "placebo", "params": {"of": "mischief:Class"}},
+        {"name": "placebo", "params": {"of": {"name": "placebo", "of": {"name": "mischief:Class"}}}},
+    ],
+    ids=["itself", "placebo", "placebo-of-placebo"],
+)
+def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitinit, monkeypatch, tmp_path, method):
+    monkeypatch.delitem(sys.modules, "mischief", raising=False)
     (tmp_path / "mischief.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
     there = json.loads(recorded.spec.model_dump_json())
-    record = altered(recorded, spec={**there, "method": {"name": "mischief:Class", "params": {}}})
+    record = altered(recorded, spec={**there, "method": method})
     Store("results/local").write(record)
     exit_code, _, error = vitinit("reproduce", record.run_id)
     assert (exit_code, "--trust" in error, "mischief:Class" in error) == (2, True, True)

@@ -1,0 +1,438 @@
+"""`placebo`: what it keeps of a method, what goes, and that nothing else differs; against numpy in float64."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from impulse_helpers import mass_and_argmax, position_attention
+from small_models import (
+    CONVIT,
+    CONVMIXER,
+    VIT,
+    VIT_TOKEN,
+    differing,
+    f64,
+    images,
+    model,
+    qkv_rows,
+    silent,
+    softmax,
+    state,
+    streams,
+)
+
+from benchmark import grid
+from benchmark.resolve import resolve_initializer
+from initializers import registry
+from initializers.attention import attention_layers
+from initializers.errors import VitinitError
+from initializers.initialize import initialize
+from initializers.placebo import IMAGES, orthogonal
+from initializers.registry import Resources
+from initializers.report import InitReport
+
+IMPULSE = {"name": "impulse", "kernel_size": 3, "solver": "rotation", "weight_norm": 4.0}
+BOTH = {**IMPULSE, "value_proj": "mimetic"}
+METHODS = [{"name": "mimetic"}, BOTH]
+KEEPS = ["spectrum", "norm", "entropy"]
+RESOURCES = Resources(training_images=images)
+WIDE = VIT.model_copy(update={"width": 192, "heads": 3, "depth": 1})
+
+
+def made(method: Any, spec: Any = VIT, seed: int = 0, **stream_of: Any) -> tuple[Any, InitReport]:
+    """A model and its report; `method` is a name or a mapping, or None for the base alone."""
+    m = model(spec)
+    named = {"name": method} if isinstance(method, str) else method
+    built = named and registry.build(named["name"], {k: v for k, v in named.items() if k != "name"}, "method")
+    base = registry.build("kaiming_uniform", {})
+    report, _ = initialize(m, base, built or None, streams(seed), images(8, seed=3), resources=RESOURCES)
+    return m, report
+
+
+def placebo(of: Any, keep: str = "spectrum") -> dict[str, Any]:
+    return {"name": "placebo", "of": of, "keep": keep}
+
+
+def weights(m: Any, layer: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """W_q, W_k, W_v (heads x d x D) and W_proj (heads x D x d) of a ViT."""
+    query, key, value = qkv_rows(m, layer)
+    proj = f64(m.blocks[layer].attn.proj.weight)
+    return query, key, value, np.stack(np.split(proj, len(query), axis=1))
+
+
+def singular(matrices: np.ndarray) -> np.ndarray:
+    return np.linalg.svd(matrices, compute_uv=False)
+
+
+def same_spectrum(a: np.ndarray, b: np.ndarray) -> bool:
+    """Singular values equal to 1e-5 of the largest, and not zero."""
+    first, second = singular(a), singular(b)
+    return bool(first.max() > 0.1 and np.abs(first - second).max() <= 1e-5 * first.max())
+
+
+# --- spectrum ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("of", METHODS, ids=["mimetic", "impulse"])
+def test_spectra_stay_and_the_weights_go(of: Any, layer: int) -> None:
+    method, rotated = weights(made(of)[0], layer), weights(made(placebo(of))[0], layer)
+    for a, b in zip(method, rotated, strict=True):
+        for one, other in zip(a, b, strict=True):
+            assert same_spectrum(one, other)
+            assert abs((one * other).sum()) < 0.35 * (one**2).sum(), "another matrix"
+    for (q, k, v, p), (rq, rk, rv, rp) in zip(zip(*method, strict=True), zip(*rotated, strict=True), strict=True):
+        assert same_spectrum(q.T @ k, rq.T @ rk)
+        assert same_spectrum(p @ v, rp @ rv), "of the value path of a head"
+    paths = [f64(w.blocks[layer].attn.proj.weight) for w in (made(of)[0], made(placebo(of))[0])]
+    values = [np.concatenate(each[2]) for each in (method, rotated)]
+    assert same_spectrum(paths[0] @ values[0], paths[1] @ values[1]), "of the value path of the layer"
+
+
+def test_rotations_are_orthogonal_and_independent_by_head_and_part() -> None:
+    """R of W R is found from W by least squares, where W has full row rank: only its action on the row space."""
+    method, rotated = weights(made("mimetic")[0]), weights(made(placebo("mimetic"))[0])
+    overlaps = []
+    for part in (0, 1):
+        for one, other in zip(method[part], rotated[part], strict=True):
+            frame = np.linalg.pinv(one) @ other  # projector on the row space times R
+            assert np.allclose(singular(frame)[: len(one)], 1, atol=1e-4)
+            overlaps.append(frame)
+    for i, first in enumerate(overlaps):
+        for second in overlaps[:i]:
+            assert abs((first * second).sum()) < 0.3 * (first**2).sum()
+
+
+def test_a_random_orthogonal_matrix_is_orthogonal_and_uniform() -> None:
+    """Haar: E[Q_ij] = 0 and E[Q_ij^2] = 1/n for every entry; without the sign rule the diagonal would be negative."""
+    g = torch.Generator().manual_seed(0)
+    drawn = np.stack([orthogonal(3, g).numpy() for _ in range(4000)])
+    assert np.abs(drawn @ drawn.transpose(0, 2, 1) - np.eye(3)).max() < 1e-12
+    assert np.abs(drawn.mean(0)).max() < 5 * math.sqrt(1 / 3 / 4000)
+    assert np.abs((drawn**2).mean(0) - 1 / 3).max() < 5 * math.sqrt(0.2 / 4000)
+
+
+# --- the method's own fidelity is gone -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_of_impulse_nothing_is_left_on_the_target(keep: str) -> None:
+    method, report = made(IMPULSE)
+    other, without = made(placebo(IMPULSE, keep))
+    built = registry.build("impulse", {k: v for k, v in IMPULSE.items() if k != "name"})
+    targets = built.apply(model(VIT), streams(0)("init/method"), silent).targets_LHNN[0].numpy()
+    masses = [mass_and_argmax(position_attention(m), targets)[0] for m in (method, other)]
+    assert masses[0] > 0.3
+    assert masses[1] < 2.5 / 64, "chance is 1/64"
+    assert report.pseudo_input is not None
+    assert without.pseudo_input is not None
+    assert report.pseudo_input.mass == pytest.approx(masses[0], rel=1e-3)
+    assert without.pseudo_input.mass == pytest.approx(masses[1], rel=1e-3), "measured against the method's targets"
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_of_mimetic_the_diagonals_are_gone(keep: str) -> None:
+    """Mean diagonals at D = 192, d = 64: 0.40 of W_q^T W_k and -0.40 of the value path."""
+
+    def diagonals(m: Any) -> tuple[np.ndarray, float]:
+        q, k, v, p = weights(m)
+        return np.array([np.trace(a.T @ b) / 192 for a, b in zip(q, k, strict=True)]), float(
+            np.trace(np.concatenate(p, axis=1) @ np.concatenate(v)) / 192
+        )
+
+    method, without = diagonals(made("mimetic", WIDE)[0]), diagonals(made(placebo("mimetic", keep), WIDE)[0])
+    assert method[0] == pytest.approx(0.4, abs=0.03)
+    assert method[1] == pytest.approx(-0.4, abs=0.03)
+    assert np.abs(without[0]).max() < 0.03
+    assert abs(without[1]) < 0.03
+
+
+# --- norm and entropy ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", METHODS, ids=["mimetic", "impulse"])
+def test_norms_stay_per_head_and_matrix_and_entries_are_gaussian(of: Any) -> None:
+    method, gaussian = weights(made(of)[0]), weights(made(placebo(of, "norm"))[0])
+    for a, b in zip(method, gaussian, strict=True):
+        norms = [np.sqrt((w**2).sum((1, 2))) for w in (a, b)]
+        np.testing.assert_allclose(norms[1], norms[0], rtol=1e-5)
+        entries = (b / norms[1][:, None, None]).ravel() * math.sqrt(b[0].size)
+        assert abs((entries**4).mean() - 3) < 5 * math.sqrt(96 / entries.size), "kurtosis of a normal"
+
+
+def plain_entropies(m: Any, images_BCHW: torch.Tensor) -> list[float]:
+    """Mean attention entropy of every layer between patch tokens: softmax written out in float64."""
+    found = []
+    inputs: list[torch.Tensor] = []
+    hooks = [b.attn.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for b in m.blocks]
+    m(images_BCHW)
+    for hook in hooks:
+        hook.remove()
+    for block, x in zip(m.blocks, inputs, strict=True):
+        attn, tokens = block.attn, math.prod(m.patch_embed.grid_size)
+        joint = f64(attn.qkv.weight), f64(attn.qkv.bias)
+        d = attn.proj.weight.shape[0] // attn.num_heads
+        width = d * attn.num_heads
+        entropy = []
+        for h in range(attn.num_heads):
+            q, k = (
+                f64(x) @ joint[0][start + h * d : start + (h + 1) * d].T + joint[1][start + h * d : start + (h + 1) * d]
+                for start in (0, width)
+            )
+            p = softmax((q @ k.transpose(0, 2, 1) / math.sqrt(d))[:, -tokens:, -tokens:])
+            entropy.append(-(p * np.log(np.maximum(p, 1e-300))).sum(-1).mean())
+        found.append(float(np.mean(entropy)))
+    return found
+
+
+@pytest.mark.parametrize("of", METHODS, ids=["mimetic", "impulse"])
+@pytest.mark.parametrize("spec", [VIT, VIT_TOKEN], ids=["vit", "vit_token"])
+def test_entropy_is_that_of_the_method_in_every_layer(spec: Any, of: Any) -> None:
+    method, only_norm = (made(each, spec)[0] for each in (of, placebo(of, "norm")))
+    matched, report = made(placebo(of, "entropy"), spec)
+    wanted, found, unmatched = (plain_entropies(m, images(IMAGES)) for m in (method, matched, only_norm))
+    assert found == pytest.approx(wanted, rel=2e-3), "1 % is asked for"
+    assert all(abs(a - b) > 0.02 * b for a, b in zip(unmatched, wanted, strict=True)), "or there was nothing to match"
+    assert report.placebo is not None
+    assert [entry.layer for entry in report.placebo.matched] == [f"blocks.{i}.attn" for i in range(2)]
+    assert [entry.method for entry in report.placebo.matched] == pytest.approx(wanted, rel=1e-4)
+    assert [entry.placebo for entry in report.placebo.matched] == pytest.approx(found, rel=1e-4)
+    for layer, entry in enumerate(report.placebo.matched):
+        for part in (0, 1):  # as `norm`, times the scale; of W_v and W_proj the very same
+            np.testing.assert_allclose(
+                weights(matched, layer)[part], entry.scale * weights(only_norm, layer)[part], rtol=1e-5
+            )
+        for part in (2, 3):
+            np.testing.assert_array_equal(weights(matched, layer)[part], weights(only_norm, layer)[part])
+
+
+def test_entropy_of_gated_attention_is_matched_by_its_content_part() -> None:
+    _, report = made(placebo(IMPULSE, "entropy"), CONVIT)
+    assert report.placebo is not None
+    for entry in report.placebo.matched:
+        assert entry.placebo == pytest.approx(entry.method, rel=2e-3)
+
+
+def test_entropy_that_no_scale_gives_is_refused_in_one_line() -> None:
+    """A placebo of the local initialisation attends to other places, and has no W_q and W_k to make up for it."""
+    with pytest.raises(VitinitError, match=r"'placebo'.*'entropy'.*blocks\.0\.attn.*W_q") as caught:
+        made(placebo("convit_gpsa", "entropy"), CONVIT)
+    assert "\n" not in str(caught.value)
+
+
+# --- what else changes, and what does not --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+@pytest.mark.parametrize(
+    ("of", "spec"),
+    [
+        (BOTH, VIT),
+        ({"name": "impulse", "position_scale": 3.0}, VIT),
+        ({"name": "mimetic", "parts": "vo"}, VIT_TOKEN),
+        (IMPULSE, CONVIT),
+    ],
+    ids=["both", "scale", "vo", "convit"],
+)
+def test_only_what_the_method_changes_is_replaced_bit_for_bit(of: Any, spec: Any, keep: str) -> None:
+    base, method, other = (made(each, spec)[0] for each in (None, of, placebo(of, keep)))
+    assert differing(state(base), state(other)) == differing(state(base), state(method))
+    for alone, with_method, found in zip(*(attention_layers(m) for m in (base, method, other)), strict=True):
+        for part in ("query_HdD", "key_HdD", "value_DD", "proj_DD"):
+            was, wanted, is_ = (getattr(layer, part) for layer in (alone, with_method, found))
+            assert torch.equal(was, is_) == torch.equal(was, wanted), part
+    embeddings = [state(m)["pos_embed"] for m in (method, other)]
+    assert torch.equal(*embeddings), "kept as the method set it"
+
+
+def test_the_method_inside_draws_what_it_draws_alone() -> None:
+    """At the moment when it is measured the model is, bit for bit, as the method alone makes it."""
+    alone = state(made(BOTH)[0])
+    seen: list[dict[str, torch.Tensor]] = []
+    m = model(VIT)
+    registry.build("kaiming_uniform", {}).apply(m, streams(0)("init/base"), silent)
+    watching = Resources(diagnose=lambda m: seen.append(state(m)) or [])
+    registry.build("placebo", {"of": BOTH}).apply_with(m, streams(0)("init/method"), silent, watching)
+    assert len(seen) == 1
+    assert differing(alone, seen[0]) == set()
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+def test_one_seed_one_result_and_another_seed_another(keep: str) -> None:
+    first, again, other = (state(made(placebo(BOTH, keep), seed=seed)[0]) for seed in (0, 0, 1))
+    assert differing(first, again) == set()
+    assert "blocks.1.attn.qkv.weight" in differing(first, other)
+
+
+@pytest.mark.parametrize("keep", ["spectrum", "norm"])
+@pytest.mark.parametrize("filter_", ["impulse", "random"])
+def test_filters_of_a_convmixer(keep: str, filter_: str) -> None:
+    of = {"name": "conv_filters", "filter": filter_}
+    method, without = made(of, CONVMIXER)[0], made(placebo(of, keep), CONVMIXER)
+    for i in range(2):
+        old, new = (m.blocks[i][0].fn[0] for m in (method, without[0]))
+        a, b = (f64(layer.weight).reshape(48, -1) for layer in (old, new))
+        assert np.linalg.norm(b) == pytest.approx(np.linalg.norm(a), rel=1e-5)
+        assert same_spectrum(a, b) == (keep == "spectrum")
+        assert torch.equal(old.bias, new.bias)
+        assert not new.weight.requires_grad, "frozen as the method's"
+        if filter_ == "impulse":
+            assert (np.count_nonzero(a, axis=1) == 1).all()
+            assert (np.count_nonzero(b, axis=1) == a.shape[1]).all()
+    assert without[1].placebo is not None
+    word = "rotated" if keep == "spectrum" else "gaussian"
+    assert set(without[1].placebo.treated.values()) == {word, "kept"}
+    assert without[1].placebo.treated["blocks.0.0.fn.0.weight"] == word
+    assert without[1].placebo.treated["blocks.0.0.fn.0.bias"] == "kept"
+    assert without[1].start == []
+
+
+def test_gpsa_layers() -> None:
+    method, (without, report) = made("convit_gpsa", CONVIT)[0], made(placebo("convit_gpsa"), CONVIT)
+    for i in range(2):
+        old, new = method.blocks[i].attn, without.blocks[i].attn
+        assert same_spectrum(f64(old.pos_proj.weight), f64(new.pos_proj.weight))
+        assert not torch.allclose(old.pos_proj.weight, new.pos_proj.weight, atol=0.1)
+        np.testing.assert_allclose(f64(new.v.weight) @ f64(new.v.weight).T, np.eye(48), atol=1e-5)
+        for name in ("gating_param", "qk.weight", "proj.weight", "pos_proj.bias"):
+            assert torch.equal(old.get_parameter(name), new.get_parameter(name))
+    assert torch.equal(method.cls_token, without.cls_token)
+    assert report.placebo is not None
+    treated = report.placebo.treated
+    assert treated["blocks.0.attn: W_v"] == treated["blocks.1.attn.pos_proj.weight"] == "rotated"
+    assert treated["cls_token"] == "kept"
+    assert "blocks.2.attn: W_v" not in treated
+
+
+# --- the record ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", METHODS, ids=["mimetic", "impulse"])
+def test_the_record_holds_the_start_of_both(of: Any) -> None:
+    (_, method), (_, without) = made(of), made(placebo(of))
+    assert method.placebo is None
+    assert without.placebo is not None
+    assert without.placebo.method == method.start
+    assert without.placebo.of["name"] == of["name"]
+    assert without.placebo.keep == "spectrum"
+    assert set(without.placebo.treated) == {f"blocks.{i}.attn: W_{w}" for i in (0, 1) for w in ("q", "k", "v", "proj")}
+    for old, new in zip(method.start, without.start, strict=True):
+        for a, b in ((old.query_key, new.query_key), (old.value_path, new.value_path)):
+            assert b.norm == pytest.approx(a.norm, rel=1e-5)
+            assert b.rank == a.rank
+        assert new.entropy != old.entropy
+    assert InitReport.model_validate_json(without.model_dump_json()) == without
+
+
+# --- what `of` takes -----------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_filled_in_so_that_identity_does_not_depend_on_them() -> None:
+    short = resolve_initializer(placebo("impulse"), "method")
+    assert short == resolve_initializer({"name": "placebo", "of": {"name": "impulse", "kernel_size": 3}}, "method")
+    assert short.params["of"] == {"name": "impulse", **resolve_initializer({"name": "impulse"}, "method").params}
+    assert "control" not in short.params["of"], "parameters that came later are left out at their defaults"
+    assert short != resolve_initializer(placebo({"name": "impulse", "control": "shuffled_rows"}), "method")
+
+
+def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "their_placebo_module.py").write_text(
+        "from typing import ClassVar\nimport torch\nfrom initializers.registry import Initializer\n\n"
+        "class Theirs(Initializer):\n"
+        "    name: ClassVar[str] = 'theirs_in_a_placebo'\n    touches: ClassVar[tuple[str, ...]] = ('head.*',)\n"
+        "    rogue: bool = False\n"
+        "    @torch.no_grad()\n"
+        "    def apply(self, model, generator, progress):\n"
+        "        model.head.weight.copy_(2 * torch.eye(*model.head.weight.shape))\n        model.head.bias.fill_(3)\n"
+        "        if self.rogue:\n            model.pos_embed.mul_(2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    m, report = made(placebo("their_placebo_module:Theirs"))
+    np.testing.assert_allclose(singular(f64(m.head.weight)), 2, rtol=1e-6)
+    assert np.abs(f64(m.head.weight)).max() < 1.5, "no identity any more"
+    assert (m.head.bias == 3).all()
+    assert report.placebo is not None
+    assert report.placebo.treated == {"head.weight": "rotated", "head.bias": "kept"}
+    with pytest.raises(VitinitError, match=r"theirs_in_a_placebo.*pos_embed.*touches"):
+        made(placebo({"name": "their_placebo_module:Theirs", "rogue": True}))
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"of": "mimetc"}, ["did you mean 'mimetic'"]),
+        ({"of": "trunc_normal"}, ["'trunc_normal' is a base"]),
+        ({"of": "placebo"}, ["not of another placebo"]),
+        ({"of": {"name": "initializers.placebo:Placebo"}}, ["not of another placebo"]),
+        ({"of": {"name": "impulse", "kernel_size": 4}}, ["odd", "4"]),
+        ({"of": {"name": "impulse", "kernel": 3}}, ["kernel", "kernel_size"]),
+        ({"of": {"kernel_size": 3}}, ["name"]),
+        ({"of": 3}, ["name of a method"]),
+        ({"of": None}, ["name of a method"]),
+        ({"keep": "rank"}, ["spectrum", "norm", "entropy"]),
+    ],
+)
+def test_refusals_are_one_line(params: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(VitinitError, match="placebo") as caught:
+        registry.build("placebo", params)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_model_without_attention_has_no_entropy_to_keep() -> None:
+    registry.build("placebo", {"of": "conv_filters", "keep": "norm"}).check(model(CONVMIXER))
+    with pytest.raises(VitinitError, match=r"'placebo'.*'entropy'.*has none"):
+        registry.build("placebo", {"of": "conv_filters", "keep": "entropy"}).check(model(CONVMIXER))
+
+
+def test_without_training_images_there_is_no_entropy_to_match() -> None:
+    m = model(VIT)
+    before = state(m)
+    with pytest.raises(VitinitError, match="training images"):
+        registry.build("placebo", {"keep": "entropy"}).apply(m, streams(0)("init/method"), silent)
+    assert differing(before, state(m)) == set()
+
+
+GRID = """
+title: Is it the pattern?
+rows:
+  Kaiming: {base: kaiming_uniform}
+  Impulse: {base: kaiming_uniform, method: &impulse {name: impulse, solver: rotation, weight_norm: 4}}
+  Placebo: {base: kaiming_uniform, method: {name: placebo, of: *impulse}}
+  Entropy: {base: kaiming_uniform, method: {name: placebo, of: {name: impulse, weight_norm: 4}, keep: entropy}}
+  Filters: {base: kaiming_uniform, method: {name: placebo, of: conv_filters, keep: entropy}}
+blocks:
+  - datasets: [digits]
+    model: {preset: vit_micro, image_size: 8, patch_size: 2}
+    recipe: small
+    seeds: [0]
+"""
+
+
+def test_a_grid_names_placebos(here: Any, tmp_path: Path) -> None:
+    path = tmp_path / "placebos.yaml"
+    path.write_text(GRID.replace("\n  Filters", "\n  # Filters"))
+    cells = {cell.row: cell for cell in grid.load(str(path)).cells}
+    assert list(cells) == ["Kaiming", "Impulse", "Placebo", "Entropy"]
+    method = cells["Placebo"].spec.method
+    assert method is not None
+    assert method.params == {
+        "of": {"name": "impulse", **cells["Impulse"].spec.method.params},
+        "keep": "spectrum",
+    }
+    again = {cell.row: cell.run_id for cell in grid.load(str(path)).cells}
+    assert again == {row: cell.run_id for row, cell in cells.items()}, "read again from the cache"
+    exit_code, printed = here("plan", str(path))
+    assert exit_code == 0, printed
+    assert all(cell.run_id in printed for cell in cells.values())
+
+    path.write_text(GRID)
+    with pytest.raises(VitinitError, match=r"row 'Filters': method 'placebo': .*conv_filters"):
+        grid.load(str(path))
