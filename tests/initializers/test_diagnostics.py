@@ -1,0 +1,109 @@
+"""The start of a run in its record: spectra against numpy on whole products, attention against plain loops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import CONVIT, CONVMIXER, VIT, VIT_TOKEN, f64, images, model, streams
+from torch import Tensor
+
+from initializers import registry
+from initializers.attention import attention_layers, each_attention
+from initializers.diagnostics import rounded, spectra, starts
+from initializers.initialize import initialize
+from initializers.report import InitReport
+
+
+def based(spec: Any) -> Any:
+    m = model(spec)
+    initialize(m, registry.build("kaiming_uniform", {}), None, streams(0))
+    return m
+
+
+def by_numpy(products: np.ndarray) -> tuple[list[float], list[int], list[float]]:
+    values = np.linalg.svd(products, compute_uv=False)
+    eps = products.shape[-1] * np.finfo(np.float32).eps
+    ranks = [int((v > eps * v[0]).sum()) for v in values]
+    return (
+        [math.sqrt((p**2).sum()) for p in products],
+        ranks,
+        [v[0] / v[r - 1] for v, r in zip(values, ranks, strict=True)],
+    )
+
+
+@pytest.mark.parametrize("spec", [VIT, CONVIT], ids=["vit", "convit"])
+def test_spectra_are_those_of_the_products(spec: Any) -> None:
+    m = based(spec)
+    for layer, found in zip(m.blocks, starts(m, None), strict=True):
+        attn, heads = layer.attn, spec.heads
+        if hasattr(attn, "qk"):
+            query, key, value = (
+                *f64(attn.qk.weight).reshape(2, heads, -1, 48),
+                f64(attn.v.weight).reshape(heads, -1, 48),
+            )
+        else:
+            query, key, value = f64(attn.qkv.weight).reshape(3, heads, -1, 48)
+        proj = f64(attn.proj.weight).reshape(48, heads, -1).transpose(1, 0, 2)
+        for entry, products in ((found.query_key, query.transpose(0, 2, 1) @ key), (found.value_path, proj @ value)):
+            norm, rank, condition = by_numpy(products)
+            assert entry.rank == rank == [12] * heads
+            assert entry.norm == pytest.approx(norm, rel=1e-5)
+            assert entry.condition == pytest.approx(condition, rel=1e-5)
+        assert found.entropy is found.distance is None, "there were no images"
+
+
+def test_rank_and_condition_leave_out_what_is_zero() -> None:
+    """W_q^T W_k = diag(6, 2, 0, 0): rank 2, condition 3. A head of zeros has rank 0 and no condition."""
+    left = torch.zeros(2, 4, 3)
+    left[0, 0, 0], left[0, 1, 1], left[0, 2, 2] = 2.0, 1.0, 5.0
+    right = torch.zeros(2, 4, 3)
+    right[0, 0, 0], right[0, 1, 1] = 3.0, 2.0
+    found = spectra(left, right)
+    assert (found.rank, found.condition) == ([2, 0], [pytest.approx(3), None])
+    assert found.norm == [pytest.approx(math.sqrt(40)), 0]
+
+
+@pytest.mark.parametrize("spec", [VIT, VIT_TOKEN, CONVIT], ids=["vit", "vit_token", "convit"])
+def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
+    m = based(spec)
+    maps: list[np.ndarray] = []
+
+    def keep(number: int, _: Any, attention_BHNN: Tensor) -> None:
+        assert number == len(maps)
+        maps.append(f64(attention_BHNN))
+
+    each_attention(m, images(3), keep)
+    side = 8
+    away = np.array([[math.hypot(i // side - j // side, i % side - j % side) for j in range(64)] for i in range(64)])
+    for found, attention in zip(starts(m, images(3)), maps, strict=True):
+        among = attention[:, :, -64:, -64:]
+        among = among / among.sum(-1, keepdims=True)
+        assert found.entropy == pytest.approx((-among * np.log(among)).sum(-1).mean((0, 2)), rel=1e-5)
+        assert found.distance == pytest.approx((among * away).sum(-1).mean((0, 2)), rel=1e-5)
+
+
+def test_every_run_with_attention_has_its_start_in_the_report() -> None:
+    """As it is after the method; zero W_v of every layer has no condition, and the report is JSON all the same."""
+    m = model(VIT)
+    report, _ = initialize(
+        m, registry.build("kaiming_uniform", {}), registry.build("mimetic", {}), streams(0), images()
+    )
+    assert report.start == starts(m, images())
+    assert report.placebo is None
+    assert [entry.layer for entry in report.start] == [layer.name for layer in attention_layers(m)]
+    assert initialize(model(CONVMIXER), registry.build("kaiming_uniform", {}), None, streams(0))[0].start == []
+    old = {k: v for k, v in report.model_dump(mode="json").items() if k not in ("start", "placebo")}
+    assert InitReport.model_validate(old).start == [], "records of before it was measured"
+    with torch.no_grad():
+        for layer in attention_layers(m):
+            layer.value_DD.zero_()
+    again = report.model_copy(update={"start": starts(m, images())})
+    assert InitReport.model_validate_json(again.model_dump_json()).start[0].value_path.condition == [None] * 4
+
+
+def test_numbers_that_json_does_not_have_are_none() -> None:
+    assert rounded(torch.tensor([[1.0, math.nan], [-math.inf, 123456789.0]])) == [[1.0, None], [None, 123457000.0]]
