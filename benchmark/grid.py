@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from benchmark import grid_cache
 from benchmark.dataset_files import NAMES as DATASETS
@@ -57,7 +57,19 @@ class GridFile(Frozen):
 
     title: str
     rows: Annotated[dict[str, Row], Field(min_length=1)]
+    contrasts: list[tuple[str, str]] = Field(default_factory=list)
+    """Which rows are compared with which: the first minus the second, by seed. Named before the first run, so that the
+    tests of a study are those and no others."""
     blocks: Annotated[list[Block], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _contrasts_are_of_rows(self) -> GridFile:
+        for pair in self.contrasts:
+            if missing := [row for row in pair if row not in self.rows]:
+                raise ValueError(f"contrasts: there is no row {missing[0]!r}; the rows: {', '.join(self.rows)}")
+            if pair[0] == pair[1]:
+                raise ValueError(f"contrasts: the row {pair[0]!r} against itself")
+        return self
 
 
 @dataclass(frozen=True)

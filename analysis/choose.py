@@ -1,0 +1,200 @@
+"""Choosing a setting for each row on validation images: `python -m analysis.choose STUDY`.
+
+A tuning study has the same rows at several values of a field of the recipe, the learning rate say. The rule is fixed:
+the highest mean validation top-1 after the last epoch; of equal means the smaller value. It is the same for every row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from analysis import command, frame
+from analysis.text import one_line, signed
+from benchmark.record import RunRecord
+from benchmark.yaml_text import mapping
+from initializers.errors import VitinitError
+
+Value = tuple[Any, ...]
+"""Of the fields that are chosen, in their order."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One value and what it came to, by seed."""
+
+    value: Value
+    top1: dict[int, float]
+    """Validation top-1 in percent."""
+
+    @property
+    def mean(self) -> float:
+        """Over the seeds."""
+        return sum(self.top1.values()) / len(self.top1)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a row was found best with."""
+
+    row: str
+    best: Candidate
+    others: list[Candidate]
+    """By mean, the runner-up first."""
+
+    @property
+    def lead(self) -> list[float]:
+        """Best minus runner-up, by seed."""
+        other = self.others[0].top1
+        return [top1 - other[seed] for seed, top1 in self.best.top1.items()]
+
+    @property
+    def edge(self) -> str:
+        """`smallest` or `largest` where the best value is that of those tried: one beyond might be better."""
+        values = sorted(each.value for each in (self.best, *self.others))
+        return {values[0]: "smallest", values[-1]: "largest"}.get(self.best.value, "")
+
+
+def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
+    """The best value of each row of a tuning study.
+
+    Returns:
+        The fields of the recipe that are chosen, and the choice of each row in the order of the table.
+
+    Raises:
+        VitinitError: the study was evaluated on test images, has runs that are not finished, has nothing to choose
+            from, or holds several datasets.
+    """
+    study.require_runs()
+    runs = list(study.contents.done.values())
+    if any(run.spec.dataset.evaluate_on != "val" for run in runs):
+        raise VitinitError(
+            f"study {study.name!r} is evaluated on test images, and nothing is chosen on them: a tuning grid has "
+            "datasets with `val_size` and `evaluate_on: val`"
+        )
+    if len({run.spec.dataset for run in runs}) > 1:
+        raise VitinitError(f"study {study.name!r} holds several datasets; choose on one")
+    fields = _varied(runs)
+    if not fields:
+        raise VitinitError(f"study {study.name!r} has one recipe a row: there is nothing to choose from")
+    found: dict[str, dict[Value, dict[int, float]]] = {row: defaultdict(dict) for row in study.rows}
+    for run in runs:
+        found[run.row][tuple(getattr(run.spec.recipe, name) for name in fields)][run.spec.seed] = run.top1
+    values = {value for by_value in found.values() for value in by_value}
+    seeds = {seed for by_value in found.values() for top1 in by_value.values() for seed in top1}
+    for row, by_value in found.items():
+        for value in sorted(values):
+            if missing := sorted(seeds - by_value[value].keys()):
+                where = f"{row}, {_written(fields, value)}, seed {missing[0]}"
+                raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where} is missing")
+    choices = []
+    for row, by_value in found.items():
+        ranked = sorted((Candidate(*item) for item in by_value.items()), key=lambda each: (-each.mean, each.value))
+        choices.append(Choice(row, ranked[0], ranked[1:]))
+    return fields, choices
+
+
+def _varied(runs: list[RunRecord]) -> list[str]:
+    """The fields of the recipe in which runs of one row differ."""
+    by_row: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for run in runs:
+        by_row[run.row].append(run.spec.recipe.model_dump(mode="json"))
+    return sorted(
+        {name for recipes in by_row.values() for name in recipes[0] if len({json.dumps(r[name]) for r in recipes}) > 1}
+    )
+
+
+def _written(fields: list[str], value: Value) -> str:
+    return ", ".join(f"{name} {each:g}" for name, each in zip(fields, value, strict=True))
+
+
+def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[str]:
+    """The answer for people, the choices first."""
+    runs = list(study.contents.done.values())
+    images, n = runs[0].dataset.val or 0, len(choices[0].best.top1)
+    text = [f"Chosen on {images:,} validation images of {runs[0].spec.dataset.name}, mean top-1 over {n} seeds:"]
+    width = max(len(one_line(choice.row)) for choice in choices)
+    for choice in choices:
+        leads = choice.lead
+        ahead = sum(lead > 0 for lead in leads)
+        mean = signed(sum(leads) / n)
+        sure = f"{mean} over {_written(fields, choice.others[0].value)}, ahead at {ahead} of {n} seeds"
+        edge = f"; the {choice.edge} tried" if choice.edge else ""
+        value = _written(fields, choice.best.value)
+        text.append(f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}  {sure}{edge}")
+    p = sum(choice.best.mean for choice in choices) / len(choices) / 100
+    error = 100 * (p * (1 - p) / images) ** 0.5
+    text.append(
+        f"Standard error of a top-1 by the number of images: {error:.1f} points. A lead within it prefers neither."
+    )
+    return text
+
+
+def filled(grid: Path, fields: list[str], choices: list[Choice]) -> str:
+    """The text of a grid in which each row has the values chosen for it; its opening comment stays, no other does.
+
+    Raises:
+        VitinitError: it cannot be read, or has a row for which nothing was chosen.
+    """
+    try:
+        content = grid.read_bytes()
+    except OSError as error:
+        raise VitinitError(f"cannot read {grid}: {error.strerror or error}") from None
+    loaded = mapping(content, grid)
+    rows = loaded.get("rows")
+    if not isinstance(rows, dict):
+        raise VitinitError(f"{grid} is no grid: it has no `rows`")
+    chosen = {choice.row: dict(zip(fields, choice.best.value, strict=True)) for choice in choices}
+    for label, row in rows.items():
+        if label not in chosen or not isinstance(row, dict):
+            raise VitinitError(f"{grid}, row {label!r}: nothing was chosen for it; there is: {', '.join(chosen)}")
+        row["recipe"] = {**row.get("recipe", {}), **chosen[label]}
+    head = []
+    for line in content.decode().splitlines():
+        if not line.startswith("#"):
+            break
+        head.append(line)
+    body = yaml.safe_dump(loaded, sort_keys=False, allow_unicode=True, width=200)
+    return "\n".join([*head, body])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.choose",
+        description="Choose a setting for each row on validation images, and write it into a grid.",
+    )
+    parser.add_argument("study", metavar="STUDY", help="a tuning study: rows at several values, evaluated on val")
+    parser.add_argument("--results", nargs="+", type=Path, metavar="DIR", help="folders with records")
+    parser.add_argument("--grid", type=Path, metavar="FILE", help="a grid with the same rows, to fill in")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write the grid (default: print it)")
+    args = parser.parse_args(arguments)
+    return command.guarded(lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> None:
+    if args.out and not args.grid:
+        raise VitinitError("--out is where --grid is written to: name that too")
+    study = frame.load(args.results, args.study)
+    fields, choices = choose(study)
+    for line in lines(study, fields, choices):
+        print(line)
+    if args.grid:
+        text = filled(args.grid, fields, choices)
+        if args.out:
+            command.write(args.out, text)
+            print(f"wrote {args.out}")
+        else:
+            print(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Choosing on validation images: the rule worked out by hand, what is refused, and the grid that is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from synthetic_records import spec
+
+from analysis import choose, frame
+from benchmark import grid
+from benchmark.record import RunRecord
+from benchmark.spec import RunSpec
+from benchmark.store import Store
+from initializers.errors import VitinitError
+
+ROWS = ("Kaiming uniform", "Mimetic")
+TOP1 = {
+    # by row and learning rate: seeds 100 and 101
+    ("Kaiming uniform", 1e-3): (40.0, 42.0),
+    ("Kaiming uniform", 3e-3): (41.0, 41.0),  # the same mean: the smaller learning rate is taken
+    ("Mimetic", 1e-3): (50.0, 51.0),
+    ("Mimetic", 3e-3): (49.0, 55.0),
+}
+
+
+def record(row: str, lr: float, seed: int, top1: float, evaluate_on: str = "val") -> RunRecord:
+    content = json.loads(spec(row, seed=seed, epochs=1, train_size=8000).model_dump_json())
+    content["dataset"] |= {"val_size": 2000, "evaluate_on": evaluate_on}
+    content["recipe"]["lr"] = lr
+    run = RunSpec.model_validate(content)
+    row_of_history = {"epoch": 1, "lr": lr, "train_loss": 1.0, "seconds": 1.0}
+    row_of_history |= {f"{evaluate_on}_loss": 1.0, f"{evaluate_on}_top1": top1}
+    return RunRecord.model_validate(
+        {
+            "run_id": run.run_id,
+            "study": "tuning",
+            "row": row,
+            "spec": run,
+            "written": "2026-01-01T00:00:00+00:00",
+            "seconds": 1.0,
+            "parameters": 1,
+            "dataset": {"train": 8000, evaluate_on: 2000, "classes": 10, "checksum": "0" * 64},
+            "init": {"seconds": 0.0, "method_parameters": [], "norms": []},
+            "history": [row_of_history],
+            "execution": {},
+            "environment": {},
+        }
+    )
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    store = Store(tmp_path / "results")
+    for (row, lr), both in TOP1.items():
+        for seed, top1 in zip((100, 101), both, strict=True):
+            store.write(record(row, lr, seed, top1))
+    return tmp_path / "results"
+
+
+def test_the_highest_mean_wins_and_of_equals_the_smaller(results: Path) -> None:
+    fields, choices = choose.choose(frame.load([results], "tuning"))
+    assert fields == ["lr"]
+    assert {choice.row: choice.best.value for choice in choices} == {"Kaiming uniform": (1e-3,), "Mimetic": (3e-3,)}
+    kaiming, mimetic = choices
+    assert kaiming.lead == [-1.0, 1.0]
+    assert mimetic.lead == [-1.0, 4.0]
+    assert (kaiming.edge, mimetic.edge) == ("smallest", "largest")
+
+
+def test_what_is_printed_says_how_sure_it_is(results: Path, capsys) -> None:
+    assert choose.main(["tuning", "--results", str(results)]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 120
+    assert "+1.50 over lr 0.001, ahead at 1 of 2 seeds" in printed
+    # (46.5 % of 2,000 images: sqrt(.465 x .535 / 2000) = 1.1 points)
+    assert "number of images: 1.1 points" in printed
+
+
+def test_an_unfinished_study_chooses_nothing(results: Path, capsys) -> None:
+    (results / "tuning" / f"{record('Mimetic', 3e-3, 101, 55.0).run_id}.json").unlink()
+    assert choose.main(["tuning", "--results", str(results)]) == 2
+    assert "Mimetic, lr 0.003, seed 101 is missing" in capsys.readouterr().err
+
+
+def test_nothing_is_chosen_on_test_images(results: Path, capsys) -> None:
+    Store(results).write(record("Mimetic", 3e-3, 102, 55.0, "test"))
+    assert choose.main(["tuning", "--results", str(results)]) == 2
+    assert "nothing is chosen on them" in capsys.readouterr().err
+
+
+def test_the_grid_that_is_written_has_the_choices(results: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "mine.yaml", tmp_path / "chosen.yaml"
+    source.write_text(
+        "# why, and how\n# second line\ntitle: t\nrows:\n  Kaiming uniform: {base: kaiming_uniform}\n"
+        "  Mimetic: {base: kaiming_uniform, method: mimetic}\nblocks:\n  - datasets: [digits]\n"
+        "    model: {preset: vit_micro, image_size: 8, patch_size: 2}\n    recipe: small\n    seeds: [0]\n"
+    )
+    before = source.read_text()
+    arguments = ["tuning", "--results", str(results), "--grid", str(source), "--out", str(out)]
+    assert choose.main(arguments) == 0
+    assert out.read_text().startswith("# why, and how\n# second line\ntitle: t\n")
+    assert source.read_text() == before
+    rates = {cell.row: cell.spec.recipe.lr for cell in grid.load(str(out)).cells}
+    assert rates == {"Kaiming uniform": 1e-3, "Mimetic": 3e-3}
+    assert yaml.safe_load(out.read_text())["rows"]["Mimetic"] == {
+        "base": "kaiming_uniform",
+        "method": "mimetic",
+        "recipe": {"lr": 3e-3},
+    }
+
+
+def test_a_row_without_a_choice_is_refused(results: Path, tmp_path: Path) -> None:
+    source = tmp_path / "mine.yaml"
+    source.write_text("title: t\nrows: {Trunc normal: {base: trunc_normal}}\n")
+    fields, choices = choose.choose(frame.load([results], "tuning"))
+    with pytest.raises(VitinitError, match="nothing was chosen for it"):
+        choose.filled(source, fields, choices)
