@@ -8,7 +8,7 @@ FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
+.PHONY: help setup bench-small bench-standard bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
   test-slow test-ffcv test-slurm slurm-up slurm-down check format lock clean
 
 help: ## Show the targets
@@ -37,6 +37,12 @@ $(FFCV): requirements-ffcv.lock $(READY)
 bench-small: setup ## The main job: train the six rows on real images, then print and write Table 2
 	$(BIN)/vitinit run small --no-download --retry-failed --wait; status=$$?; \
 	$(BIN)/python -m analysis.tables --study small && $(BIN)/python -m analysis.figures --study small && exit $$status
+
+bench-standard: setup ## The standard protocol: some 20 hours on two slow cores; the same command goes on after a stop
+	$(BIN)/vitinit run standard-mechanism --no-download --retry-failed --wait
+	$(BIN)/vitinit run standard-tuning --no-download --retry-failed --wait
+	$(BIN)/vitinit run standard --seeds 0 --keep-maps --maps-at 20 --no-download --retry-failed --wait
+	$(BIN)/vitinit run standard --no-download --retry-failed --wait
 
 bench-smoke: setup ## The same path in seconds
 	$(BIN)/vitinit run smoke --wait
