@@ -39,7 +39,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18, "value_proj": "released"},
     ),
 }
-"""Model and parameters of impulse, kernel size 3. The gradient solution's W_q has norm 5.43 a head."""
+"""Model and parameters of impulse, kernel size 3. The gradient solution's W_q has a norm of about 5.4 a head."""
 
 
 def measured(row: str, seed: int, images_BCHW: torch.Tensor) -> dict[str, Any]:

@@ -1,0 +1,333 @@
+"""What results/README.md says that the records show: pieces of it, word for word, with their numbers computed here.
+
+`test_findings.py` holds every number in the text to these pieces: a new sentence with a number brings its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from records import (
+    DATA,
+    KAIMING,
+    PUBLISHED,
+    STUDIES,
+    TRUNC,
+    interval,
+    limits,
+    several,
+    shows,
+    span,
+    study,
+    text,
+)
+
+
+def introduction() -> Iterator[str]:
+    records = [record for name in STUDIES for record in study(name).runs["record"]]
+    trained = [record["parameters"] for record in records]
+    yield f"{min(trained):,} to {max(trained):,} trained parameters"
+    sizes = [record["dataset"]["train"] for record in records]
+    seen = [record["dataset"]["train"] * record["spec"]["recipe"]["epochs"] for record in records]
+    yield f"{min(sizes):,} to {max(sizes):,} images, {min(seen):,} to {max(seen):,} of them seen in training"
+    assert {record["spec"]["seed"] for record in records} == {0, 1, 2}
+    yield "three seeds (0, 1, 2)"
+    yield "the 95 % interval (Student's t)"
+    yield f"no sign-flip test can go below p = {2 / 2**3}"
+    yield "so some intervals exclude 0 by chance"
+    mixed = []
+    for name in STUDIES:
+        counts = pd.Series([record["environment"]["commit"] for record in study(name).runs["record"]]).value_counts()
+        if len(counts) > 1:
+            mixed.append(f"`{name}` ({' and '.join(map(str, counts))})")
+    number = {3: "Three", 4: "Four"}[len(mixed)]
+    yield f"{number} studies have records of two commits: {', '.join(mixed[:-1])} and {mixed[-1]}"
+
+
+def over_both_bases() -> Iterator[str]:
+    s = study("table2-small")
+    yield f"({len(s)} runs): the same ViT, 5,000 images of"
+    methods = {row: TRUNC if row.startswith(TRUNC) else KAIMING for row in s.rows if row not in (KAIMING, TRUNC)}
+    gains = {(row, data): s.gain(row, base, data=data) for row, base in methods.items() for data in DATA}
+    above = sum(int((gain > 0).sum()) for gain in gains.values())
+    yield f"at every seed ({above} differences of {sum(map(len, gains.values()))})"
+    assert above == sum(map(len, gains.values()))
+    ratios = [
+        gains[f"{plus}Mimetic", data].mean() / gains[f"{plus}{impulse}", data].mean()
+        for plus in ("", f"{TRUNC} + ")
+        for impulse in ("Imp.-3", "Imp.-5")
+        for data in DATA
+    ]
+    yield f"mimetic gains {span(ratios)} times as much as impulse"
+    bases = s.gain(KAIMING, TRUNC, data="cifar10")
+    yield f"Kaiming uniform is above trunc normal by {interval(bases, 2)[1:]} points on CIFAR-10, more than"
+    assert bases.mean() > max(gains[row, "cifar10"].mean() for row in methods if "Imp" in row)
+    crossed = s.top1(f"{TRUNC} + Mimetic", data="cifar10") - s.top1(KAIMING, data="cifar10")
+    yield f"trunc normal with mimetic is not told apart from bare Kaiming uniform ({interval(crossed, 2)})"
+    assert not shows(crossed)
+    yield f"at width 48 trunc normal's std of 0.02 is a quarter of Kaiming's {(3 * 48) ** -0.5:.3f}"
+    yield "With std 0.06 the ViT"
+    wide = study("convit-ablation-small").top1("e DeiT, sin-cos") - study("ablations-small").top1(KAIMING)
+    yield f"in `ablations-small`: {interval(wide, 2)}"
+    assert not shows(wide)
+    kernels = {
+        (plus, data): s.gain(f"{plus}Imp.-5", f"{plus}Imp.-3", data=data)
+        for plus in ("", f"{TRUNC} + ")
+        for data in DATA
+    }
+    told = kernels.pop((f"{TRUNC} + ", "cifar100"))
+    yield f"Kernel size 5 less 3: over trunc normal {interval(told, 2)} on CIFAR-100"
+    yield "or the interval contains 0"
+    assert shows(told)
+    assert not any(shows(each) for each in kernels.values())
+    solved = [row for row in methods if "Imp" in row]
+    share, real = (
+        {f"{s.mass(row, on, data=data):.0f} %" for row in solved for data in DATA}
+        for on in ("pseudo_input", "real_images")
+    )
+    yield f"puts {share.pop()} of the attention on the target token on its pseudo-input, and {real.pop()} on"
+    assert not share | real
+    yield f"uniform attention puts {100 / 64:.1f} % there"
+
+
+def what_of_impulse_counts() -> Iterator[str]:
+    s = study("ablations-small")
+    gain = {row: s.gain(row, KAIMING) for row in s.rows}
+    broken = ("Shuffled rows", "One offset", "Random binary")
+    yield f"({len(s)} runs): five epochs"
+    yield f"uniform attention has {100 / 64:.1f} %"
+    yield (
+        f"gain what the impulse pattern gains ({span([gain[row].mean() for row in broken])} points against "
+        f"{text(gain['Rotation'].mean())}; all four intervals contain 0)"
+    )
+    assert not any(shows(gain[row]) for row in (*broken, "Rotation"))
+    entropy = {row: s.probe(row, "attention_entropy", 0).mean() for row in s.rows}
+    (nearly,) = {text(entropy[row], 2) for row in ("Shuffled rows", "Random binary")}
+    (reached,) = {f"{s.mass(row, 'pseudo_input'):.0f} %" for row in ("Shuffled rows", "Random binary")}
+    yield (
+        f"on shuffled and random targets the solver reaches {reached} of the attention, so those heads begin nearly "
+        f"uniform (entropy {nearly} nats; the base {entropy[KAIMING]:.2f}, uniform {np.log(64):.2f}). So do the heads "
+        f"after 100 gradient steps, with {s.mass('Gradient, 100 steps', 'real_images'):.1f} %, and gain "
+        f"{gain['Gradient, 100 steps'].mean():.1f}"
+    )
+    norms = [f"Rotation, norm {norm}" for norm in (0.5, 1, 2, 4, 8)]
+    *rising, last = [gain[row].mean() for row in norms]
+    yield (
+        f"{several(rising)} points at norms 0.5, 1, 2, 4, and {last:.1f} at norm 8, where "
+        f"{s.mass(norms[-1], 'real_images'):.0f} % of the attention is on one token"
+    )
+    yield f"from 2 to 4 {interval(s.gain(norms[3], norms[2]))}, from 4 to 8 {interval(s.gain(norms[4], norms[3]))}"
+    yield f"as the paper's ten thousand: {interval(s.gain('Gradient, 1000 steps', 'Gradient, 10000 steps'))}"
+    assert text(s.mass("SVD", "pseudo_input"), 2) == text(100 / 64, 2)
+    yield (
+        f"attention stays uniform on the pseudo-input ({s.mass('SVD', 'pseudo_input'):.2f} %, which is 1/64), and is "
+        f"sharp on images (entropy {entropy['SVD']:.1f} nats) but off the target, on which it has "
+        f"{s.mass('SVD', 'real_images'):.1f} %"
+    )
+    assert (gain["SVD"] < 0).all()
+    own = "SVD, its own setting"
+    yield "learned embedding times 18"
+    yield f"{s.mass(own, 'pseudo_input'):.0f} % of the attention on the target on the pseudo-input"
+    yield f"and {s.mass(own, 'real_images'):.0f} % on images"
+    over_its_base = s.gain(own, "Kaiming uniform, learned embedding")
+    assert (over_its_base < 0).all()
+    yield (
+        f"below its own base at every seed, by {interval(over_its_base)}, with a value path that gains "
+        f"{gain['Mimetic, VO only'].mean():.1f} alone"
+    )
+    halves = s.gain("Mimetic, VO only", "Mimetic, QK only")
+    yield (
+        f"V and the projection alone gain {gain['Mimetic, VO only'].mean():.1f} of mimetic's "
+        f"{gain['Mimetic'].mean():.1f} points, Q and K alone {gain['Mimetic, QK only'].mean():.1f}"
+    )
+    yield f"which is the larger part three seeds do not tell ({interval(halves)})"
+    value_path = s.gain("Rotation and mimetic VO", "Mimetic, VO only")
+    yield f"is not told apart from that path alone ({interval(value_path)})"
+    assert not shows(halves)
+    assert not shows(value_path)
+    sharp, sharper, solved = (
+        [100 * s.probe(row, "impulse_mass", when).mean() for when in (0, -1)]
+        for row in ("Rotation, norm 8", "Rotation, norm 4", "Gradient, 10000 steps")
+    )
+    assert text(solved[0]) == text(solved[1])
+    yield (
+        f"{sharp[0]:.0f} to {sharp[1]:.0f} % at norm 8, {sharper[0]:.0f} to {sharper[1]:.0f} % at norm 4, "
+        f"{solved[0]:.1f} % before and after with the gradient solver"
+    )
+
+
+def on_what_impulse_is_solved() -> Iterator[str]:
+    s = study("table6-small")
+    kinds = [row for row in s.rows if row != KAIMING]
+
+    def gain(row: str, over: str) -> pd.Series:
+        """The mean over both numbers of heads, which share seeds and images, is one pair a seed."""
+        return (s.gain(row, over, heads=3) + s.gain(row, over, heads=8)) / 2
+
+    yield f"({len(s)} runs): five epochs, base Kaiming uniform, kernel size 3"
+    yield f"3 heads, attention of the first layer on the target token; uniform attention has {100 / 64:.1f} %"
+    yield f"Every pseudo-input gains {span([gain(row, KAIMING).mean() for row in kinds])} points over Kaiming uniform"
+    each = pd.concat([s.gain(row, KAIMING, heads=heads) for row in kinds for heads in (3, 8)])
+    yield f"in {int((each > 0).sum())} of {len(each)} differences by seed"
+    noise = [-gain(row, "PE/PE").mean() for row in ("U/U", "G/G", "G/G, per layer")]
+    mixed = [-gain(row, "PE/PE").mean() for row in ("PE+U/PE+U", "PE+G/PE+G")]
+    yield f"noise alone costs {span(noise)} points (the paper: 3 to 4) and PE with noise {span(mixed)}"
+    assert not any(shows(gain(row, "PE/PE")) for row in kinds if row != "PE/PE")
+    yield "no interval of a difference from PE/PE excludes 0"
+    best, runner_up = sorted(kinds, key=lambda row: gain(row, KAIMING).mean())[:-3:-1]
+    assert (best, runner_up) == ("Images/Images, per layer", "Images/PE")
+    yield f"{interval(gain(best, 'PE/PE'))[1:]} above PE/PE and {interval(gain(best, runner_up))[1:]} above the next"
+    yield f"they are {-gain('Images/Images', 'PE/PE').mean():.1f} below PE/PE"
+    on = {row: [s.mass(row, where, heads=3) for where in ("pseudo_input", "real_images")] for row in kinds}
+    lost, kept, seen = on["G/G"], on["PE/PE"], on["Images/Images"]
+    yield f"{lost[0]:.0f} % of the attention on the target becomes {lost[1]:.1f} %, next to uniform's {100 / 64:.1f} %"
+    yield f"which keeps {kept[1]:.0f} of {kept[0]:.0f} %, and real images, which keep {seen[1]:.0f} of {seen[0]:.0f} %"
+
+
+def must_filters_be_trained() -> Iterator[str]:
+    s = study("table4-small")
+    shapes = [(128, 3), (128, 5), (128, 8), (64, 5)]
+    yield f"({len(s)} runs, and {len(s.skipped)} skips: rows that do not fit the other architecture)"
+    yield "ConvMixer of depth 5, patch 4, five epochs"
+
+    def gaps(row: str) -> list[pd.Series]:
+        return [s.gain(row, KAIMING, width=width, kernel=kernel) for width, kernel in shapes]
+
+    random, impulse = gaps("Random, frozen"), gaps("Impulse, frozen")
+    yield f"{interval(random[0], 2)} at 3 × 3"
+    assert not shows(random[0])
+    yield f"do need training: {interval(impulse[0], 2)} there"
+    assert shows(impulse[0])
+    below = [(b - a).mean() for a, b in zip(impulse, random, strict=True)]
+    yield f"and {span(below)} below random ones in each column"
+    grows, too = (several([gap.mean() for gap in gaps[:3]]) for gaps in (random, impulse))
+    yield f"random {grows} and impulse {too} at 3, 5, 8"
+    yield (
+        f"at 5 × 5 the gap at width 128 less that at width 64 is {interval(random[1] - random[3])} for random filters "
+        f"and {interval(impulse[1] - impulse[3])} for impulses"
+    )
+    lost, boxes = ([-gap.mean() for gap in gaps(row)] for row in ("Gaussian, frozen", "Box-9, frozen"))
+    yield f"Gaussian ones lose {span(lost, 0)} points, boxes of nine entries {span(boxes, 0)}"
+    trained = [gap.mean() for gap in gaps("Impulse, trained")]
+    yield f"when they are trained: {text(max(trained))} to {text(min(trained))}"
+    three, five = ([interval(s.gain(row, KAIMING, heads=heads), 2) for heads in (4, 8)] for row in ("Imp.-3", "Imp.-5"))
+    yield f"(width 48, no more than its difference is to be read): Imp.-3 {three[0]} with 4 heads, {three[1]} with 8"
+    yield f"Imp.-5 {five[0]} and {five[1]}"
+
+
+def what_of_convit_counts() -> Iterator[str]:
+    s = study("convit-ablation-small")
+    a, b, c, d, f, g = (next(row for row in s.rows if row.startswith(f"{letter} ")) for letter in "abcdfg")
+    yield f"({len(s)} runs): the switches of"
+    yield "(a has 1)"
+    yield "on 1,000 test images"
+    yield (
+        f"ConViT is {interval(s.gain(a, 'e DeiT'))[1:]} points above DeiT, without convolutional initialisation "
+        f"{interval(s.gain(c, 'e DeiT'))[1:]}; DeiT with the sin-cos embedding "
+        f"{interval(s.gain('e DeiT, sin-cos', 'e DeiT'))[1:]}"
+    )
+    frozen = s.gain(f, g)
+    assert (frozen < 0).all()
+    yield f"c minus a is {interval(s.gain(c, a))}"
+    yield f"f minus g: {interval(frozen)}"
+    tenth = [PUBLISHED["Table 3"][row, "10%"] for row in (f, g)]
+    yield f"The paper, at 300 epochs on ImageNet, finds the contrary (10 % of the images: f {tenth[0]}, g {tenth[1]})"
+    lost = [s.masked(row, None) - s.masked(row, "position") for row in (c, d, g)]
+    yield f"c, d and g lose only {lost[0]:.1f}, {lost[1]:.1f} and {lost[2]:.1f} points"
+    yield "starts at a std of 0.02 in place of almost 0"
+    trained = [a, c, *(row for row in s.rows if row.startswith("a, "))]
+    gates = [np.ravel(record["probes"][-1]["gating"]) for row in trained for record in s.of(row, "record")]
+    yield f"Gates at {1 / (1 + np.exp(-1)):.2f} gain {interval(s.gain(a, b))[1:]} over gates at 0.50"
+    yield f"(c over d: {interval(s.gain(c, d))})"
+    yield f"between {span(np.concatenate(gates), 2, ' and ')}"
+    weak, strong = (s.gain(f"a, locality {strength}", a) for strength in ("0.1", "3"))
+    yield f"(0.1: {interval(weak)}; 3: {interval(strong)})"
+    assert not shows(weak)
+    assert not shows(strong)
+    (far,) = {text(s.probe(a, "nonlocality", when)[:, layer].mean()) for when in (0, -1) for layer in (0, 1)}
+    (uniform,) = {
+        text(s.probe("e DeiT", "nonlocality", when)[:, layer].mean()) for when in (0, -1) for layer in range(3)
+    }
+    yield f"row a's GPSA layers look {far} tokens far before and after (uniform attention {uniform})"
+    yield (
+        f"without content attention it has {s.masked(a, 'content'):.1f} of {s.masked(a, None):.1f}, without the "
+        f"positional one {s.masked(a, 'position'):.1f}"
+    )
+    yield "The paper's, after 300 epochs, needs both"
+
+
+def which_needs_fewest_images() -> Iterator[str]:
+    s = study("convit-efficiency-small")
+    sizes = [500, 1000, 2500, 5000]
+    (steps,) = {
+        record["spec"]["recipe"]["epochs"] * (record["dataset"]["train"] // record["spec"]["recipe"]["batch_size"])
+        for record in s.runs["record"]
+    }
+    yield f"({len(s)} runs): arXiv 2103.10697's Table 2 in small"
+    yield f"every run sees 25,000 images in {steps} steps (50 epochs of 500 images, 5 of 5,000)"
+    gains = {row: [s.gain(row, "DeiT", images=size) for size in sizes] for row in ("ConViT", "Mimetic", "Imp.-3")}
+    ends = [end for gain in gains["ConViT"] for end in limits(gain)]
+    assert not any(shows(gain) for gain in gains["ConViT"])
+    yield f"all four intervals contain 0, and reach from {text(min(ends))} to {text(max(ends), sign=True)}"
+    paper = PUBLISHED["Table 2"]
+    few, all_of = (100 * (paper[share, "ConViT-S"] / paper[share, "DeiT-S"] - 1) for share in ("5%", "100%"))
+    yield f"The paper's gains {few:.0f} % at 5 % of ImageNet and {all_of:.0f} % at all of it"
+    assert all((gain > 0).all() for gain in gains["Mimetic"])
+    first, last = s.top1("Mimetic", images=500).mean(), s.top1("DeiT", images=5000).mean()
+    yield f"with 500 images it has {first:.2f}, DeiT with 5,000 images {last:.2f}"
+    more = s.top1("DeiT", images=5000) - s.top1("DeiT", images=1000)
+    yield f"From 1,000 images on DeiT hardly gains by more of them ({interval(more)} up to 5,000): {steps} steps are"
+    relative = {
+        row: [100 * gain / s.top1("DeiT", images=size) for gain, size in zip(each, sizes, strict=True)]
+        for row, each in gains.items()
+    }
+    mimetic, impulse, convit = (
+        several([gap.mean() for gap in relative[row]], 0) for row in ("Mimetic", "Imp.-3", "ConViT")
+    )
+    yield (
+        "from 500 to 5,000 images the gain in percent of DeiT's accuracy goes "
+        f"{mimetic} (mimetic), {impulse} (impulse) and {convit} (ConViT)"
+    )
+    yield "each change has an interval that contains 0"
+    assert not any(shows(gaps[j] - gaps[i]) for gaps in relative.values() for i in range(4) for j in range(i + 1, 4))
+    yield f"The local bias stays for these {steps} steps"
+
+    def far(row: str) -> np.ndarray:
+        return np.array([s.probe(row, "nonlocality", when, images=500) for when in (0, -1)])
+
+    (uniform,) = {text(value) for value in far("DeiT").mean(axis=(1, 2))}
+    (local,) = {text(value) for value in far("ConViT")[..., :2].mean(axis=(1, 2))}
+    yield (
+        f"At 500 images mimetic's nonlocality stays at {span(far('Mimetic').ravel())} tokens and impulse's at "
+        f"{span(far('Imp.-3').ravel())}, where DeiT keeps that of uniform attention ({uniform}) and ConViT's GPSA "
+        f"layers {local}"
+    )
+    mass = [100 * s.probe("Imp.-3", "impulse_mass", when, images=500).mean(axis=0) for when in (0, -1)]
+    yield f"{span(np.ravel(mass), 0)} % in each layer before and after ({100 / 64:.1f} % would be uniform)"
+    yield "So it looks at 5,000 images (layers of seed 0, head 1)"
+    yield "(seed 0 alone, no second one to compare with)"
+    yield "The attention maps and Gram matrices of seed 0 at 5,000 images"
+
+
+def does_locality_cost_global_context() -> Iterator[str]:
+    s = study("long-range-small")
+    vits = [row for row in s.rows if "ConvMixer" not in row]
+    size = {row: s.of(row, "record")[0]["parameters"] for row in s.rows}
+    (vit,) = {size[row] for row in vits if "ConViT" not in row}
+    yield f"({len(s)} runs): `pathfinder-easy`, 10,000 images, ten epochs"
+    yield f"Five initialisations of a ViT ({vit:,} parameters), ConViT ({size['ConViT']:,})"
+    assert len(vits) == 5 + 2
+    yield f"a ConvMixer ({size['ConvMixer']:,}; {size['ConvMixer, random filters']:,} of them trained where"
+    mixed = np.mean([record["history"][2]["test_top1"] for record in s.of("ConvMixer", "record")])
+    yield f"learn the task in 100,000 images; the ConvMixer has {mixed:.0f} % after 30,000"
+    history = [epoch for row in vits for record in s.of(row, "record") for epoch in record["history"]]
+    yield f"({sum(epoch['test_top1'] == 50 for epoch in history)} of {len(history)} evaluations are exactly 50.00 %)"
+    (loss,) = {text(record["history"][-1]["train_loss"], 2) for row in vits for record in s.of(row, "record")}
+    yield f"training loss stays at {loss}"
+    yield f"(std 0.06) makes no difference to ConViT: {interval(s.gain('ConViT, std 0.06', 'ConViT'))}"
+    cost = s.gain("ConvMixer", "ConvMixer, random filters")
+    yield f"training gains {interval(cost)[1:].replace(' [', ' points [')} over random ones"
+    last = s.probe("Imp.-3", "nonlocality", -1)[:, 1:], s.probe("Imp.-5", "nonlocality", -1)[:, 1:]
+    yield f"impulse fades in layers 2 and 3 (nonlocality {span(np.ravel(last))} at the end; uniform 4.1)"

@@ -1,0 +1,132 @@
+"""The committed records as pandas tables, and numbers as the texts write them; nothing here comes from `analysis`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "results/reference"
+KAIMING, TRUNC = "Kaiming uniform", "Trunc normal"
+DATA = ("cifar10", "cifar100")
+STUDIES = sorted(path.name for path in REFERENCE.glob("*-small"))
+
+
+def text(value: float, digits: int = 1, sign: bool = False) -> str:
+    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
+def several(values: Sequence[float], digits: int = 1) -> str:
+    return ", ".join(text(value, digits) for value in values)
+
+
+def span(values: Sequence[float], digits: int = 1, between: str = " to ") -> str:
+    """Smallest and largest."""
+    return f"{text(min(values), digits)}{between}{text(max(values), digits)}"
+
+
+def interval(differences: pd.Series, digits: int = 1) -> str:
+    """Mean and 95 % interval of paired differences."""
+    low, high = limits(differences)
+    return f"{text(differences.mean(), digits, sign=True)} [{text(low, digits)}, {text(high, digits)}]"
+
+
+def limits(differences: pd.Series) -> tuple[float, float]:
+    half = stats.sem(differences) * stats.t.ppf(0.975, len(differences) - 1)
+    return differences.mean() - half, differences.mean() + half
+
+
+def shows(differences: pd.Series) -> bool:
+    """Whether the interval excludes 0."""
+    low, high = limits(differences)
+    return low > 0 or high < 0
+
+
+class Study:
+    """The records of one study, a line each."""
+
+    def __init__(self, name: str) -> None:
+        outcomes = [json.loads(path.read_bytes()) for path in sorted((REFERENCE / name).glob("*.json"))]
+        self.skipped = [outcome for outcome in outcomes if outcome["status"] == "skipped"]
+        records = [outcome for outcome in outcomes if outcome["status"] == "done"]
+        specs = [record["spec"] for record in records]
+        self.runs = pd.DataFrame(
+            {
+                "row": [record["row"] for record in records],
+                "seed": [spec["seed"] for spec in specs],
+                "data": [spec["dataset"]["name"] for spec in specs],
+                "images": [spec["dataset"]["train_size"] for spec in specs],
+                "width": [spec["model"]["width"] for spec in specs],
+                "heads": [spec["model"]["heads"] for spec in specs],
+                "kernel": [spec["model"].get("kernel_size") for spec in specs],
+                "record": records,
+            }
+        )
+        self.runs["top1"] = [record["history"][-1]["test_top1"] for record in self.runs["record"]]
+        self.rows = list(self.runs["row"].unique())
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def of(self, row: str, column: str, **where: Any) -> pd.Series:
+        """A column of the runs of one cell, by seed."""
+        chosen = self.runs[self.runs["row"] == row]
+        for name, value in where.items():
+            chosen = chosen[chosen[name] == value]
+        assert sorted(chosen["seed"]) == [0, 1, 2], (row, where)
+        return chosen.set_index("seed")[column].sort_index()
+
+    def top1(self, row: str, **where: Any) -> pd.Series:
+        return self.of(row, "top1", **where)
+
+    def gain(self, row: str, over: str, **where: Any) -> pd.Series:
+        return self.top1(row, **where) - self.top1(over, **where)
+
+    def mass(self, row: str, on: str, **where: Any) -> float:
+        """Percent of the first layer's attention on the target at the start, mean over seeds."""
+        return 100 * float(np.mean([record["init"][on]["mass"] for record in self.of(row, "record", **where)]))
+
+    def probe(self, row: str, name: str, when: int, **where: Any) -> np.ndarray:
+        """What a probe measured at the start (0) or the end (-1): seeds x layers, mean over heads."""
+        probes = [record["probes"][when][name] for record in self.of(row, "record", **where)]
+        return np.array([[np.mean(layer) for layer in layers] for layers in probes])
+
+    def masked(self, row: str, term: str | None) -> float:
+        """Mean top-1 on the 1,000 images of the whole model, or without one term of attention in all GPSA layers."""
+        chosen = [record["masked"][-1 if term == "position" else -2] for record in self.of(row, "record")]
+        assert all(each["term"] == term for each in chosen if term)
+        return float(np.mean([each["top1" if term else "top1_whole"] for each in chosen]))
+
+
+study = cache(Study)
+
+
+PUBLISHED = {
+    "Table 2": {("5%", "DeiT-S"): 34.8, ("5%", "ConViT-S"): 47.8, ("100%", "DeiT-S"): 79.9, ("100%", "ConViT-S"): 81.4},
+    "Table 3": {("f frozen GPSA", "10%"): 54.3, ("g frozen GPSA, no conv init", "10%"): 44.8},
+}
+"""Of ConViT's paper, by row and column."""
+
+
+@cache
+def fidelity() -> pd.DataFrame:
+    """What `make bench-fidelity` has written, a line a row and seed: attention on the target, mean norms of a head."""
+    rows = json.loads((REFERENCE / "fidelity/vit_tiny/fidelity.json").read_bytes())["rows"]
+    norms = [row["init"]["norms"][0] for row in rows]
+    return pd.DataFrame(
+        {
+            "row": [row["row"] for row in rows],
+            "pseudo": [row["init"]["pseudo_input"]["mass"] for row in rows],
+            "images": [row["init"]["real_images"]["mass"] for row in rows],
+            "query": [np.mean(norm["query"]) for norm in norms],
+            "key": [np.mean(norm["key"]) for norm in norms],
+        },
+        index=[row["seed"] for row in rows],
+    )

@@ -1,0 +1,68 @@
+"""Every number in what the texts say of the records is what the records give (see `findings.py`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import findings
+import findings_in_short
+import pytest
+from records import ROOT
+
+from initializers.impulse import Impulse
+
+NAMES = r"`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}|CIFAR-100?|Imp\.-[35]|Table \d|Proposition \d|top-1|\d × \d"
+"""Digits that state nothing: code, links, papers, data sets, rows, shapes of kernels."""
+
+PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
+    ("README.md", "### What the studies show so far"): findings_in_short.in_short,
+    ("README.md", "## The initialisations"): findings_in_short.the_solvers,
+    ("results/README.md", "# What the committed studies show"): findings.introduction,
+    ("results/README.md", "## Each method over both bases"): findings.over_both_bases,
+    ("results/README.md", "## What of impulse counts"): findings.what_of_impulse_counts,
+    ("results/README.md", "## On what impulse is solved"): findings.on_what_impulse_is_solved,
+    ("results/README.md", "## Must spatial filters be trained"): findings.must_filters_be_trained,
+    ("results/README.md", "## What of ConViT counts"): findings.what_of_convit_counts,
+    ("results/README.md", "## Which initialisation needs fewest images"): findings.which_needs_fewest_images,
+    (
+        "results/README.md",
+        "## Does favouring neighbours cost global context",
+    ): findings.does_locality_cost_global_context,
+}
+"""File and heading of each part, up to the next heading."""
+
+
+def plain(text: str) -> str:
+    """Prose alone, on one line: no tables, figures, code blocks or bold."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return " ".join(re.sub(r"^\|.*|^!\[.*", "", text, flags=re.MULTILINE).replace("**", "").split())
+
+
+def part(file: str, heading: str) -> str:
+    _, found, after = (ROOT / file).read_text(encoding="utf-8").partition(f"{heading}\n")
+    assert found, f"{file} has no {heading}"
+    return plain(re.split(r"^#", after, maxsplit=1, flags=re.MULTILINE)[0])
+
+
+@pytest.mark.parametrize("where", PARTS, ids=" ".join)
+def test_every_number_is_that_of_the_records(where: tuple[str, str]) -> None:
+    text = part(*where)
+    missing = []
+    for piece in PARTS[where]():
+        missing += [piece] * (piece not in text)
+        text = text.replace(piece, "…")
+    assert not missing, f"{where}: the records give these, the text does not have them"
+    left = [sentence for sentence in re.split(r"(?<=[.:]) ", re.sub(NAMES, "", text)) if re.search(r"\d", sentence)]
+    assert not left, f"{where}: numbers that no piece in findings.py holds to the records"
+
+
+def test_the_docstring_of_impulse_says_what_was_measured() -> None:
+    assert not [
+        piece for piece in findings_in_short.of_impulse() if piece not in " ".join(str(Impulse.__doc__).split())
+    ]
+
+
+def test_the_findings_have_no_other_parts() -> None:
+    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^#+ .*", text, flags=re.MULTILINE) == [heading for file, heading in PARTS if "results" in file]
