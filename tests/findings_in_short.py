@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from findings import on_what_impulse_is_solved
 from records import (
     KAIMING,
-    REFERENCE,
     TRUNC,
     fidelity,
     interval,
     span,
+    speed,
     study,
     text,
 )
@@ -78,16 +77,24 @@ def the_solvers() -> Iterator[str]:
     )
     yield (f"a learned embedding times 18, has {span(own['pseudo'], 2)} and {span(own['images'], 2)}")
     assert {text(value, 4) for value in of["svd"]["pseudo"]} == {text(1 / 256, 4)}
-    (path,) = (REFERENCE / "speed").glob("*/speed.json")
     seconds = {
         (one["model"], one["params"]["solver"], one["params"].get("per_layer", False)): one["seconds"]
-        for one in json.loads(path.read_bytes())["initializers"]
+        for one in speed()["initializers"]
         if "solver" in one["params"]
     }
     tiny = [seconds["vit_tiny/2", solver, False] for solver in ("rotation", "gradient")]
     base = [seconds["vit_base/16@224", solver, True] for solver in ("rotation", "svd")]
     yield f"A solution takes {tiny[0]:.2f} s (gradient: {tiny[1]:.0f} s); for a whole ViT-B, 12 layers"
     yield f"`rotation` and `svd` take {base[0]:.1f} and {base[1]:.1f} s on two cores"
+
+
+def of_speed() -> Iterator[str]:
+    """In runners/README.md."""
+    (compiled,) = speed()["compiling"]
+    yield f"gained nothing ({compiled['faster']:.2f} times as fast)"
+    rates = {one["augmentation"]: one["images_per_s"] for one in speed()["loaders"] if one["loader"] == "resident"}
+    yield f"RandAugment does {round(rates['flip, RandAugment'], -3):,.0f} images of 32 px a second"
+    yield f"without augmentation there are {round(rates['none'], -4):,.0f}"
 
 
 def of_impulse() -> Iterator[str]:

@@ -116,6 +116,13 @@ PUBLISHED = {
 
 
 @cache
+def speed() -> dict[str, Any]:
+    """What `vitinit speed` has written."""
+    (path,) = (REFERENCE / "speed").glob("*/speed.json")
+    return json.loads(path.read_bytes())
+
+
+@cache
 def fidelity() -> pd.DataFrame:
     """What `make bench-fidelity` has written, a line a row and seed: attention on the target, mean norms of a head."""
     rows = json.loads((REFERENCE / "fidelity/vit_tiny/fidelity.json").read_bytes())["rows"]

@@ -57,6 +57,11 @@ def test_every_number_is_that_of_the_records(where: tuple[str, str]) -> None:
     assert not left, f"{where}: numbers that no piece in findings.py holds to the records"
 
 
+def test_what_is_said_of_speed_was_measured() -> None:
+    text = part("runners/README.md", "## Speed")
+    assert not [piece for piece in findings_in_short.of_speed() if piece not in text]
+
+
 def test_the_docstring_of_impulse_says_what_was_measured() -> None:
     assert not [
         piece for piece in findings_in_short.of_impulse() if piece not in " ".join(str(Impulse.__doc__).split())
