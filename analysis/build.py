@@ -1,4 +1,4 @@
-"""From the records of a study to a table of numbers: each cell ours, its difference to a baseline, and the paper's."""
+"""From the records of a study to a table of numbers: each cell ours, its difference to its base, and the paper's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
-from analysis.published import PublishedCell, lookup
+from analysis.published import Published, lookup
 from analysis.text import one_line
 from benchmark.spec import RunSpec
 from initializers.errors import unknown_name
@@ -17,13 +17,9 @@ if TYPE_CHECKING:
 
     from analysis.stats import Estimate, Paired, Sample
 
-BASELINE = "Trunc normal"
 METRICS = {"last": "top1", "best": "best_top1"}
-BY_BASE = "_by_base"
-"""Ends the name of a study's second table, in which each method stands against its own base."""
-
 GAP = "_gap"
-"""Ends the name of the table by number of training images: how far each row is from the baseline, relative to it."""
+"""Ends the name of the table by number of training images: how far each row is from its base, relative to it."""
 SWITCHES = "_switches"
 """Ends the name of the table of what is switched on in each ConViT."""
 MASKED = "_masked"
@@ -47,15 +43,17 @@ class Cell:
 
     ours: Sample | None = None
     against: Paired | None = None
-    """Ours minus the baseline's."""
+    """Ours minus that of its base, or of the one baseline."""
     p: float | None = None
     """Of `against`, corrected by Holm across the table."""
     least_p: float | None = None
     """How low `p` could be, whatever the numbers: with few seeds, and many comparisons, never under 0.05."""
     best: bool = False
     """The best of its column, or not told apart from it: the interval of their difference contains 0."""
-    published: PublishedCell | None = None
+    published: Published | None = None
+    """In the setting of ours."""
     published_difference: float | None = None
+    """In the same published table."""
     signed: bool = False
     """Ours is a difference itself."""
     switch: bool | None = None
@@ -76,8 +74,7 @@ class Across:
     """Of the columns' means."""
     iqm: Estimate
     better: Estimate | None
-    """Probability that a run of this row is better than one of its baseline's."""
-    published: PublishedCell | None
+    """Probability that a run of this row is better than one of its base's, or of the one baseline's."""
 
 
 @dataclass(frozen=True)
@@ -92,46 +89,35 @@ class Table:
     baselines: dict[str, str]
     """The row that a row is compared with; a row without one is missing here."""
     cells: dict[Key, Cell]
-    together: list[str]
+    together: list[str] = field(default_factory=list)
     """The columns that `across` goes over: those with three seeds of any row."""
-    across: dict[str, Across]
+    across: dict[str, Across] = field(default_factory=dict)
     """Rows with three seeds in each of these columns; empty where they are fewer than two."""
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def by_base(self) -> bool:
-        """Each method stands against its own base."""
-        return self.name == self.study.name + BY_BASE
+    baseline: str | None = None
+    """The one row that all others are compared with; None: each with its own base."""
 
     @property
     def transposed(self) -> bool:
         """Rows are datasets, columns are initialisations."""
         return self.name == self.study.name + GAP
 
-    def starts_group(self, row: str) -> bool:
-        """A base, which its methods follow."""
-        return self.by_base and row not in self.baselines
-
 
 def names(study: Study) -> list[str]:
     """The tables that the records allow.
 
-    The study's own; methods against their bases, where that is another row than the study's baseline; gaps by number of
-    training images, where there are three or more of them; the switches of ConViT, where any is off; what trained
-    ConViTs can do without a term of attention, where that was tested; and what the initialisations do and cost, where
-    any of them has targets to come close to.
+    The study's own; gaps by number of training images, where there are three or more of them; the switches of ConViT,
+    where any is off; what trained ConViTs can do without a term of attention, where that was tested; and what the
+    initialisations do and cost, where any of them has targets to come close to.
     """
-    from analysis.gap import subsets
+    from analysis.gap import compared
     from analysis.masking import left_out
     from analysis.switches import switched
 
-    own, default = own_bases(study), default_baseline(study)
-    finished = set(study.runs["row"]) if study.contents.done else set()
     aims = any(record.init.pseudo_input for record in study.contents.done.values())
     found = {
-        study.name: bool(finished),
-        study.name + BY_BASE: own != _baselines(study, default) and any({a, b} <= finished for a, b in own.items()),
-        study.name + GAP: bool(subsets(study)) and default in finished,
+        study.name: bool(study.contents.done),
+        study.name + GAP: compared(study),
         study.name + SWITCHES: switched(study),
         study.name + MASKED: left_out(study),
         study.name + INITIALIZATION: aims,
@@ -146,8 +132,8 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         study: The records.
         name: One of `names`. Default: the study's own.
         metric: `last` or `best` epoch.
-        baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: "Trunc
-            normal", or without that row the first one without a method; no differences without either.
+        baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: each row's
+            own base (see `own_bases`).
 
     Raises:
         VitinitError: no finished run, or no row of that name.
@@ -161,32 +147,33 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     if name == study.name + INITIALIZATION:
         return initialization.describe(study)
     if name == study.name + GAP:
-        return gap.describe(study, metric, baseline or default_baseline(study))
+        return gap.describe(study, metric, baseline)
     if name == study.name + SWITCHES:
         return switches.describe(study, metric)
     if name == study.name + MASKED:
         return masking.describe(study)
-    if name == study.name:
-        rows, baseline = study.rows, baseline or default_baseline(study)
-        baselines = _baselines(study, baseline)
-        title = f"Top-1 accuracy by initialisation, study {study.name}: ours beside the published numbers."
-    else:
-        baselines = own_bases(study)
-        bases = dict.fromkeys(base for base in study.rows if base in baselines.values())
-        rows = [row for base in bases for row in (base, *(r for r in study.rows if baselines.get(r) == base))]
-        title = f"Top-1 accuracy, study {study.name}: each method against its own base without a method."
-    values = {key: found for key, found in values_by_seed(study, metric).items() if key[0] in rows}
-    cells = _cells(study, rows, baselines, values)
-    together = [c for c in study.columns if any(len(values.get((row, c), ())) >= 3 for row in rows)]
-    across = _across(study, rows, baselines, values, together) if len(together) > 1 else {}
-    table = Table(name, study, one_line(title), rows, study.columns, baselines, cells, together, across)
-    table.notes.extend(notes(table, metric, baseline if name == study.name else None))
+    baselines = baselines_of(study, baseline)
+    values = values_by_seed(study, metric)
+    together = [c for c in study.columns if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
+    table = Table(
+        name=name,
+        study=study,
+        caption=one_line(f"Top-1 accuracy by initialisation, study {study.name}."),
+        rows=study.rows,
+        columns=study.columns,
+        baselines=baselines,
+        cells=_cells(study, baselines, values),
+        together=together,
+        across=_across(study.rows, baselines, values, together) if len(together) > 1 else {},
+        baseline=baseline,
+    )
+    table.notes.extend(notes(table, metric))
     return table
 
 
-def _baselines(study: Study, baseline: str) -> dict[str, str]:
-    """One row for all others, where it is there."""
-    return {row: baseline for row in study.rows if row != baseline} if baseline in study.rows else {}
+def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:
+    """The row that each row is compared with: this one, or without it the own base."""
+    return own_bases(study) if baseline is None else {row: baseline for row in study.rows if row != baseline}
 
 
 def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
@@ -203,33 +190,36 @@ def values_by_seed(study: Study, metric: str) -> Values:
 
 
 def own_bases(study: Study) -> dict[str, str]:
-    """For each row with a method: the row of the same base and model without one, where there is one."""
+    """For each row with a method: the row of the same base and model without one, where there is one.
+
+    Of several, with recipes of their own, the first that has the row's recipe, otherwise the first.
+    """
     examples = example_specs(study)
+    plain = [row for row in study.rows if not examples[row, None].method]
 
-    def is_base(other: str, row: str) -> bool:
-        pairs = [
-            (examples[row, column], examples[other, column])
-            for column in study.columns
-            if (row, column) in examples and (other, column) in examples
-        ]
-        return bool(pairs) and all(
-            ours.method and not theirs.method and (ours.base, ours.model) == (theirs.base, theirs.model)
-            for ours, theirs in pairs
-        )
+    def pairs(row: str, other: str) -> list[tuple[RunSpec, RunSpec]]:
+        both = [place for place in study.columns if {(row, place), (other, place)} <= examples.keys()]
+        return [(examples[row, place], examples[other, place]) for place in both]
 
-    found = {row: [other for other in study.rows if is_base(other, row)] for row in study.rows}
-    return {row: others[0] for row, others in found.items() if others}
+    def is_base(row: str, other: str) -> bool:
+        them = pairs(row, other)
+        return bool(them) and all((a.base, a.model) == (b.base, b.model) for a, b in them)
 
+    def recipes_differ(row: str, other: str) -> bool:
+        return any(a.recipe != b.recipe for a, b in pairs(row, other))
 
-def default_baseline(study: Study) -> str:
-    """The row that differences are to where none is asked for; it need not be there."""
-    plain = {outcome.row for outcome in study.outcomes if not outcome.spec.method}
-    return next((row for row in (BASELINE, *study.rows) if row in plain), BASELINE)
+    found = {}
+    for row in study.rows:
+        others = [other for other in plain if examples[row, None].method and is_base(row, other)]
+        if others:
+            found[row] = min(others, key=lambda other: recipes_differ(row, other))
+    return found
 
 
-def _cells(study: Study, rows: list[str], baselines: dict[str, str], values: Values) -> dict[Key, Cell]:
+def _cells(study: Study, baselines: dict[str, str], values: Values) -> dict[Key, Cell]:
     from analysis.stats import holm, paired, sample
 
+    rows = study.rows
     keys = [(row, column) for column in study.columns for row in rows]
     against = {
         key: paired(values[key], values[other])
@@ -243,11 +233,12 @@ def _cells(study: Study, rows: list[str], baselines: dict[str, str], values: Val
         zip(tested, holm([pair.least_p for key, pair in against.items() if pair and key in tested]), strict=True)
     )
     best = {place for column in study.columns for place in _best(rows, column, values)}
-    examples = example_specs(study)
-    published = {key: published_cell(study, examples, *key) for key in keys}
+    published = published_numbers(study)
     cells = {}
     for key in keys:
-        here, theirs = published[key], published.get((baselines.get(key[0], ""), key[1]))
+        here, theirs = published.get(key), published.get((baselines.get(key[0], ""), key[1]))
+        if here and theirs and (here.publication is not theirs.publication or here.table != theirs.table):
+            theirs = None
         cells[key] = Cell(
             ours=sample(values[key]) if key in values else None,
             against=against.get(key),
@@ -272,9 +263,7 @@ def _best(rows: list[str], column: str, values: Values) -> list[Key]:
     return [key for key, interval in intervals.items() if interval and 0 in interval]
 
 
-def _across(
-    study: Study, rows: list[str], baselines: dict[str, str], values: Values, columns: list[str]
-) -> dict[str, Across]:
+def _across(rows: list[str], baselines: dict[str, str], values: Values, columns: list[str]) -> dict[str, Across]:
     from analysis.stats import LEAST_PAIRS, aggregate_iqm, floats, probability_of_improvement
 
     arrays = {
@@ -282,7 +271,6 @@ def _across(
         for row in rows
         if all(len(values.get((row, column), ())) >= LEAST_PAIRS for column in columns)
     }
-    examples = example_specs(study)
     result = {}
     for row, by_column in arrays.items():
         theirs = arrays.get(baselines.get(row, ""))
@@ -290,7 +278,6 @@ def _across(
             mean=sum(float(x.mean()) for x in by_column) / len(by_column),
             iqm=aggregate_iqm(by_column),
             better=probability_of_improvement(by_column, theirs) if theirs else None,
-            published=lookup(examples[row, None], study.name, average=True),
         )
     return result
 
@@ -305,13 +292,11 @@ def example_specs(study: Study) -> dict[tuple[str | None, str | None], RunSpec]:
     return examples
 
 
-def published_cell(
-    study: Study, examples: dict[tuple[str | None, str | None], RunSpec], row: str, column: str
-) -> PublishedCell | None:
-    """The paper's cell; it depends on what the row and the column are, not on whether their run is there."""
-    spec, dataset = examples.get((row, column)), examples[None, column].dataset
-    if spec is None:
-        if column != dataset.label:  # one of several settings: which one the row would have there is not known
-            return None
-        spec = examples[row, None].model_copy(update={"dataset": dataset})
-    return lookup(spec, study.name)
+def published_numbers(study: Study) -> dict[Key, Published]:
+    """What was published in the setting of a row and column, whether our run of it is finished, failed or skipped."""
+    found = {}
+    for (row, column), spec in example_specs(study).items():
+        number = lookup(spec, study.name) if row is not None and column is not None else None
+        if number:
+            found[str(row), str(column)] = number
+    return found

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis.build import BASELINE
 from initializers.errors import VitinitError
 
 ONE_STUDY = "the study to show (default: table2, small, or the first by name; the first that holds finished runs)"
@@ -35,7 +34,7 @@ def parser(module: str, description: str, out: Path, study: str = ONE_STUDY) -> 
     result.add_argument(
         "--baseline",
         metavar="ROW",
-        help=f"row label that differences are to (default: {BASELINE!r}, or the first row without a method)",
+        help="row label that differences are to (default: each method's own base, the same model without a method)",
     )
     kind = "FILE" if out.suffix else "DIR"
     result.add_argument("--out", type=Path, metavar=kind, default=out, help=f"what to write (default: {out})")

@@ -33,7 +33,7 @@ DATASETS = (
     "svhn",
     "imagenet",
 )
-"""Rows and datasets in the order of the tables; others follow by name."""
+"""Rows (where their order was not put down) and datasets in the order of the tables; others follow by name."""
 TELLING = ("model.width", "model.heads", "model.kernel_size")
 """Fields that name a setting best, where several would do."""
 
@@ -50,11 +50,17 @@ class Study:
     others: tuple[str, ...]
     """The other studies in these folders."""
     contents: Contents
+    order: tuple[str, ...] = ()
+    """Labels in the order of the grid's rows, as it stands beside the records (see `benchmark.store`)."""
 
     @cached_property
     def rows(self) -> list[str]:
         """Row labels in the order of the table, those without a finished run included."""
-        return sorted({outcome.row for outcome in self.outcomes}, key=lambda row: (_rank(row, ROWS), row))
+
+        def place(row: str) -> tuple[int, int, str]:
+            return (_rank(row, self.order), _rank(row, ROWS), row)
+
+        return sorted({outcome.row for outcome in self.outcomes}, key=place)
 
     @cached_property
     def columns(self) -> list[str]:
@@ -191,13 +197,20 @@ def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
 
 
 def _study(folders: Sequence[Path], names: Sequence[str], name: str) -> Study:
-    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), _read(folders, name))
+    contents, order = _read(folders, name)
+    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), contents, tuple(order))
 
 
-def _read(folders: Sequence[Path], study: str) -> Contents:
-    merged = Contents()
+def _read(folders: Sequence[Path], study: str) -> tuple[Contents, list[str]]:
+    """The records of all folders, and the order of the rows: the first folder's, then what others have besides."""
+    merged, order = Contents(), dict[str, None]()
     for folder in folders:
-        found = Store(folder).read(study)
+        store = Store(folder)
+        found = store.read(study)
+        try:
+            order |= dict.fromkeys(store.rows(study))
+        except VitinitError as error:
+            found.problems.append(str(error))
         merged.done = found.done | merged.done
         merged.failed = found.failed | merged.failed
         merged.skipped = found.skipped | merged.skipped
@@ -206,7 +219,7 @@ def _read(folders: Sequence[Path], study: str) -> Contents:
     for run_id in merged.done:
         merged.failed.pop(run_id, None)
         merged.skipped.pop(run_id, None)
-    return merged
+    return merged, list(order)
 
 
 def _rank(name: str, order: Sequence[str]) -> int:

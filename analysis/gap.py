@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from analysis.build import GAP, Cell, Table, example_specs, published_cell, values_by_seed
+from analysis.build import (
+    GAP,
+    Cell,
+    Table,
+    Values,
+    example_specs,
+    own_bases,
+    published_numbers,
+    values_by_seed,
+)
+from analysis.context import beside
 from analysis.frame import Study
-from analysis.notes import METRICS, source
-from analysis.published import PublishedCell, fractions
+from analysis.notes import METRICS, compared_with
+from analysis.published import Published
 from analysis.text import one_line
 
 if TYPE_CHECKING:
@@ -16,11 +26,6 @@ if TYPE_CHECKING:
 
 LEAST_SIZES = 3
 """Sizes of the training set; fewer are no curve."""
-
-Published = dict[str, PublishedCell]
-"""By row of the study; numbers of a known fraction of the images only."""
-Ours = dict[str, "pd.Series[float]"]
-"""By row of the study, then by seed."""
 
 
 def subsets(study: Study) -> list[str]:
@@ -32,76 +37,83 @@ def subsets(study: Study) -> list[str]:
     return [place for place in study.columns if len(sizes[examples[None, place].dataset.name]) >= LEAST_SIZES]
 
 
-def describe(study: Study, metric: str, baseline: str) -> Table:
-    """One line a training set: ours, then the paper's that none of ours is; see the notes for what is in it."""
-    lines = _lines(study, metric)
-    # The rows that the paper has stand first, as its table has them.
-    known = {row for _, published in lines.values() for row in published}
-    others = sorted((row for row in study.rows if row != baseline), key=lambda row: row not in known)
+def compared(study: Study) -> bool:
+    """Whether there are gaps between rows over several sizes of the training set."""
+    if not subsets(study):
+        return False
+    finished = set(study.runs["row"])
+    return any({row, other} <= finished for row, other in baselines(study, None).items())
+
+
+def baselines(study: Study, baseline: str | None) -> dict[str, str]:
+    """The row that each row's gap is to: this one, or its own base.
+
+    A method whose own base is not in the study (ConViT's would be a ConViT without local initialisation) has its gap to
+    the first row without a method, as in ConViT's Table 2, where that is DeiT.
+    """
+    if baseline:
+        return {row: baseline for row in study.rows if row != baseline}
+    examples, own = example_specs(study), own_bases(study)
+    first = next((row for row in study.rows if not examples[row, None].method), None)
+    found = {row: own.get(row, first) for row in study.rows if examples[row, None].method}
+    return {row: other for row, other in found.items() if other}
+
+
+def describe(study: Study, metric: str, baseline: str | None) -> Table:
+    """One line a training set; see the notes for what is in it."""
+    bases = baselines(study, baseline)
+    plain = [row for row in study.rows if row not in bases]
+    values, published = values_by_seed(study, metric), published_numbers(study)
     cells: dict[tuple[str, str], Cell] = {}
-    for label, (ours, published) in lines.items():
-        for row in (baseline, *others):
-            cells[label, row] = _accuracy(row, ours, published)
-            if row != baseline:
-                cells[label, _gap(row)] = _relative(row, baseline, ours, published)
+    lines = {}
+    for place in subsets(study):
+        label = lines[place] = _label(place, published, study.rows)
+        for row in study.rows:
+            cells[label, row] = _accuracy(values.get((row, place)), published.get((row, place)))
+            if row in bases:
+                cells[label, _gap(row)] = _relative(row, bases[row], place, values, published)
     notes = [
         f"Ours: {METRICS[metric]}, mean ± sample standard deviation over n seeds.",
-        f"Gap: 100 (top-1 / top-1 of {baseline} − 1), ours by seed. Settings, tests and counts: table {study.name}.",
+        f"Gap: 100 (top-1 / top-1 of the base − 1), ours by seed, to {compared_with(bases)}. "
+        f"Settings, tests and counts: table {study.name}.",
     ]
-    if known:
-        notes.append(f"Paper: {source(study)}. Lines without numbers of ours: its own dataset and models.")
-    return Table(
+    table = Table(
         name=study.name + GAP,
         study=study,
-        caption=one_line(f"Top-1 accuracy by number of training images, study {study.name}: gaps to {baseline}."),
-        rows=list(lines),
-        columns=[baseline, *(column for row in others for column in (row, _gap(row)))],
+        caption=one_line(f"Top-1 accuracy by number of training images, study {study.name}, and gaps."),
+        rows=list(lines.values()),
+        columns=[*plain, *(column for row in bases for column in (row, _gap(row)))],
         baselines={},
         cells=cells,
-        together=[],
-        across={},
-        notes=[one_line(note) for note in notes],
     )
+    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
+    return table
 
 
-def _lines(study: Study, metric: str) -> dict[str, tuple[Ours, Published]]:
-    """By label, small training sets first."""
-    examples, values = example_specs(study), values_by_seed(study, metric)
-    lines: dict[str, tuple[Ours, Published]] = {}
-    for place in subsets(study):
-        found = {row: published_cell(study, examples, row, place) for row in study.rows}
-        published = {row: cell for row, cell in found.items() if cell and cell.train_fraction}
-        ours = {row: values[row, place] for row in study.rows if (row, place) in values}
-        lines[_label(place, next(iter(published.values()), None))] = (ours, published)
-    beside = {(cell.dataset, cell.train_fraction) for _, published in lines.values() for cell in published.values()}
-    for row in study.rows:
-        for cell in fractions(examples[row, None], study.name):
-            if (cell.dataset, cell.train_fraction) not in beside:
-                lines.setdefault(_label(cell.dataset, cell), ({}, {}))[1][row] = cell
-    return lines
-
-
-def _label(dataset: str, cell: PublishedCell | None) -> str:
-    return f"{dataset}: {100 * cell.train_fraction:g}%" if cell and cell.train_fraction else dataset
+def _label(place: str, published: dict[tuple[str, str], Published], rows: list[str]) -> str:
+    """The column's, with the share of the images that the paper took, where it has the setting."""
+    found = [number.setting.train_fraction for row in rows if (number := published.get((row, place)))]
+    return f"{place}: {100 * found[0]:g}%" if found and found[0] else place
 
 
 def _gap(row: str) -> str:
     return f"{row}: gap (%)"
 
 
-def _accuracy(row: str, ours: Ours, published: Published) -> Cell:
+def _accuracy(ours: pd.Series[float] | None, published: Published | None) -> Cell:
     from analysis.stats import sample
 
-    return Cell(sample(ours[row]) if row in ours else None, published=published.get(row))
+    return Cell(sample(ours) if ours is not None else None, published=published)
 
 
-def _relative(row: str, baseline: str, ours: Ours, published: Published) -> Cell:
+def _relative(row: str, base: str, place: str, values: Values, published: dict[tuple[str, str], Published]) -> Cell:
     from analysis.stats import sample
 
-    gains, theirs = [], None
-    if row in ours and baseline in ours:
+    gains, paper = [], None
+    if (row, place) in values and (base, place) in values:
         # pandas divides by index, that is by seed; a seed that only one side has gives NaN.
-        gains = list((100 * (ours[row] / ours[baseline].where(ours[baseline] > 0) - 1)).dropna())
-    if row in published and baseline in published:
-        theirs = 100 * (published[row].value / published[baseline].value - 1)
-    return Cell(sample(gains) if gains else None, published_difference=theirs, signed=True)
+        theirs = values[base, place]
+        gains = list((100 * (values[row, place] / theirs.where(theirs > 0) - 1)).dropna())
+    if (row, place) in published and (base, place) in published:
+        paper = 100 * (published[row, place].value / published[base, place].value - 1)
+    return Cell(sample(gains) if gains else None, published_difference=paper, signed=True)

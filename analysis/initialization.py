@@ -56,4 +56,4 @@ def describe(study: Study) -> Table:
                 cells[row, columns[-1]] = Cell(sample(sorted(values)) if values else None)
     caption = one_line(f"What initialisation does and costs, study {study.name}.")
     shown = [row for row in study.rows if row in rows]
-    return Table(study.name + INITIALIZATION, study, caption, shown, columns, {}, cells, [], {}, list(NOTES))
+    return Table(study.name + INITIALIZATION, study, caption, shown, columns, {}, cells, notes=list(NOTES))

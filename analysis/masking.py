@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 
 from analysis.build import MASKED, Cell, Table
+from analysis.context import MASKED_TABLE, beside
 from analysis.frame import Study
-from analysis.published import PublishedCell, publication
+from analysis.published import Published, numbers, publication
 from analysis.text import count, one_line
 from benchmark.record import RunRecord
 
-PAPER, TABLE = "2103.10697", "Table 6"
-PAPER_ROW = "Paper: ConViT-Ti, imagenet"
 TERMS = {"content attention": "content", "positional attention": "position"}
 """As the paper's cells and as records call them."""
 
@@ -32,20 +31,17 @@ def describe(study: Study) -> Table:
     tested = {key: its for key, runs in study.cells.items() if (its := [run for run in runs if run.masked])}
     published = _published()
     ours: dict[str, dict[Test, list[float]]] = {}
-    papers: dict[str, dict[Test, PublishedCell]] = {}
+    papers: dict[str, dict[Test, Published]] = {}
     for (column, row), runs in tested.items():
         label = f"{row}, {column}" if len({column for column, _ in tested}) > 1 else row
         ours[label] = _by_test(runs)
-        if published[WHOLE].matches(runs[0].spec):
+        if published[WHOLE].setting.is_of(runs[0].spec):
             papers[label] = published
-    if not papers:
-        papers = {PAPER_ROW: published}
-    rows = list(dict.fromkeys([*ours, *papers]))
     tests = sorted({test for row in ours.values() for test in row} | {test for row in papers.values() for test in row})
     cells = {}
-    for row in rows:
+    for row in ours:
         for test in tests:
-            values = ours.get(row, {}).get(test)
+            values = ours[row].get(test)
             cells[row, _label(test)] = Cell(sample(values) if values else None, published=papers.get(row, {}).get(test))
     runs = [run for its in tested.values() for run in its]
     images = sorted({found.images for run in runs for found in run.masked})
@@ -54,22 +50,20 @@ def describe(study: Study) -> Table:
         f"sample standard deviation over n seeds. Settings and counts: table {study.name}.",
         "Without content the first GPSA layers, so many per cent of all of them, attend by position alone, without "
         "position by content alone; nothing is trained in between.",
-        f"Paper: arXiv {PAPER}, {TABLE}: in 3, 5 and 10 of 10 GPSA layers; which 3 and 5 it does not say.",
     ]
-    return Table(
+    table = Table(
         name=study.name + MASKED,
         study=study,
         caption=one_line(
             f"Top-1 accuracy of {count(len(runs), 'trained ConViT')} without a term of attention, study {study.name}."
         ),
-        rows=rows,
+        rows=list(ours),
         columns=[_label(test) for test in tests],
         baselines={},
         cells=cells,
-        together=[],
-        across={},
-        notes=[one_line(note) for note in notes],
     )
+    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
+    return table
 
 
 def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
@@ -82,12 +76,14 @@ def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
     return values
 
 
-def _published() -> dict[Test, PublishedCell]:
-    cells = [cell for cell in publication(PAPER).cells if cell.table == TABLE]
-    return {
-        (_share(cell.masked_layers or 0, cell.model["gpsa_layers"]), TERMS[cell.masked]) if cell.masked else WHOLE: cell
-        for cell in cells
-    }
+def _published() -> dict[Test, Published]:
+    paper, name = MASKED_TABLE
+    found = {}
+    for number in numbers(publication(paper), name):
+        known = number.setting
+        share = _share(known.masked_layers or 0, known.model["gpsa_layers"])
+        found[(share, TERMS[known.masked]) if known.masked else WHOLE] = number
+    return found
 
 
 def _share(layers: int, of: int) -> int:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from analysis.build import LEVEL
+from analysis.context import beside
 from analysis.frame import Study
-from analysis.published import beside
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
@@ -21,42 +21,56 @@ METRICS = {
 }
 
 
-def notes(table: Table, metric: str, baseline: str | None) -> list[str]:
+def notes(table: Table, metric: str) -> list[str]:
     """The sentences below the table, in order.
 
     Args:
         table: All but its notes.
         metric: `last` or `best`.
-        baseline: Row label that the differences are to; None where each row has its own.
     """
     study = table.study
     runs = study.runs[study.runs["row"].isin(table.rows)]
     lines = [f"Ours: {METRICS[metric]}, mean ± sample standard deviation over seeds (none for n=1)."]
-    lines += _comparisons(table, runs, baseline)
+    lines += _comparisons(table)
     lines += _together(table)
     lines += _unequal(table, runs)
     lines += _settings(runs)
     lines += _provenance(runs)
-    lines += _published(table)
+    lines += beside(table)
     lines += _counts(study)
     return [one_line(line) for line in lines]
 
 
-def _comparisons(table: Table, runs: pd.DataFrame, baseline: str | None) -> list[str]:
+def compared_with(baselines: dict[str, str]) -> str:
+    """The row that others are compared with; with their names, where it is not the same for all."""
+    rows: dict[str, list[str]] = defaultdict(list)
+    for row, other in baselines.items():
+        rows[other].append(row)
+    return ", ".join(rows) if len(rows) < 2 else ", ".join(f"{other} ({', '.join(its)})" for other, its in rows.items())
+
+
+def _comparisons(table: Table) -> list[str]:
     lines = []
-    tests = [cell.against for cell in table.cells.values() if cell.against]
+    tests = {key: cell.against for key, cell in table.cells.items() if cell.against}
     if tests:
-        other = f"to {baseline}" if baseline else "to its own base without a method"
+        compared = {row: table.baselines[row] for row, _ in tests}
+        base = "" if table.baseline else "the own base (same base and model, no method), "
         lines.append(
-            f"Second line: difference {other} by seed, with its 95 % interval (Student's t; none under 3 common seeds)."
+            f"Second line: difference to {base}{compared_with(compared)}, by seed, with its 95 % interval "
+            "(Student's t; none under 3 common seeds)."
         )
-        if tested := [pair for pair in tests if pair.p is not None]:
+        if tested := [pair for pair in tests.values() if pair.p is not None]:
             lines[-1] += (
                 f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tested), 'comparison')}"
                 f"{_without_p(table)}."
             )
-    elif baseline:
-        lines.append(f"No differences: the baseline row {baseline} has no finished run (--baseline names another).")
+    elif table.baseline:
+        lines.append(f"No differences: the baseline row {table.baseline} has no finished run.")
+    if alone := [row for row in _methods(table) if row not in table.baselines]:
+        lines.append(
+            "No difference (--baseline ROW gives one), as no row has their base and model without a method: "
+            f"{', '.join(alone)}."
+        )
     if any(cell.best for cell in table.cells.values()):
         lines.append(
             "Bold: the highest mean of the column, and every row whose difference from it by seed has an interval that "
@@ -64,10 +78,13 @@ def _comparisons(table: Table, runs: pd.DataFrame, baseline: str | None) -> list
         )
     if any(cell.excludes_published for cell in table.cells.values()):
         lines.append("†: the 95 % interval of our mean does not contain the paper's number.")
-    if table.by_base and (left := [row for row in table.study.rows if row not in table.rows]):
-        why = "no pair of the same base and model, one with a method and one without"
-        lines.append(f"Not here: {', '.join(left)} ({why}).")
     return lines
+
+
+def _methods(table: Table) -> list[str]:
+    """Rows with a method, in the order of the table; none where all are compared with one row."""
+    with_method = {outcome.row for outcome in table.study.outcomes if outcome.spec.method}
+    return [row for row in table.rows if row in with_method and not table.baseline]
 
 
 def _without_p(table: Table) -> str:
@@ -87,7 +104,7 @@ def _together(table: Table) -> list[str]:
     over = ", ".join(table.together)
     lines = [f"Last column, over {over}: mean of the means; IQM, the mean of the middle half of all runs"]
     if any(across.better for across in table.across.values()):
-        lines[0] += "; P, the probability that one run is better than one of the baseline's"
+        lines[0] += "; P, the probability that one run is better than one of the row that differences are to"
     lines[0] += (
         ". Intervals: bootstrap, stratified by column; with few seeds they are too narrow "
         "(3 seeds: near 85 % in place of 95 %)."
@@ -152,35 +169,6 @@ def _provenance(runs: pd.DataFrame) -> list[str]:
     dirty = int((runs["dirty"] == True).sum())  # noqa: E712 - None counts as not dirty
     text += f"; {dirty} of {count(len(runs), 'run')} from a tree with uncommitted changes." if dirty else "."
     return [text] + ([f"Mixed: {'; '.join(mixed)}."] if mixed else [])
-
-
-def source(study: Study) -> str:
-    """The published table beside a study, and its setting."""
-    paper, name = beside(study.name)
-    return f"{name} of {', '.join(paper.authors)}, arXiv {paper.paper} ({paper.tables[name].setting})"
-
-
-def _published(table: Table) -> list[str]:
-    cells = [cell.published for cell in table.cells.values() if cell.published]
-    cells += [across.published for across in table.across.values() if across.published]
-    if not cells:
-        return []
-    whole = ", and full training sets: a small column is not expected to match"
-    lines = [
-        f"Paper: {source(table.study)}. Second line: difference to the paper's number for the same baseline. Another "
-        f"setting than ours{whole * any(cell.train_fraction is None for cell in cells)}. Empty: no number published."
-    ]
-    if any(across.published for across in table.across.values()):
-        lines.append("The paper's number in the last column is the average over its own columns.")
-    if any(cell.method == "impulse" for cell in cells):
-        methods = [o.spec.method for o in table.study.outcomes if o.spec.method and o.spec.method.name == "impulse"]
-        solvers = [method.params.get("solver") for method in methods]
-        names = sorted({str(s.get("name") if isinstance(s, dict) else s) for s in solvers if s})
-        lines.append(
-            "The paper's impulse rows were solved with the gradient solver; "
-            f"ours with: {', '.join(names) or 'not recorded'}."
-        )
-    return lines
 
 
 def _counts(study: Study) -> list[str]:

@@ -1,8 +1,14 @@
-"""Numbers from papers, each with where it comes from: `results/published/<arXiv id>.json`."""
+"""Numbers from papers, each with where it comes from: `results/published/<arXiv id>.json`.
+
+A number stands beside one of ours only where the setting is the same in all that the paper, or its authors' code, says:
+dataset and its share, model, epochs, base, and the method with every parameter. Everything else is context.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,95 +16,104 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from analysis.text import one_line
-from benchmark.record import Percent
-from benchmark.spec import DatasetSpec, Frozen, RunSpec, Share
+from benchmark.spec import DatasetSpec, Frozen, InitializerSpec, RunSpec, Share
 from initializers.errors import VitinitError, explain, unknown_name
 
 FOLDER = Path(__file__).parents[1] / "results" / "published"
-PAPER, TABLE = "2404.01139", "Table 2"
-"""The published table that stands beside every study that no other table names."""
 
-ABLATIONS = {
-    *("pseudo_input", "pseudo_input_later", "control", "value_proj", "weight_norm", "parts"),
-    *("train_gating", "conv_init", "train_gpsa", "gate"),
+TRAINING_IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257, "imagenet": 1_281_167}
+"""Of the whole training split; papers take fractions of these datasets, or a record may name the number."""
+
+CONFIDENCE = {
+    "P": "the paper",
+    "C": "the authors' code",
+    "A": "the authors in public discussion",
+    "R": "a review, a summary or notes of somebody else",
+    "3": "a third party's reproduction",
+    "M": "derived or measured by us",
 }
-"""Method parameters that a record holds only where they differ from the method as it was published."""
-
-TRAINING_IMAGES = {"imagenet": 1_281_167}
-"""Of the whole training split, for each dataset of which papers took a fraction."""
+"""Where a number was read, by letter."""
 
 
-class PublishedCell(Frozen):
-    """One number of a paper and the runs of ours that it belongs beside."""
+class Initialization(Frozen):
+    """How the weights were initialised, with every parameter as a record of ours holds it."""
 
-    paper: str
-    table: str
-    dataset: str
-    arch: Literal["vit", "convit", "convmixer"]
-    model: dict[str, Any] = Field(default_factory=dict)
-    """Fields of the model that ours must have. Without any, the number stands beside a model of any size."""
-    base: str | None
-    """None: the paper does not say; beside any."""
-    method: str | None
-    params: dict[str, Any] | None
-    """Method parameters that the paper fixes; ours must have these and may have more, but no other of `ABLATIONS`.
-    None: they are not known, and the number stands beside none of ours."""
+    base: InitializerSpec
+    method: InitializerSpec | None
+
+
+class Setting(Frozen):
+    """What is known of the setting of a number: of its table, row, column and itself together."""
+
+    dataset: str | None = None
     train_fraction: Share | None = None
-    """Of the dataset's training images; ours must have it. None: the number stands beside subsets of any size."""
+    """Of the training images. None: all of them."""
+    model: dict[str, Any] = Field(default_factory=dict)
+    """Fields of a `ModelSpec`; `arch` may be a model that this benchmark does not have."""
+    epochs: PositiveInt | None = None
+    """None: not known."""
+    initialization: Initialization | None = None
+    """None: not known, or none of ours; the number then stands beside none of ours."""
     masked: Literal["position embedding", "content attention", "positional attention"] | None = None
     """What the trained model was tested without; such a number stands beside no plain accuracy."""
     masked_layers: PositiveInt | None = None
     """In how many layers, where it is not the whole model."""
-    average: bool = False
-    """Over the columns of the table, whose runs differ in model or parameters."""
-    value: Percent
-    """Top-1."""
-    top5: Percent | None = None
-    """As published beside it; our records have none."""
-    spread: Annotated[float, Field(ge=0)] | None
-    """Half-width of the published error bar."""
-    n: PositiveInt | None
-    """Seeds behind the value."""
-    provenance: Literal["P", "C", "A", "R", "3", "M"]
-    """P the paper, C the authors' code, A the authors in public discussion, R a third-party review,
-    3 a third party's reproduction, M derived or measured by us."""
-    note: str
 
-    @model_validator(mode="after")
-    def _a_fraction_is_of_a_known_number(self) -> PublishedCell:
-        if self.train_fraction is not None and self.dataset not in TRAINING_IMAGES:
-            raise ValueError(f"train_fraction needs a dataset whose size is known: {', '.join(TRAINING_IMAGES)}")
-        return self
+    def __or__(self, other: Setting) -> Setting:
+        """This setting, with what the other one says."""
+        said = {name: getattr(other, name) for name in other.model_fields_set}
+        return self.model_copy(update={**said, "model": {**self.model, **other.model}})
 
-    def matches(self, spec: RunSpec) -> bool:
-        """Whether dataset, architecture, base and method are the spec's; what is not named here may differ.
-
-        A method in part, or with its pattern broken, is not the method whose number was published.
-        """
-        if self.params is None or self.masked or self.base not in (None, spec.base.name):
+    def is_of(self, spec: RunSpec) -> bool:
+        """Whether a run of ours has this setting, in all that is known of it."""
+        if not self.initialization or not self.model or self.masked:
             return False
-        method, params = (spec.method.name, spec.method.params) if spec.method else (None, {})
+        base, method = self.initialization.base, self.initialization.method
         model = spec.model.model_dump()
         return (
-            (self.dataset, self.arch, self.method) == (spec.dataset.name, spec.model.arch, method)
+            (base, method) == (spec.base, spec.method)
             and {**model, **self.model} == model
-            and {**params, **self.params} == params
-            and ABLATIONS & params.keys() <= self.params.keys()
-            and self._has_images(spec.dataset)
+            and self.epochs in (None, spec.recipe.epochs)
+            and self._is_of_images(spec.dataset)
         )
 
-    def in_its_setting(self, spec: RunSpec) -> RunSpec:
-        """The spec with the dataset, its fraction and the fields of the model that this number is of."""
-        images = TRAINING_IMAGES.get(self.dataset, 0) * (self.train_fraction or 1)
-        dataset = DatasetSpec(name=self.dataset, train_size=round(images) or None)
-        return spec.model_copy(update={"dataset": dataset, "model": spec.model.model_copy(update=self.model)})
+    def _is_of_images(self, ours: DatasetSpec) -> bool:
+        """Whether ours are these images: papers round a fraction in every class, by up to 2 % of it."""
+        if self.dataset is None or ours != DatasetSpec(name=self.dataset, train_size=ours.train_size):
+            return False
+        whole = TRAINING_IMAGES.get(self.dataset)
+        if ours.train_size is None or whole is None:
+            return ours.train_size is None and self.train_fraction in (None, 1)
+        if self.train_fraction in (None, 1):
+            return ours.train_size == whole
+        return math.isclose(ours.train_size / whole, self.train_fraction or 1, rel_tol=0.02)
 
-    def _has_images(self, dataset: DatasetSpec) -> bool:
-        """Whether a subset of the same dataset has the fraction: papers round it in every class, by up to 2 % of it."""
-        if self.train_fraction is None:
-            return True
-        whole = TRAINING_IMAGES[self.dataset]
-        return math.isclose((dataset.train_size or whole) / whole, self.train_fraction, rel_tol=0.02)
+
+class PublishedCell(Frozen):
+    """One number of a published table."""
+
+    row: str
+    column: str
+    value: Annotated[float, Field(ge=0)]
+    unit: Literal["top1", "points", "epochs"] = "top1"
+    """Top-1 in percent; percentage points above the paper's default; or epochs."""
+    top5: Annotated[float, Field(ge=0, le=100)] | None = None
+    """As published beside it; our records have none."""
+    spread: Annotated[float, Field(ge=0)] | None = None
+    """Half-width of the published error bar."""
+    n: PositiveInt | None = None
+    """Seeds behind the value, where the paper says how many."""
+    provenance: Literal["P", "C", "A", "R", "3", "M"]
+    """See `CONFIDENCE`."""
+    note: str = ""
+    setting: Setting = Setting()
+    """What it adds to the setting of its table, row and column."""
+
+    @model_validator(mode="after")
+    def _percent(self) -> PublishedCell:
+        if self.unit == "top1" and self.value > 100:
+            raise ValueError(f"top-1 of {self.value}: should be less than or equal to 100")
+        return self
 
 
 class PublishedTable(Frozen):
@@ -106,36 +121,77 @@ class PublishedTable(Frozen):
 
     title: str
     setting: str
-    """In which its numbers were taken."""
+    """In which its numbers were taken, for people."""
     source: str
     studies: list[str]
-    """The studies that it stands beside."""
+    """The studies that it is the context of."""
+    all: Setting = Setting()
+    rows: dict[str, Setting]
+    columns: dict[str, Setting]
+    """What is known of the setting of all cells, of a row, of a column; in the table's order."""
+    cells: Annotated[list[PublishedCell], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _one_number_a_place(self) -> PublishedTable:
+        seen = set()
+        for cell in self.cells:
+            place = (cell.row, cell.column)
+            if cell.row not in self.rows or cell.column not in self.columns:
+                raise ValueError(f"a cell of {place}, which is not among the rows and columns")
+            if place in seen:
+                raise ValueError(f"two numbers for {place}")
+            seen.add(place)
+            known = self.setting_of(cell)
+            if known.train_fraction not in (None, 1) and known.dataset not in TRAINING_IMAGES:
+                raise ValueError(f"train_fraction needs a dataset whose size is known: {', '.join(TRAINING_IMAGES)}")
+        return self
+
+    def setting_of(self, cell: PublishedCell) -> Setting:
+        """All that is known of the setting of a number."""
+        return self.all | self.rows[cell.row] | self.columns[cell.column] | cell.setting
 
 
 class Publication(Frozen):
-    """One paper: what it is, its tables, and their numbers."""
+    """One paper: what it is, and its tables."""
 
     paper: str
-    """arXiv id; also the name of the file."""
+    """arXiv id, or what stands for one; also the name of the file."""
     title: str
     authors: list[str]
     source: str
     tables: dict[str, PublishedTable]
-    cells: Annotated[list[PublishedCell], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _one_number_a_cell(self) -> Publication:
-        seen = set()
-        for cell in self.cells:
-            key = cell.model_dump_json(exclude={"value", "top5", "spread", "n", "provenance", "note"})
-            if cell.table not in self.tables:
-                raise ValueError(f"a cell of {cell.table!r}, which is not among the tables")
-            if cell.paper != self.paper:
-                raise ValueError(f"a cell of paper {cell.paper} in the file of {self.paper}")
-            if key in seen:
-                raise ValueError(f"two numbers for {key}")
-            seen.add(key)
-        return self
+    @property
+    def cited(self) -> str:
+        """Authors, the first alone where they are many, and where to find it."""
+        place = f"arXiv {self.paper}" if re.fullmatch(r"\d{4}\.\d{5}", self.paper) else self.paper
+        authors = self.authors if len(self.authors) <= 3 else [f"{self.authors[0]} et al."]
+        return ", ".join([*authors, place])
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number with the table and the paper that it is of."""
+
+    publication: Publication
+    table: str
+    cell: PublishedCell
+    setting: Setting
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return self.cell.value
+
+    @property
+    def source(self) -> str:
+        """Its table, the paper, and the table's setting."""
+        return source(self.publication, self.table)
+
+
+def source(publication: Publication, table: str) -> str:
+    """A published table, its paper, and its setting, for people."""
+    return f"{table} of {publication.cited} ({publication.tables[table].setting})"
 
 
 @cache
@@ -165,35 +221,36 @@ def papers(folder: Path = FOLDER) -> list[Publication]:
     return [publication(path.stem, folder) for path in sorted(folder.glob("*.json"))]
 
 
+def numbers(publication: Publication, table: str) -> list[Published]:
+    """All numbers of a published table, in its order."""
+    its = publication.tables[table]
+    return [Published(publication, table, cell, its.setting_of(cell)) for cell in its.cells]
+
+
 @cache
-def beside(study: str) -> tuple[Publication, str]:
-    """The paper and its table that stand beside a study: those that name it, otherwise Table 2 of arXiv 2404.01139."""
+def _comparable() -> list[Published]:
+    """Every number that a run of ours could stand beside."""
+    every = [number for paper in papers() for name in paper.tables for number in numbers(paper, name)]
+    return [number for number in every if number.cell.unit == "top1" and number.setting.initialization]
+
+
+@cache
+def context(study: str) -> tuple[Publication, str] | None:
+    """The paper and its table that a study is to be read with, whatever its setting; None where no table names it."""
     for paper in papers():
         for name, table in paper.tables.items():
             if study in table.studies:
                 return paper, name
-    return publication(PAPER), TABLE
+    return None
 
 
-def fractions(spec: RunSpec, study: str) -> list[PublishedCell]:
-    """What the table beside a study has for a run's initialisation and architecture, at each fraction of the images.
-
-    Its dataset and the size of its model may be others than the run's: beside a small study these are the numbers of
-    the large one.
-    """
-    paper, table = beside(study)
-    cells = [cell for cell in paper.cells if cell.table == table and cell.train_fraction]
-    return [cell for cell in cells if cell.matches(cell.in_its_setting(spec))]
-
-
-def lookup(spec: RunSpec, study: str = "table2", average: bool = False) -> PublishedCell | None:
-    """The published number for a run of a study, or None: a number nobody published stays empty.
+def lookup(spec: RunSpec, study: str = "") -> Published | None:
+    """The published number for a run, or None: a number nobody published in its setting stays empty.
 
     Args:
         spec: The run's.
-        study: The run's; it says which published table.
-        average: The number over all columns of the table, in place of the run's own.
+        study: The run's: where several tables have the setting, the one that names this study is taken, otherwise the
+            first.
     """
-    paper, table = beside(study)
-    found = [c for c in paper.cells if (c.table, c.average) == (table, average) and c.matches(spec)]
-    return max(found, key=lambda cell: len(cell.params or {}), default=None)
+    found = [number for number in _comparable() if number.setting.is_of(spec)]
+    return min(found, key=lambda number: study not in number.publication.tables[number.table].studies, default=None)

@@ -52,9 +52,8 @@ def columns(table: Table) -> list[Column]:
         switch = any(cell.switch is not None for cell in cells.values())
         result.append(Column(label, published, {row: _entry(cell) for row, cell in cells.items()}, switch))
     if table.across:
-        published = any(across.published for across in table.across.values())
         entries = {row: _across(table.across.get(row)) for row in table.rows}
-        result.append(Column(f"{count(len(table.together), 'column')} together", published, entries))
+        result.append(Column(f"{count(len(table.together), 'column')} together", False, entries))
     return result
 
 
@@ -80,13 +79,12 @@ def _entry(cell: Cell) -> Entry:
 def _across(across: Across | None) -> Entry:
     if across is None:
         return Entry(["–"], [])
-    paper = [f"{across.published.value:.2f}"] if across.published else []
     lines = [f"{across.mean:.2f}", f"IQM {across.iqm.value:.2f} {_interval(across.iqm.interval)}"]
     if across.better:
         # where every run is better, or none, no resample says anything else: that is no interval
         certain = across.better.value in (0, 1)
         lines.append(f"P {across.better.value:.2f}{'' if certain else f' {_interval(across.better.interval)}'}")
-    return Entry(lines, paper)
+    return Entry(lines, [])
 
 
 def _interval(interval: Interval) -> str:
@@ -212,17 +210,19 @@ def to_csv(table: Table) -> str:
     buffer = io.StringIO()
     names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
     names += "bootstrap_low bootstrap_high p p_holm published published_spread published_n published_paper "
-    names += "published_table published_difference switch"
+    names += "published_table published_provenance published_difference switch"
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(names.split())
     for (row, column), cell in table.cells.items():
-        ours, pair, paper = cell.ours, cell.against, cell.published
+        ours, pair, paper = cell.ours, cell.against, cell.published and cell.published.cell
         line: list[Any] = [row, column]
         line += [ours.n, ours.mean, ours.std, *_ends(ours.interval), int(cell.best)] if ours else [None] * 6
         line.append(table.baselines[row] if pair else None)
         line += [pair.n, pair.mean, *_ends(pair.interval), *_ends(pair.bootstrap)] if pair else [None] * 6
         line += [pair.p if pair else None, cell.p]
-        line += [paper.value, paper.spread, paper.n, paper.paper, paper.table] if paper else [None] * 5
+        line += [paper.value, paper.spread, paper.n] if paper else [None] * 3
+        where = cell.published
+        line += [where.publication.paper, where.table, where.cell.provenance] if where else [None] * 3
         line += [cell.published_difference, None if cell.switch is None else int(cell.switch)]
         # Ten digits: the last ones of a mean depend on the processor's order of summation.
         writer.writerow(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from analysis.build import SWITCHES, Cell, Table, example_specs, published_cell, values_by_seed
+from analysis.build import SWITCHES, Cell, Table, example_specs, published_numbers, values_by_seed
+from analysis.context import beside
 from analysis.frame import Study
-from analysis.notes import METRICS, source
+from analysis.notes import METRICS
 from analysis.text import one_line
 
 METHOD = "convit_gpsa"
@@ -28,7 +29,7 @@ def describe(study: Study, metric: str) -> Table:
     """The table; see its notes for what is in it."""
     from analysis.stats import sample
 
-    examples, values = example_specs(study), values_by_seed(study, metric)
+    examples, values, published = example_specs(study), values_by_seed(study, metric), published_numbers(study)
     cells: dict[tuple[str, str], Cell] = {}
     for row in study.rows:
         method = examples[row, None].method
@@ -38,8 +39,7 @@ def describe(study: Study, metric: str) -> Table:
         cells[row, GATED] = Cell(switch=params is not None)
         for place in study.columns:
             ours = values.get((row, place))
-            published = published_cell(study, examples, row, place)
-            cells[row, place] = Cell(sample(ours) if ours is not None else None, published=published)
+            cells[row, place] = Cell(sample(ours) if ours is not None else None, published=published.get((row, place)))
     notes = [
         f"Ours: {METRICS[metric]}, mean ± sample standard deviation over n seeds. "
         f"Settings, differences, tests and counts: table {study.name}.",
@@ -47,9 +47,7 @@ def describe(study: Study, metric: str) -> Table:
         "the base has them; without train GPSA all attention of the GPSA layers stays as it starts; without use GPSA "
         "there are no such layers.",
     ]
-    if any(cell.published for cell in cells.values()):
-        notes.append(f"Paper: {source(study)}.")
-    return Table(
+    table = Table(
         name=study.name + SWITCHES,
         study=study,
         caption=one_line(f"Top-1 accuracy by what of ConViT is switched on, study {study.name}."),
@@ -57,7 +55,6 @@ def describe(study: Study, metric: str) -> Table:
         columns=[*PARAMETERS, GATED, *study.columns],
         baselines={},
         cells=cells,
-        together=[],
-        across={},
-        notes=[one_line(note) for note in notes],
     )
+    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
+    return table

@@ -5,18 +5,21 @@ place, so that a killed process leaves no half-written record. A file that does 
 counted and never deleted; it is renamed when its run is recorded anew.
 
 Three folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `weights/`, and
-`maps/` (see `benchmark.maps`).
+`maps/` (see `benchmark.maps`). The file `ROWS` is no record either: it holds the labels of the grid's rows in the
+grid's order, for people to read tables in. A record cannot tell that order: a grid gains rows, and what was recorded
+before them would say something else than what came after.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +35,9 @@ MAX_BYTES = 64 * 2**20
 
 OLD_S = 600.0
 """A temporary file of this age was left by a writer that was killed: writing one takes seconds."""
+
+ROWS = "ROWS"
+"""Name of the file with the order of a study's rows: a JSON list of labels."""
 
 _SETTLED_NS = 2 * 10**9
 """A file changed this recently may change again within the same tick of the file system's clock."""
@@ -173,6 +179,42 @@ class Store:
             contents.failed.pop(run_id, None)
             contents.skipped.pop(run_id, None)
         return contents
+
+    def write_rows(self, study: str, labels: Sequence[str]) -> None:
+        """Put down the order of a study's rows; labels of before that are not among these stay, as the last ones.
+
+        Raises:
+            VitinitError: the folder cannot be written.
+        """
+        with contextlib.suppress(VitinitError):  # what cannot be read is written anew
+            earlier = self.rows(study)
+            if earlier[: len(labels)] == list(labels):
+                return
+            labels = [*labels, *(label for label in earlier if label not in labels)]
+        path = self.root / study / ROWS
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, (json.dumps(labels, indent=0, ensure_ascii=False) + "\n").encode())
+        except OSError as error:
+            where = f"the results folder {path.parent}: {error.strerror or error}"
+            raise VitinitError(f"cannot write to {where}") from None
+
+    def rows(self, study: str) -> list[str]:
+        """Row labels of a study in the order of its grid; empty where nothing was put down, as in old folders.
+
+        Raises:
+            VitinitError: the file is there and does not hold such a list.
+        """
+        path = self.root / study / ROWS
+        try:
+            labels = json.loads(path.read_bytes()) if path.is_file() else []
+        except OSError as error:
+            raise VitinitError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except (ValueError, RecursionError):
+            labels = None
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise VitinitError(f"{path}: is not a JSON list of row labels")
+        return labels
 
     def outcome(self, study: str, run_id: str) -> Outcome | None:
         """What one run has come to: done before failed before skipped. A file that is not valid counts as absent."""

@@ -13,6 +13,7 @@ import pytest
 
 from analysis.build import build
 from analysis.frame import load
+from analysis.published import publication
 from analysis.render import columns
 
 ROOT = Path(__file__).parents[1]
@@ -59,24 +60,33 @@ def test_every_other_command_works(tmp_path):
     for line in others:
         done = run(line, tmp_path)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    assert {path.name for path in (tmp_path / "results/local/tables").iterdir()} >= {"smoke.tex", "smoke_by_base.tex"}
+    assert {path.name for path in (tmp_path / "results/local/tables").iterdir()} >= {
+        "smoke.tex",
+        "smoke_initialization.tex",
+    }
 
 
 def test_its_numbers_are_those_of_the_tables():
-    table = build(load([ROOT / "results/reference"], "small"), baseline="Kaiming uniform")
+    study = load([ROOT / "results/reference"], "small")
+    table = build(study)
     digits, cifar = [{row: column.entries[row] for row in table.rows} for column in columns(table)[:2]]
     for line, row in zip(numbers("## What comes out"), table.rows, strict=True):
-        label, *means, difference, published = line
+        label, *texts = line
         assert label.startswith(row)
-        for text, entry in zip(means, (digits[row], cifar[row]), strict=True):
-            mean = entry.ours[0].replace("±", " ± ").removesuffix("†")
-            assert text == (f"**{mean}**" if entry.bold else mean)
-        assert difference == ("" if row == "Kaiming uniform" else cifar[row].ours[1])
-        assert published == "".join(cifar[row].paper[:1])
+        for mean, difference, entry in zip(texts[::2], texts[1::2], (digits[row], cifar[row]), strict=True):
+            ours = entry.ours[0].replace("±", " ± ")
+            assert mean == (f"**{ours}**" if entry.bold else ours)
+            assert difference == (entry.ours[1] if row in table.baselines else "")
+    assert set(table.baselines.values()) == {"Kaiming uniform"}
+    bases = columns(build(study, baseline="Kaiming uniform"))[1].entries["Trunc normal"]
+    assert f'(`--baseline "Kaiming uniform"`: {bases.ours[1]})' in README
+    paper = [cell.value for cell in publication("2404.01139").tables["Table 2"].cells if cell.column == "CIFAR-10"]
+    stated = re.search(r"Context: for ViT-T on all of CIFAR-10, (.*?)\. That is", README, flags=re.DOTALL)
+    assert [float(x) for x in re.findall(r"\d\d\.\d\d", stated[1])] == paper
 
 
 def test_its_differences_to_the_own_base_are_those_of_the_tables():
-    table = build(load([ROOT / "results/reference"], "table2-small"), "table2-small_by_base")
+    table = build(load([ROOT / "results/reference"], "table2-small"))
     shown = columns(table)[:2]
     bases = {"": "", "Kaiming uniform": "", "Trunc normal": "Trunc normal + "}
     base, rows = "", {}

@@ -27,7 +27,7 @@ def drawings(baseline: str | None = None) -> drawing.Drawings:
         "locality": (locality, "no ConViT with several locality strengths or numbers of GPSA layers"),
         "sample_efficiency": (
             lambda study: sample_efficiency(study, baseline),
-            "no dataset with several train sizes, of a baseline and another row",
+            "no dataset with several train sizes, of a method and its base",
         ),
         "cka_layers": (similarity.layers, NONE),
         "cka_epochs": (

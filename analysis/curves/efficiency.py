@@ -1,14 +1,16 @@
-"""Accuracy over the number of training images, and what a row gains on a baseline (Figure 2a of arXiv 2103.10697)."""
+"""Accuracy over the number of training images, and what a row gains on its base (Figure 2a of arXiv 2103.10697)."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis.build import check_baseline, default_baseline
+from analysis import gap
+from analysis.build import check_baseline
 from analysis.figures.curves import TOP1, over_sizes, several_sizes
 from analysis.figures.style import BAND, file_part, legend, panels, safe, span
 from analysis.frame import Study
+from analysis.notes import compared_with
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,13 +18,16 @@ if TYPE_CHECKING:
 
 
 def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the baseline's."""
+    """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the base's.
+
+    Which row is the base of which: as in the table of gaps.
+    """
     sizes = several_sizes(study)
     check_baseline(baseline, [study])
-    baseline = baseline or default_baseline(study)
+    baselines = gap.baselines(study, baseline)
     figures = {}
     for name, runs in sizes.items():
-        gains = relative_gains(runs, baseline)
+        gains = relative_gains(runs, baselines)
         if gains.empty:
             continue
         epochs, n = span(runs["epochs"]), span(runs.groupby(["row", "train_images"]).size())
@@ -31,16 +36,19 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Fi
         legend(figure, study, over_sizes(accuracy, runs, "top1", study))
         over_sizes(gain, gains, "gain", study)
         accuracy.set_ylabel(TOP1)
-        gain.set_title(textwrap.fill(f"gain relative to {safe(baseline)}", 40))
+        compared = {row: other for row, other in baselines.items() if row in set(gains["row"])}
+        base = safe(compared_with(compared)) if len(set(compared.values())) == 1 else "the own base"
+        gain.set_title(textwrap.fill(f"gain relative to {base}", 40))
         gain.set_ylabel("gain (%)")
         gain.axhline(0, color="black", linewidth=0.8, zorder=1)
         figures[f"sample_efficiency-{file_part([name])}"] = figure
     return figures
 
 
-def relative_gains(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Top-1 over the baseline's of the same seed and size, minus 1, in percent: runs with a column `gain`."""
+def relative_gains(runs: pd.DataFrame, baselines: dict[str, str]) -> pd.DataFrame:
+    """Top-1 over the base's of the same seed and size, minus 1, in percent: runs with a column `gain`."""
     pairs = ["train_images", "seed"]
-    theirs = runs[(runs["row"] == baseline) & (runs["top1"] > 0)][[*pairs, "top1"]]
-    both = runs[runs["row"] != baseline].merge(theirs, on=pairs, suffixes=("", "_baseline"))
+    theirs = runs[runs["top1"] > 0][["row", *pairs, "top1"]].rename(columns={"row": "baseline"})
+    ours = runs.assign(baseline=runs["row"].map(baselines)).dropna(subset="baseline")
+    both = ours.merge(theirs, on=["baseline", *pairs], suffixes=("", "_baseline"))
     return both.assign(gain=100 * (both["top1"] / both["top1_baseline"] - 1))

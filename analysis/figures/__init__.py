@@ -13,7 +13,7 @@ from analysis.figures.offsets import offsets
 
 def drawings(baseline: str | None = None) -> drawing.Drawings:
     """By name: what draws figures, and why it may draw none."""
-    pairs = "no row has a seed in common with the baseline"
+    pairs = "no row has a seed in common with its base, or with the baseline"
     return {
         "accuracy": (accuracy, "no runs that were evaluated after several epochs"),
         "train_size": (train_size, "no dataset with several train sizes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analysis.build import Table, build, names
+from analysis.build import Table, build
 from analysis.figures.style import legend, looks, panel_title, panels, safe, span
 from analysis.frame import Study
 
@@ -27,29 +27,27 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
 
     groups = study.runs.groupby(["row", "column"])
     values = {key: group.set_index("seed")["top1"] for key, group in groups}
-    figures = {}
-    for table in _tables(study, baseline):
-        pairs = _pairs(table)
-        columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
-        rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
-        if not pairs:
-            continue
-        title = f"Test top-1 minus that of {_baseline(table)}, by seed: mean with 95 % interval (t); ticks: seeds"
-        figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharey=True)
-        for axes, column in zip(grid, columns, strict=True):
-            for place, row in enumerate(rows):
-                if (row, column) in pairs:
-                    look, pair = looks(study)[row], pairs[row, column]
-                    seeds = stats.differences(values[row, column], values[table.baselines[row], column])
-                    places = [place] * len(seeds)
-                    axes.plot(seeds, places, linestyle="", marker="|", markersize=5, color=look.color, alpha=0.5)
-                    _estimate(axes, pair.mean, place, pair.interval, look, "x")
-            _zero(axes.axvline)
-            _one_line_each(axes, rows)
-            panel_title(axes, f"{safe(column)}: n={_seeds(pairs, column)}")
-        figure.supxlabel("difference in test top-1 (points)", fontsize=8)
-        figures["differences" + _ending(table)] = figure
-    return figures
+    table = build(study, baseline=baseline)
+    pairs = _pairs(table)
+    if not pairs:
+        return {}
+    columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
+    rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
+    title = f"Test top-1 minus that of {_baseline(table)}, by seed: mean with 95 % interval (t); ticks: seeds"
+    figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharey=True)
+    for axes, column in zip(grid, columns, strict=True):
+        for place, row in enumerate(rows):
+            if (row, column) in pairs:
+                look, pair = looks(study)[row], pairs[row, column]
+                seeds = stats.differences(values[row, column], values[table.baselines[row], column])
+                places = [place] * len(seeds)
+                axes.plot(seeds, places, linestyle="", marker="|", markersize=5, color=look.color, alpha=0.5)
+                _estimate(axes, pair.mean, place, pair.interval, look, "x")
+        _zero(axes.axvline)
+        _one_line_each(axes, rows)
+        panel_title(axes, f"{safe(column)}: n={_seeds(pairs, column)}")
+    figure.supxlabel("difference in test top-1 (points)", fontsize=8)
+    return {"differences": figure}
 
 
 def across_datasets(study: Study) -> dict[str, Figure]:
@@ -71,42 +69,30 @@ def across_datasets(study: Study) -> dict[str, Figure]:
 def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     """Seconds that initialising took against the tables' differences: a panel a dataset, a point a row."""
     seconds = study.runs.groupby(["row", "column"])["init_seconds"].mean().clip(lower=LEAST_SECONDS)
-    figures = {}
-    for table in _tables(study, baseline):
-        pairs = _pairs(table)
-        columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
-        if not pairs:
-            continue
-        title = f"Cost of initialising against gain over {_baseline(table)}: mean with 95 % interval (t)"
-        figure, grid = panels(len(columns), 2.0, title, sharex=True)
-        handles: dict[str, Line2D] = {}
-        for axes, column in zip(grid, columns, strict=True):
-            for row, look in looks(study).items():
-                if (row, column) in pairs:
-                    pair = pairs[row, column]
-                    handles[row] = _estimate(axes, seconds[row, column], pair.mean, pair.interval, look, "y")
-            _zero(axes.axhline)
-            axes.set_xscale("log")
-            panel_title(axes, f"{safe(column)}: n={_seeds(pairs, column)}")
-            axes.set(xlabel="initialisation (s)", ylabel="gain in test top-1 (points)")
-            axes.grid()
-        legend(figure, study, handles)
-        figures["cost" + _ending(table)] = figure
-    return figures
-
-
-def _tables(study: Study, baseline: str | None) -> list[Table]:
-    """The study's own, with this baseline, and that of each method against its own base."""
-    return [build(study, name, baseline=baseline) for name in names(study)]
-
-
-def _ending(table: Table) -> str:
-    """What tells the figures of a table from those of the study's own."""
-    return table.name.removeprefix(table.study.name)
+    table = build(study, baseline=baseline)
+    pairs = _pairs(table)
+    if not pairs:
+        return {}
+    columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
+    title = f"Cost of initialising against gain over {_baseline(table)}: mean with 95 % interval (t)"
+    figure, grid = panels(len(columns), 2.0, title, sharex=True)
+    handles: dict[str, Line2D] = {}
+    for axes, column in zip(grid, columns, strict=True):
+        for row, look in looks(study).items():
+            if (row, column) in pairs:
+                pair = pairs[row, column]
+                handles[row] = _estimate(axes, seconds[row, column], pair.mean, pair.interval, look, "y")
+        _zero(axes.axhline)
+        axes.set_xscale("log")
+        panel_title(axes, f"{safe(column)}: n={_seeds(pairs, column)}")
+        axes.set(xlabel="initialisation (s)", ylabel="gain in test top-1 (points)")
+        axes.grid()
+    legend(figure, study, handles)
+    return {"cost": figure}
 
 
 def _baseline(table: Table) -> str:
-    return "its own base" if table.by_base else safe(next(iter(table.baselines.values())))
+    return safe(table.baseline) if table.baseline else "the own base"
 
 
 def _pairs(table: Table) -> dict[tuple[str, str], Paired]:

@@ -56,12 +56,13 @@ class Look:
 
 
 def looks(study: Study) -> dict[str, Look]:
-    """By row label, in the order of the tables; by place, so that a missing row shifts no other."""
-    names = [*ROWS, *(row for row in study.rows if row not in ROWS)]
-    return {
+    """By row label, in the order of the tables; a look goes by place, so that a missing row shifts no other."""
+    places = dict.fromkeys([*ROWS, *study.order, *study.rows])
+    looks = {
         name: Look(COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
-        for i, name in enumerate(names)
+        for i, name in enumerate(places)
     }
+    return {name: looks[name] for name in dict.fromkeys([*study.rows, *looks])}
 
 
 def set_defaults() -> None:

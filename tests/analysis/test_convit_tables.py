@@ -34,7 +34,7 @@ def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path)
     table = build(study, "convit-efficiency_gap")
     assert table.columns == ["DeiT", "ConViT", "ConViT: gap (%)"]
     five, ten, whole = "imagenet[64058]: 5%", "imagenet[128116]: 10%", "imagenet: 100%"
-    assert table.rows == [five, ten, whole, "imagenet: 30%", "imagenet: 50%"]
+    assert table.rows == [five, ten, whole]
     assert entry(table, five, "DeiT").paper == ["34.80"]
     assert entry(table, five, "ConViT").paper == ["47.80"]
     gap = entry(table, five, "ConViT: gap (%)")
@@ -43,29 +43,28 @@ def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path)
     assert gap.paper == [f"+{100 * (47.8 - 34.8) / 34.8:.2f}"]
     assert entry(table, ten, "ConViT: gap (%)").ours[0] == "−25.00"
     assert entry(table, whole, "ConViT").ours == ["–"]
-    assert entry(table, "imagenet: 30%", "ConViT: gap (%)").paper == ["+11.50"]
-    assert entry(table, "imagenet: 30%", "ConViT").ours == ["–"]
+    (context,) = (note for note in table.notes if note.startswith("Context"))
+    left = "DeiT-S: 30% 66.10, 50% 74.60; ConViT-S: 30% 73.70, 50% 78.20, 100% 81.40"
+    assert f"has {left}; --context prints it." in context, "what is not run yet"
     assert "5%" in to_latex(table).replace(r"\%", "%")
     (line,) = (x for x in csv.DictReader(io.StringIO(to_csv(table))) if (x["row"], x["column"]) == (five, "DeiT"))
     assert (line["n"], float(line["published"])) == ("3", 34.8)
 
 
-def test_a_small_study_has_the_papers_lines_beside_its_own(tmp_path):
+def test_a_small_study_has_the_papers_table_as_context_only(tmp_path):
     study = load([efficiency_small(tmp_path)])
     table = build(study, "convit-efficiency-small_gap")
-    ours = [f"cifar10[{size}]" for size in (500, 1000, 2500, 5000)]
-    assert table.rows == ours + [f"imagenet: {f}%" for f in (5, 10, 30, 50, 100)]
-    assert table.columns[:3] == ["DeiT", "ConViT", "ConViT: gap (%)"]
-    assert set(table.columns[3:]) == {name + end for name in ("Mimetic", "Imp.-3") for end in ("", ": gap (%)")}
-    assert [entry(table, row, "ConViT").paper for row in ours] == [[]] * 4, "nobody published these"
-    assert [entry(table, row, "DeiT").paper for row in table.rows[4:]] == [
-        ["34.80"],
-        ["48.00"],
-        ["66.10"],
-        ["74.60"],
-        ["79.90"],
-    ]
-    assert all(not entry(table, row, "Mimetic").paper for row in table.rows)
+    assert table.rows == [f"cifar10[{size}]" for size in (500, 1000, 2500, 5000)]
+    # the rows have no order of their own here; ConViT's own base is not in the study, so it stands against DeiT
+    assert table.columns == ["DeiT", *(f"{row}{end}" for row in study.rows[:3] for end in ("", ": gap (%)"))]
+    assert study.rows == ["Mimetic", "Imp.-3", "ConViT", "DeiT"]
+    assert not any(column.published for column in columns(table)), "nobody published these"
+    assert any(note.startswith("Gap: ") and "by seed, to DeiT." in note for note in table.notes)
+    (context,) = (note for note in table.notes if note.startswith("Context"))
+    assert context.startswith(
+        "Context, beside no run of ours: Table 2 of d'Ascoli et al., arXiv 2103.10697 (DeiT-S and"
+    )
+    assert context.endswith("top-1); --context prints it.")
     page = to_html(table)
     assert '<tr data-dataset="cifar10[500]">' in page
     assert 'data-row="ConViT: gap (%)"' in page
@@ -85,17 +84,31 @@ def test_another_baseline_and_a_baseline_at_nought(tmp_path):
 
 
 def test_a_number_of_all_images_stands_beside_no_subset(tmp_path):
-    """Table 2 of arXiv 2404.01139 has a plain ViT on CIFAR-10; it stands in the study's own table."""
-    write(tmp_path, *(run("mine", "DeiT", 50.0, dataset="cifar10", train_size=size) for size in SIZES["cifar10"]))
+    for row in ("DeiT", "ConViT"):
+        write(tmp_path, *(run("mine", row, 50.0, dataset="cifar10", train_size=size) for size in SIZES["cifar10"]))
     study = load([tmp_path])
-    assert entry(build(study), "DeiT", "cifar10[500]").paper == ["88.63"]
-    assert [entry(build(study, "mine_gap"), row, "DeiT").paper for row in study.columns] == [[]] * 4
+    for name in ("mine", "mine_gap"):
+        assert not any(column.published for column in columns(build(study, name)))
+        assert not any("Paper" in note or "Context" in note for note in build(study, name).notes)
+
+
+def test_each_method_has_its_gap_to_its_own_base(tmp_path):
+    bases = {"Kaiming uniform": 20.0, "Trunc normal": 10.0}
+    for train_size in (500, 1000, 2500):
+        for row, top1 in (*bases.items(), ("Mimetic", 30.0)):
+            write(tmp_path, done(row, (top1,), train_size=train_size))
+    table = build(load([tmp_path]), "small_gap")
+    assert table.columns == ["Kaiming uniform", "Trunc normal", "Mimetic", "Mimetic: gap (%)"]
+    assert entry(table, "cifar10[500]", "Mimetic: gap (%)").ours[0] == "+50.00"
+    turned = build(load([tmp_path]), "small_gap", baseline="Trunc normal")
+    assert entry(turned, "cifar10[500]", "Mimetic: gap (%)").ours[0] == "+200.00"
+    assert entry(turned, "cifar10[500]", "Kaiming uniform: gap (%)").ours[0] == "+100.00"
 
 
 def test_two_sizes_are_no_curve(tmp_path):
     study = load([everything(tmp_path)])
     assert subsets(study) == []
-    assert names(study) == ["small", "small_by_base"]
+    assert names(study) == ["small"]
 
 
 def test_switches_are_those_of_table_3(tmp_path):
@@ -121,7 +134,7 @@ def test_a_study_with_nothing_switched_off_has_no_such_table(tmp_path):
     assert names(load([tmp_path])) == ["small"]
 
 
-def test_what_is_left_without_a_term_stands_beside_the_papers_by_share_of_the_layers(tmp_path):
+def test_what_is_left_without_a_term_by_share_of_the_layers(tmp_path):
     for seed, (content, position) in enumerate([(10.0, 30.0), (14.0, 34.0)]):
         small = run("convit-ablation-small", "a ConViT", 40.0 + seed, dataset="cifar10", seed=seed)
         write(tmp_path, masked(small, content_1=content, position_1=position, content_2=1.0, position_2=2.0))
@@ -129,16 +142,15 @@ def test_what_is_left_without_a_term_stands_beside_the_papers_by_share_of_the_la
     study = load([tmp_path])
     assert names(study)[-1] == "convit-ablation-small_masked"
     table = build(study, "convit-ablation-small_masked")
-    ours, paper = table.rows
-    assert (ours, paper) == ("a ConViT", "Paper: ConViT-Ti, imagenet")
-    shares = [f"no {term}, {share}%" for share in (30, 50, 100) for term in ("content", "position")]
+    (ours,) = table.rows
+    assert ours == "a ConViT"
+    shares = [f"no {term}, {share}%" for share in (50, 100) for term in ("content", "position")]
     assert table.columns == ["whole", *shares]
     assert entry(table, ours, "whole").ours == [f"40.50±{statistics.stdev([40, 41]):.2f}", "n=2"]
     assert entry(table, ours, "no content, 50%").ours == [f"12.00±{statistics.stdev([10, 14]):.2f}", "n=2"]
     assert entry(table, ours, "no position, 50%").ours[0].startswith("32.00")
-    assert entry(table, ours, "no content, 30%").ours == ["–"], "one of two layers is half of them"
-    published = [entry(table, paper, column).paper[0] for column in table.columns]
-    assert published == ["73.10", "62.30", "63.50", "35.00", "53.10", "1.30", "46.80"]
+    assert not any(column.published for column in columns(table))
+    assert any("Context, beside no run of ours: Table 6 of d'Ascoli et al." in note for note in table.notes)
 
 
 def test_the_papers_own_model_has_its_numbers_in_its_row(tmp_path):
@@ -149,7 +161,6 @@ def test_the_papers_own_model_has_its_numbers_in_its_row(tmp_path):
     write(tmp_path, masked(tiny, content_10=5.0, position_10=50.0))
     table = build(load([tmp_path]), "convit-models_masked")
     assert table.rows == ["ConViT"]
-    assert (entry(table, "ConViT", "no content, 100%").paper, entry(table, "ConViT", "whole").paper) == (
-        ["1.30"],
-        ["73.10"],
-    )
+    published = [entry(table, "ConViT", column).paper[0] for column in table.columns]
+    assert published == ["73.10", "62.30", "63.50", "35.00", "53.10", "1.30", "46.80"]
+    assert entry(table, "ConViT", "no content, 30%").ours == ["–"]

@@ -124,11 +124,14 @@ def test_a_record_that_is_deleted_changes_its_own_part_only(compared):
 
 
 def test_each_method_against_its_own_base(compared):
-    digits, _ = differences(compared)["differences_by_base"].axes
+    (figure,) = differences(compared).values()
+    digits, _ = figure.axes
     assert [label.get_text() for label in digits.get_yticklabels()] == ["Mimetic"]
     seeds, mean, *_ = drawn(digits)
     assert (seeds[0], mean[0]) == ([6.0, 8.0, 10.0], [8.0])
-    assert cost(compared).keys() == {"cost", "cost_by_base"}
+    assert figure.get_suptitle().startswith("Test top-1 minus that of the own base, by seed")
+    points = [line[:2] for line in drawn(cost(compared)["cost"].axes[0]) if line[3] not in ("None", "")]
+    assert points == [([0.5], [8.0])]
 
 
 def test_interquartile_mean_across_datasets(tmp_path, compared):
@@ -206,7 +209,7 @@ def test_one_figure_and_what_cannot_be_drawn(tmp_path, capsys):
     assert figures.main([*arguments, "attention_offsets"]) == 0
     assert "attention_offsets: not drawn, no record holds attention by offset" in capsys.readouterr().out
     assert figures.main([*arguments, "differences"]) == 0
-    assert "not drawn, no row has a seed in common with the baseline" in capsys.readouterr().out
+    assert "not drawn, no row has a seed in common with its base, or with the baseline" in capsys.readouterr().out
     assert list(out.iterdir()) == []
     assert figures.main([*arguments, "cost", "--baseline", "Mimic"]) == 2
     assert "unknown baseline row 'Mimic'; did you mean 'Mimetic'" in capsys.readouterr().err

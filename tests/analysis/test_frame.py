@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from synthetic_records import done, failed, skipped, write
 
-from analysis.frame import load
+from analysis.frame import load, load_all
+from benchmark import grid
+from benchmark.store import Store
 from initializers.errors import VitinitError
+
+REFERENCE = Path(__file__).parents[2] / "results/reference"
 
 
 def test_runs_and_epochs(tmp_path):
@@ -89,6 +95,31 @@ def test_order_of_rows_and_columns(tmp_path):
     study = load([tmp_path])
     assert study.rows == ["Trunc normal", "Mimetic", "Imp.-3", "ConViT", "A new method"]
     assert study.columns == ["digits", "cifar10[5000]", "cifar10", "aircraft"]
+
+
+def test_rows_are_in_the_order_that_stands_beside_the_records(tmp_path):
+    labels = ["ConViT", "Mimetic", "Imp.-3", "never run"]
+    for row in ("Trunc normal", "Imp.-3", "ConViT", "Mimetic"):
+        write(tmp_path / "one", done(row))
+    Store(tmp_path / "one").write_rows("small", labels)
+    assert load([tmp_path / "one"]).rows == ["ConViT", "Mimetic", "Imp.-3", "Trunc normal"]
+    write(tmp_path / "two", done("Kaiming uniform"), done("Imp.-5"))
+    Store(tmp_path / "two").write_rows("small", ["Imp.-5", "Kaiming uniform", "ConViT"])
+    both = ["ConViT", "Mimetic", "Imp.-3", "Imp.-5", "Kaiming uniform", "Trunc normal"]
+    assert load([tmp_path / "one", tmp_path / "two"]).rows == both, "the first folder's order, then what others add"
+    (tmp_path / "one" / "small" / "ROWS").write_text('{"Mimetic": 1}')
+    study = load([tmp_path / "one"])
+    assert study.rows == ["Trunc normal", "Mimetic", "Imp.-3", "ConViT"]
+    assert study.contents.problems == ["small/ROWS: is not a JSON list of row labels"]
+
+
+def test_committed_studies_have_their_grids_order():
+    studies = [study for study in load_all([REFERENCE]) if study.name in grid.names()]
+    assert len(studies) >= 8
+    for study in studies:
+        rows = dict.fromkeys(cell.row for cell in grid.load(study.name).cells)
+        hint = f"vitinit run {study.name} --results {REFERENCE} puts the order down"
+        assert study.rows == [row for row in rows if row in study.rows], hint
 
 
 def test_settings_are_never_mixed_in_a_cell(tmp_path):

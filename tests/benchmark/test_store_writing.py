@@ -260,3 +260,31 @@ def test_reading_leaves_garbage_collection_as_it_was(study: Path) -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+# --- the order of a study's rows ---
+
+
+def test_the_order_of_rows_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) -> None:
+    files = Store(tmp_path)
+    assert files.rows("small") == []
+    files.write_rows("small", ["B", "A\n[é]"])
+    assert files.rows("small") == ["B", "A\n[é]"]
+    files.write_rows("small", ["C", "B"])
+    assert files.rows("small") == ["C", "B", "A\n[é]"], "a label that the grid has no more may have records"
+    assert files.studies() == [], "it is no record"
+    path = tmp_path / "small" / "ROWS"
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    files.write_rows("small", ["C", "B"])
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before, "nothing to put down"
+
+
+@pytest.mark.parametrize("content", [b"{}", b'["A", 1]', b"[", b"\xff", b"[" * 100_000])
+def test_a_file_that_is_no_order_of_rows_is_named_and_written_anew(tmp_path: Path, content: bytes) -> None:
+    files, path = Store(tmp_path), tmp_path / "small" / "ROWS"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(VitinitError, match="small/ROWS: is not a JSON list of row labels"):
+        files.rows("small")
+    files.write_rows("small", ["A"])
+    assert files.rows("small") == ["A"]
