@@ -178,7 +178,7 @@ def test_every_run_of_convits_tables_stands_beside_its_published_number(name):
     cells = grid.load(name).cells
     published = [lookup(cell.spec, name) for cell in cells]
     assert all(published)
-    assert len({cell.model_dump_json() for cell in published}) == len(cells)
+    assert len({(number.cell.row, number.cell.column) for number in published}) == len(cells)
     assert not any(cell.misfit for cell in cells)
 
 
