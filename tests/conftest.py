@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from benchmark.spec import DatasetSpec
 from runners import cli
 from runners.cli_options import console
 from tests.miniature import make_source
+from tests.processes import until
 
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
@@ -59,9 +59,7 @@ def cifar10_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         folder.mkdir()  # atomic: exactly one worker gets past this line
     except FileExistsError:
-        deadline = time.monotonic() + 300
-        while not (folder / "finished").exists() and time.monotonic() < deadline:
-            time.sleep(0.2)
+        until((folder / "finished").exists, "unpacking CIFAR-10")
     else:
         try:
             subprocess.run([sys.executable, str(UNPACK), "--dest", str(folder), "cifar-10"], check=True)

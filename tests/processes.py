@@ -6,10 +6,23 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 VITINIT = [sys.executable, "-m", "runners.cli"]
+PATIENCE = 900.0
+"""Seconds after which a test gives up: only what hangs takes so long, however busy the machine is."""
+
+
+def until(happened: Callable[[], object], what: str, process: subprocess.Popen | None = None) -> None:
+    """Wait for something; a process that should bring it about must not end before."""
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert process is None or process.poll() is None, f"it ended: {what}"
+        assert time.monotonic() < deadline, f"it hangs: {what}"
+        time.sleep(0.02)
 
 
 def heed_ctrl_c() -> None:
@@ -35,7 +48,7 @@ def start(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environmen
 def call(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess:
     """`vitinit ARGUMENTS` to its end."""
     process = start(*arguments, cwd=cwd, before=before, **environment)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

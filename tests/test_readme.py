@@ -15,6 +15,7 @@ from analysis.build import build
 from analysis.frame import load
 from analysis.published import publication
 from analysis.render import columns
+from tests.processes import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,7 +44,7 @@ def run(line: str, cwd: Path) -> subprocess.CompletedProcess:
     words = line.split()
     words[:1] = [sys.executable, "-m", "runners.cli"] if words[0] == "vitinit" else [sys.executable]
     env = {**os.environ, "PYTHONPATH": str(cwd if (cwd / "runners").exists() else ROOT), "COLUMNS": "200"}
-    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_ci_runs_the_two_commands():
@@ -278,6 +279,6 @@ def test_the_contract_tests_run_over_it_with_no_edit(checkout):
         "no:xdist",
     ]
     env = {**os.environ, "PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout
     assert int(re.search(r"(\d+) passed", done.stdout).group(1)) >= 4, done.stdout

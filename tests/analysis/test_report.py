@@ -19,6 +19,7 @@ from synthetic_records import done, failed, skipped, write
 
 from analysis import report
 from analysis.frame import load
+from tests.processes import PATIENCE
 
 REFERENCE = Path(__file__).parents[2] / "results/reference"
 EVIL = """<script>document.title='ran'</script><img src=x onerror=alert(1)> "'&"""
@@ -219,7 +220,7 @@ def test_in_a_browser_as_wide_as_a_phone(small, hostile, tmp_path):
     (tmp_path / "frames.html").write_text(frames)
     options = "--headless --no-sandbox --disable-gpu --enable-logging=stderr --virtual-time-budget=5000 --dump-dom"
     command = [CHROMIUM, *options.split(), f"--user-data-dir={tmp_path / 'profile'}", tmp_path / "frames.html"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     printed = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
     assert len(printed) == len(CASES), printed
     assert all("probed" in line for line in printed), printed

@@ -25,6 +25,7 @@ from runners import claims, train
 from runners.run import carry_out
 from runners.setting import Execution, Interval, Setting
 from runners.stop import Stop
+from tests.processes import PATIENCE
 
 ALL = os.environ.get("FAULTS") == "all"
 """`make test-faults` sets FAULTS=all; `make test` runs the quick share."""
@@ -112,7 +113,7 @@ def attempt(cell: Cell, where: Setting, kill: Kill | None = None) -> int:
     if kill and kill.moment == "any time":
         process.join(kill.count / 100)
         process.kill()
-    process.join(120)
+    process.join(PATIENCE)
     assert process.exitcode is not None, "it hangs"
     return process.exitcode
 
@@ -169,7 +170,7 @@ def finish(cell: Cell, where: Setting) -> RunRecord:
     A process that was killed between making its claim and writing it leaves a claim of nobody knows whom, which counts
     until it is stale.
     """
-    stale = time.monotonic() + claims.STALE_S + 30
+    stale = time.monotonic() + claims.STALE_S + PATIENCE
     while True:
         assert attempt(cell, where) == 0
         contents = Store(where.root).read(where.study)

@@ -16,7 +16,7 @@ from initializers.errors import VitinitError
 from runners.run import carry_out
 from runners.stop import Stop
 from tests.faults.harness import FORKS, assert_same, cells, finish, setting
-from tests.processes import call
+from tests.processes import PATIENCE, call
 
 # Root may write everywhere, unless it gives that up.
 UNPRIVILEGED = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
@@ -63,7 +63,7 @@ def carried_out(cell, where, fault) -> list[str]:
     process.start()
     heard = []
     while not heard or (heard[-1] not in ("done", "failed") and not heard[-1].startswith("VitinitError")):
-        heard.append(said.get(timeout=120))
+        heard.append(said.get(timeout=PATIENCE))
     process.join()
     assert process.exitcode == 0
     return heard

@@ -61,7 +61,7 @@ def entry_point(folder: Path, project: str, name: str, value: str) -> None:
 def in_subprocess(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh interpreter with these folders on its path."""
     lines = f"import sys; sys.path[:0] = {[str(p) for p in (*path, ROOT)]!r}\n{code}"
-    return subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False)
 
 
 def test_a_dropped_file_an_entry_point_and_a_dotted_path_are_found(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from initializers.errors import VitinitError
 from runners import claims
 from runners.stop import Stop
+from tests.processes import PATIENCE
 
 HOLD = """
 import sys, time
@@ -165,9 +166,9 @@ def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
         for racer in racers:
             racer.start()
         for racer in racers:
-            racer.join(60)
+            racer.join(PATIENCE)
             assert racer.exitcode == 0
-        assert winners.get(timeout=10)[1] == f"claim-{1 + attempt % 2:04d}.json"
+        assert winners.get(timeout=PATIENCE)[1] == f"claim-{1 + attempt % 2:04d}.json"
         assert winners.empty()
 
 
@@ -232,5 +233,5 @@ def test_claiming_while_others_finish_is_never_an_error(tmp_path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(PATIENCE)
         assert process.exitcode == 0

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import yaml
 from analysis import figures, tables
 from benchmark.store import Store
 from runners import cli
-from tests.processes import ROOT, alive, call, children, start
+from tests.processes import PATIENCE, ROOT, alive, call, children, start, until
 
 TINY = {
     "title": "tiny",
@@ -298,24 +297,18 @@ def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number, 
     """When runs have begun, or while what they need is still being read."""
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300, blocks__0__seeds=[0, 1]))
     process = start("run", path, "--workers", "2", cwd=tmp_path)
-    deadline = time.monotonic() + 120
     claimed = tmp_path / "results/local/tiny/unfinished"
-    while not (early or list(claimed.glob("*/claim-*"))) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    while len(children(process.pid)) < 3 and time.monotonic() < deadline:  # resource tracker, fork server, another one
-        time.sleep(0.02)
+    until(lambda: early or list(claimed.glob("*/claim-*")), "the first claim", process)
+    until(lambda: len(children(process.pid)) > 2, "resource tracker, fork server, another one", process)
     offspring = children(process.pid)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, output
     assert "same command goes on" in output
     contents = Store(tmp_path / "results/local").read("tiny")
     assert contents.failed == {}
     assert contents.problems == []
-    deadline = time.monotonic() + 30
-    while any(alive(pid) for pid in offspring) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not any(alive(pid) for pid in offspring)
+    until(lambda: not any(map(alive, offspring)), "processes that should end")
 
 
 def test_a_path_that_is_no_utf8_costs_no_record(tmp_path, here):

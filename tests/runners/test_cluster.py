@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from runners.plan import plan
 from runners.setting import Execution, Setting
 from runners.stop import Stop
 from slurm.profiles import Profile
+from tests.processes import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -311,13 +311,9 @@ def test_a_job_that_is_told_to_stop(tmp_path, cluster_says, number, how, preempt
     try:
         study = tmp_path / "smoke"
         sign = "unfinished/*/step-0*.ckpt" if how == "trained" else "unfinished/*/claim-*.json"
-        deadline = time.monotonic() + 90
-        while len(list(study.glob(sign))) < (2 if how == "trained" else 1):
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.1)
+        until(lambda: len(list(study.glob(sign))) >= (2 if how == "trained" else 1), sign, process)
         process.send_signal(getattr(signal, number))
-        assert process.wait(60) == (0 if requeued else 1)
+        assert process.wait(PATIENCE) == (0 if requeued else 1)
     finally:
         process.kill()
     assert ("requeue 7" in (tmp_path / "asked").read_text()) == requeued

@@ -23,7 +23,7 @@ from runners.setting import End, Ended, Setting
 from runners.stop import Stop, on_signals
 from runners.together import carry_out_together, in_turn, shared
 from tests.faults import harness
-from tests.processes import ROOT
+from tests.processes import PATIENCE, ROOT
 from tests.runners.worlds import Died, at_call, together
 
 
@@ -67,7 +67,7 @@ def test_stopped_and_resumed(tmp_path):
     whole, resumed, from_one, to_one = places
     (stopped,) = session([mimetic], from_one, ALONE, stop_at=5)
     assert isinstance(stopped, Ended)
-    ranks = together(2, stop_and_go_on, cells, *places, seconds=120)
+    ranks = together(2, stop_and_go_on, cells, *places)
     for first, second in zip(*ranks, strict=True):
         assert [end.status for end in first] == [end.status for end in second]
     statuses = [[end.status for end in ends] for ends in ranks[0]]
@@ -155,7 +155,7 @@ def torchrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
     command += ["runners.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("arguments", [["--executor", "inline"], ["--executor", "local"], []])

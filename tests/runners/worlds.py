@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from runners.stop import SIGNALS
+from tests.processes import PATIENCE
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.faults.harness", "runners.together", "sklearn.datasets"])
@@ -29,7 +30,7 @@ class Died:
         self.exitcode = exitcode
 
 
-def together(size: int, function: Callable[..., Any], *arguments: Any, seconds: float = 60) -> list[Any]:
+def together(size: int, function: Callable[..., Any], *arguments: Any, seconds: float = PATIENCE) -> list[Any]:
     """What the function returns in each of `size` processes, or `Died`; it fails where one raises or hangs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -48,13 +49,13 @@ def together(size: int, function: Callable[..., Any], *arguments: Any, seconds: 
                 assert receiver.poll(max(0.0, deadline - time.monotonic())), "it hangs"
                 result = pickle.loads(receiver.recv_bytes())
             except EOFError:
-                process.join(10)
+                process.join(PATIENCE)
                 result = Died(process.exitcode)
             assert not isinstance(result, str), result
             results.append(result)
     finally:
         for _, process in started:
-            process.join(0 if len(results) < size else 10)
+            process.join(0 if len(results) < size else PATIENCE)
             process.kill()
     return results
 
