@@ -1,26 +1,37 @@
-"""The command line in processes of its own, and looking at processes."""
+"""Commands in processes of their own, and looking at processes."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+OURS = ("analysis", "benchmark", "initializers", "runners", "slurm", "tests")
+FORKS = multiprocessing.get_context("forkserver")
+"""Starts processes that have imported torch and the like already: doing so takes seconds."""
+FORKS.set_forkserver_preload(
+    ["tests.faults.harness", "runners.together", "sklearn.datasets", "sklearn.model_selection"]
+)
 VITINIT = [sys.executable, "-m", "runners.cli"]
 PATIENCE = 900.0
 """Seconds after which a test gives up: only what hangs takes so long, however busy the machine is."""
 
 
-def until(happened: Callable[[], object], what: str, process: subprocess.Popen | None = None) -> None:
+def until(happened: Callable[[], object], what: str, process: subprocess.Popen | BaseProcess | None = None) -> None:
     """Wait for something; a process that should bring it about must not end before."""
     deadline = time.monotonic() + PATIENCE
     while not happened():
-        assert process is None or process.poll() is None, f"it ended: {what}"
+        ended = process.poll() if isinstance(process, subprocess.Popen) else process and process.exitcode
+        assert ended is None, f"it ended: {what}"
         assert time.monotonic() < deadline, f"it hangs: {what}"
         time.sleep(0.02)
 
@@ -50,6 +61,54 @@ def call(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment
     process = start(*arguments, cwd=cwd, before=before, **environment)
     out, err = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def begin(*words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), said: Path, **environment: str) -> BaseProcess:
+    """`python WORDS`, which begin with -m or -c, in a process that has imported libraries before, but nothing of ours.
+
+    Args:
+        words: `-m MODULE` or `-c CODE`, and its arguments.
+        cwd: where it runs.
+        path: where it looks for our packages.
+        said: what it prints goes to the files `out` and `err` of this folder.
+        environment: more variables.
+    """
+    arguments = [*map(str, words)], cwd, path, said, {**os.environ, "COLUMNS": "200", **environment}
+    process = FORKS.Process(target=_python, args=arguments)
+    process.start()
+    return process
+
+
+def fresh(
+    *words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), **environment: str
+) -> subprocess.CompletedProcess:
+    """What `begin` begins, to its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder)
+        process = begin(*words, cwd=cwd, path=path, said=said, **environment)
+        process.join(PATIENCE)
+        assert process.exitcode is not None, f"it hangs: {words}"
+        out, err = ((said / name).read_text(errors="replace") for name in ("out", "err"))
+        return subprocess.CompletedProcess(words, process.exitcode, out, err)
+
+
+def _python(words: list[str], cwd: Path, path: tuple[Path, ...], said: Path, environment: dict[str, str]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the fork server may be that of a launch, which blocks signals
+    for descriptor, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(said / name, os.O_WRONLY | os.O_CREAT), descriptor)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    for name in list(sys.modules):
+        if name.partition(".")[0] in OURS:
+            del sys.modules[name]
+    sys.path[:] = [*map(str, path), *(entry for entry in sys.path if entry not in ("", str(ROOT)))]
+    kind, what, *_ = words
+    sys.argv = words[1:]
+    if kind == "-c":
+        exec(what, {"__name__": "__main__"})
+    else:
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
 
 
 def children(pid: int) -> list[int]:

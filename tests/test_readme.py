@@ -1,10 +1,8 @@
 """The README is followed as a user would: its commands run, its example initialiser works and passes the contract."""
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from statistics import mean as mean_of
 from statistics import stdev
@@ -15,7 +13,7 @@ from analysis.build import build
 from analysis.frame import load
 from analysis.published import publication
 from analysis.render import columns
-from tests.processes import PATIENCE
+from tests.processes import fresh
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,10 +39,9 @@ def commands() -> list[str]:
 
 def run(line: str, cwd: Path) -> subprocess.CompletedProcess:
     """A README command, with the interpreter of these tests in place of the activated environment."""
-    words = line.split()
-    words[:1] = [sys.executable, "-m", "runners.cli"] if words[0] == "vitinit" else [sys.executable]
-    env = {**os.environ, "PYTHONPATH": str(cwd if (cwd / "runners").exists() else ROOT), "COLUMNS": "200"}
-    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    program, *words = line.split()
+    module = ["-m", "runners.cli"] if program == "vitinit" else []
+    return fresh(*module, *words, cwd=cwd, path=(cwd if (cwd / "runners").exists() else ROOT,))
 
 
 def test_ci_runs_the_two_commands():
@@ -268,17 +265,6 @@ def test_the_example_initialiser_is_found_and_trains(checkout):
 
 
 def test_the_contract_tests_run_over_it_with_no_edit(checkout):
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "tests/initializers/test_contract.py",
-        "-k",
-        "identity_value",
-        "-p",
-        "no:xdist",
-    ]
-    env = {**os.environ, "PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    done = run("python -m pytest tests/initializers/test_contract.py -k identity_value -p no:xdist", checkout)
     assert done.returncode == 0, done.stdout
     assert int(re.search(r"(\d+) passed", done.stdout).group(1)) >= 4, done.stdout

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from analysis.published import lookup
 from benchmark import grid, grid_cache, resolve
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
+from tests.processes import ROOT, fresh
 
 GRID = {
     "title": "two rows",
@@ -253,12 +251,15 @@ def test_a_grid_with_a_plug_in_is_resolved_each_time(name, wrapped, tmp_path, ca
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[vitinit.initializers]\ntheirs = their_package:Theirs\n")
-    script = "import sys; from benchmark import grid; print(grid.load(sys.argv[1]).cells[0].spec.method.params)"
-    root = str(Path(grid.__file__).parents[1])
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), root]), "PYTHONDONTWRITEBYTECODE": "1"}
+    script = f"""
+import sys
+from benchmark import grid
+sys.dont_write_bytecode = True
+print(grid.load({str(path)!r}).cells[0].spec.method.params)
+"""
     for gain in (0.25, 0.75):
         (tmp_path / "their_package.py").write_text(textwrap.dedent(PLUGIN.format(gain=gain)))
-        done = subprocess.run([sys.executable, "-c", script, str(path)], env=env, capture_output=True, text=True)
+        done = fresh("-c", script, cwd=tmp_path, path=(tmp_path, ROOT))
         resolved = {"of": {"name": name, "gain": gain}, "keep": "spectrum"} if wrapped else {"gain": gain}
         assert done.stdout == f"{resolved}\n", done.stderr
     assert not cache.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import random
 import re
@@ -25,13 +24,10 @@ from runners import claims, train
 from runners.run import carry_out
 from runners.setting import Execution, Interval, Setting
 from runners.stop import Stop
-from tests.processes import PATIENCE
+from tests.processes import FORKS, PATIENCE
 
 ALL = os.environ.get("FAULTS") == "all"
 """`make test-faults` sets FAULTS=all; `make test` runs the quick share."""
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.faults.harness", "sklearn.datasets", "sklearn.model_selection"])
 
 ROWS = {
     "dropout": {

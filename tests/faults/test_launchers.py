@@ -17,8 +17,8 @@ from initializers.errors import VitinitError
 from runners import claims
 from runners.display import Display
 from runners.launch import launch
-from tests.faults.harness import ALL, FORKS, assert_same, cells, setting
-from tests.processes import PATIENCE, alive, call, children, grandchildren, start, until
+from tests.faults.harness import ALL, assert_same, cells, setting
+from tests.processes import FORKS, PATIENCE, alive, call, children, fresh, grandchildren, start, until
 
 SIGNALS = [
     (executor, number, to)
@@ -44,7 +44,7 @@ def left_alone(tmp_path_factory):
     def results(executor: str) -> Path:
         if executor not in made:
             folder = study(tmp_path_factory.mktemp(executor), epochs=40)
-            done = call(*RUN, "--executor", executor, cwd=folder)
+            done = fresh("-m", "runners.cli", *RUN, "--executor", executor, cwd=folder)
             assert done.returncode == 0, done.stderr
             made[executor] = folder / "results/local"
         return made[executor]
@@ -72,7 +72,7 @@ def until_gone(pids: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("executor", "number", "to"), SIGNALS if ALL else QUICK)
-def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, tally):
+def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, here, tally):
     study(tmp_path, epochs=40)
     process = start(*RUN, "--executor", executor, cwd=tmp_path)
     run = until_an_epoch_is_done(tmp_path, process)
@@ -91,9 +91,9 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, ta
     assert len(list(run.glob("step-*.ckpt"))) == 1
     assert claims.live(run) is None
 
-    again = call(*RUN, "--executor", executor, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "goes on from epoch" in again.stdout
+    code, out = here(*RUN, "--executor", executor)
+    assert code == 0, out
+    assert "goes on from epoch" in out
     (cell,) = (cell for cell in cells(tmp_path, 40) if cell.spec.run_id == run.name)
     assert_same(setting(left_alone(executor)), setting(tmp_path / "results/local"), cell)
     record = Store(tmp_path / "results/local").read("faults").done[run.name]
@@ -118,7 +118,7 @@ def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, 
     tally("signals in the first seconds", tried=1, survived=1)
 
 
-def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, tally):
+def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, here, tally):
     """SIGKILL cannot be handled: the run notices that its launcher has gone."""
     study(tmp_path, epochs=40)
     process = start(*RUN, "--executor", "local", cwd=tmp_path)
@@ -128,7 +128,7 @@ def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, tally)
     process.communicate()
     until_gone([worker])
     assert len(list(run.glob("step-*.ckpt"))) == 1
-    assert call(*RUN, "--executor", "local", cwd=tmp_path).returncode == 0
+    assert here(*RUN, "--executor", "local")[0] == 0
     (cell,) = (cell for cell in cells(tmp_path, 40) if cell.spec.run_id == run.name)
     assert_same(setting(left_alone("local")), setting(tmp_path / "results/local"), cell)
     tally("launchers killed", tried=1, survived=1)
@@ -190,7 +190,7 @@ def test_force_begins_anew_and_keeps_the_old_record(tmp_path, here):
     assert Store(results).read("faults").done[run_id].weights == first.weights
     (aside,) = (results / "faults").glob("*.superseded-*")
     assert first.written in aside.read_text()
-    unknown = call(*only, "--force", "xyz", cwd=tmp_path)
+    unknown = call("run", "faults.yaml", "--force", "xyz", cwd=tmp_path)
     assert (unknown.returncode, "no run of this grid" in unknown.stderr) == (2, True)
 
 

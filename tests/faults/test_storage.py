@@ -15,8 +15,8 @@ from benchmark.store import Store
 from initializers.errors import VitinitError
 from runners.run import carry_out
 from runners.stop import Stop
-from tests.faults.harness import FORKS, assert_same, cells, finish, setting
-from tests.processes import PATIENCE, call
+from tests.faults.harness import assert_same, cells, finish, setting
+from tests.processes import FORKS, PATIENCE, call
 
 # Root may write everywhere, unless it gives that up.
 UNPRIVILEGED = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")

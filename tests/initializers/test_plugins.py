@@ -14,8 +14,7 @@ import pytest
 from initializers import registry
 from initializers.errors import VitinitError
 from initializers.registry import Initializer
-
-ROOT = Path(__file__).parents[2]
+from tests.processes import ROOT, fresh
 
 PLUGIN = '''
 """Method `{name}`: W_proj of every layer is a scaled identity."""
@@ -59,9 +58,8 @@ def entry_point(folder: Path, project: str, name: str, value: str) -> None:
 
 
 def in_subprocess(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
-    """Run code in a fresh interpreter with these folders on its path."""
-    lines = f"import sys; sys.path[:0] = {[str(p) for p in (*path, ROOT)]!r}\n{code}"
-    return subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False)
+    """Run code in a process of its own with these folders on its path."""
+    return fresh("-c", code, cwd=ROOT, path=(*path, ROOT))
 
 
 def test_a_dropped_file_an_entry_point_and_a_dotted_path_are_found(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import yaml
 from analysis import figures, tables
 from benchmark.store import Store
 from runners import cli
-from tests.processes import PATIENCE, ROOT, alive, call, children, start, until
+from tests.processes import PATIENCE, alive, children, start, until
 
 TINY = {
     "title": "tiny",
@@ -200,8 +200,8 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     """The smoke grid as a user runs it; a second run has nothing to do; a lost record comes back the same."""
     assert "6 to do" in here("plan", "smoke")[1]
     assert not (tmp_path / "results").exists()
-    done = call("run", "smoke", "--executor", "local", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    code, out = here("run", "smoke", "--executor", "local")
+    assert code == 0, out
     contents = Store(tmp_path / "results/local").read("smoke")
     assert (len(contents.done), contents.failed, contents.problems) == (6, {}, [])
     order = ["Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT"]
@@ -221,7 +221,7 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     _, status = here("status", "smoke")
     assert "not a record, left alone" in status
     assert lost.run_id in status
-    assert call("run", "smoke", "--executor", "local", cwd=tmp_path).returncode == 0
+    assert here("run", "smoke", "--executor", "local")[0] == 0
     redone = Store(tmp_path / "results/local").read("smoke").done[lost.run_id]
     timeless = [row.model_dump(exclude={"seconds", "images_per_s"}) for row in redone.history]
     assert timeless == [row.model_dump(exclude={"seconds", "images_per_s"}) for row in lost.history]
@@ -292,7 +292,7 @@ def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
     assert "ConvMixer width 16 depth 1, 3 x 3 filters, patch 2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("number", "early"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)])
+@pytest.mark.parametrize(("number", "early"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
 def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number, early):
     """When runs have begun, or while what they need is still being read."""
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300, blocks__0__seeds=[0, 1]))
@@ -331,7 +331,7 @@ from initializers.registry import Initializer
 
 
 class Crowded(Initializer):
-    """Has no memory while another run is at work on the same GPU."""
+    """Number 2 has no memory while number 1 is at work on the same GPU, which it is until number 2 has failed."""
 
     name: ClassVar[str] = "crowded"
     touches: ClassVar[tuple[str, ...]] = ()
@@ -339,27 +339,36 @@ class Crowded(Initializer):
     number: int = 0
 
     def apply(self, model, generator, progress):
-        here = Path(f"at-work-{self.number}")
-        here.touch()
-        time.sleep(0 if len(list(Path().glob("at-work-*"))) > 1 else 3)
-        others = len(list(Path().glob("at-work-*"))) > 1
-        here.unlink()
-        if others:
+        at_work, failed = Path("at-work"), Path("failed")
+        if self.number == 1:
+            at_work.touch()
+            self.wait(failed)
+            at_work.unlink()
+        elif not failed.exists():
+            self.wait(at_work)
+        if at_work.exists():
+            failed.touch()
             raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def wait(self, file):
+        for _ in range(90_000):
+            if file.exists():
+                return
+            time.sleep(0.01)
+        raise TimeoutError(file)
 '''
 
 
-def test_runs_that_a_gpu_has_no_memory_for_at_once_are_tried_again_one_by_one(tmp_path):
+def test_runs_that_a_gpu_has_no_memory_for_at_once_are_tried_again_one_by_one(tmp_path, here, monkeypatch):
     (tmp_path / "crowded.py").write_text(CROWDED)
+    monkeypatch.syspath_prepend(tmp_path)
     method = {"name": "crowded:Crowded"}
     rows = {f"row {n}": {"base": "trunc_normal", "method": {**method, "number": n}} for n in (1, 2)}
     write(tmp_path / "tiny.yaml", changed(rows=rows))
-    done = call(
-        "run", "tiny.yaml", "--executor", "local", "--workers", "2", cwd=tmp_path, PYTHONPATH=f"{ROOT}:{tmp_path}"
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "OutOfMemoryError: CUDA out of memory" in done.stdout
-    assert "2 runs finished, 0 failed" in done.stdout
+    code, out = here("run", "tiny.yaml", "--executor", "local", "--workers", "2")
+    assert code == 0, out
+    assert "OutOfMemoryError: CUDA out of memory" in out
+    assert "2 runs finished, 0 failed" in out
     contents = Store(tmp_path / "results" / "local").read("tiny")
     assert len(contents.done) == 2
     assert contents.failed == {}

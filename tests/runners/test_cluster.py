@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from runners.plan import plan
 from runners.setting import Execution, Setting
 from runners.stop import Stop
 from slurm.profiles import Profile
-from tests.processes import PATIENCE, until
+from tests.processes import PATIENCE, begin, fresh, until
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -207,8 +205,7 @@ def test_a_copy_of_the_code_is_what_its_hash_says_and_imports_by_itself(tmp_path
     assert [path.name for path in (tmp_path / "code").iterdir()] == [copy.name]
     assert environment.source_hash(copy) == environment.source_hash()
     script = "import runners.cluster, slurm, benchmark; print(runners.cluster.__file__, slurm.__file__)"
-    env = {**os.environ, "PYTHONPATH": str(copy)}
-    done = subprocess.run([sys.executable, "-c", script], cwd=copy, env=env, capture_output=True, text=True)
+    done = fresh("-c", script, cwd=copy, path=(copy,))
     assert done.stdout.split() == [f"{copy}/runners/cluster.py", f"{copy}/slurm/__init__.py"], done.stderr
 
 
@@ -306,14 +303,14 @@ def test_a_job_that_is_told_to_stop(tmp_path, cluster_says, number, how, preempt
     """Out of time it comes back if it got on, else its run has failed; preempted it comes back always."""
     time_ = "2026-01-01T00:00:00" if preempted else "None"
     cluster_says(scontrol=f'echo "$@" >> {tmp_path}/asked; echo "JobId=7 JobState=RUNNING PreemptTime={time_} "')
-    env = {**os.environ, **JOB, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-m", "tests.runners.job", tmp_path, how], cwd=ROOT, env=env)
+    process = begin("-m", "tests.runners.job", tmp_path, how, cwd=ROOT, said=tmp_path, **JOB)
     try:
         study = tmp_path / "smoke"
         sign = "unfinished/*/step-0*.ckpt" if how == "trained" else "unfinished/*/claim-*.json"
         until(lambda: len(list(study.glob(sign))) >= (2 if how == "trained" else 1), sign, process)
-        process.send_signal(getattr(signal, number))
-        assert process.wait(PATIENCE) == (0 if requeued else 1)
+        os.kill(process.pid, getattr(signal, number))
+        process.join(PATIENCE)
+        assert process.exitcode == (0 if requeued else 1), (tmp_path / "err").read_text()
     finally:
         process.kill()
     assert ("requeue 7" in (tmp_path / "asked").read_text()) == requeued

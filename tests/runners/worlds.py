@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import pickle
 import signal
@@ -17,10 +16,7 @@ from typing import Any
 import torch
 
 from runners.stop import SIGNALS
-from tests.processes import PATIENCE
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.faults.harness", "runners.together", "sklearn.datasets"])
+from tests.processes import FORKS, PATIENCE
 
 
 class Died:
