@@ -130,7 +130,7 @@ def test_a_bad_grid_says_which_field_and_what_is_allowed(error, tmp_path, path, 
         (
             "datasets",
             [{"name": "digits", "size": 4}],
-            "dataset 'digits': unknown field 'size'; available: name, path, train",
+            "dataset 'digits': unknown field 'size'; did you mean 'val_size'? available: ",
         ),
     ],
 )
