@@ -25,6 +25,9 @@ SWITCHES = "_switches"
 MASKED = "_masked"
 """Ends the name of the table of what trained ConViTs can do without a term of attention."""
 
+CONTRASTS = "_contrasts"
+"""Ends the name of the table of the comparisons that the grid names."""
+
 INITIALIZATION = "_initialization"
 """Ends the name of the table of what a study's initialisations do and cost."""
 
@@ -106,18 +109,19 @@ class Table:
 def names(study: Study) -> list[str]:
     """The tables that the records allow.
 
-    The study's own; gaps by number of training images, where there are three or more of them; the switches of ConViT,
-    where any is off; what trained ConViTs can do without a term of attention, where that was tested; and what the
-    initialisations do and cost, where any of them has targets to come close to.
+    The study's own; the comparisons that its grid names; gaps by number of training images, where there are three or
+    more of them; the switches of ConViT, where any is off; what trained ConViTs can do without a term of attention,
+    where that was tested; and what the initialisations do and cost, where any of them has targets to come close to.
     """
-    from analysis.gap import compared
+    from analysis import contrasts, gap
     from analysis.masking import left_out
     from analysis.switches import switched
 
     aims = any(record.init.pseudo_input for record in study.contents.done.values())
     found = {
         study.name: bool(study.contents.done),
-        study.name + GAP: compared(study),
+        study.name + CONTRASTS: contrasts.compared(study),
+        study.name + GAP: gap.compared(study),
         study.name + SWITCHES: switched(study),
         study.name + MASKED: left_out(study),
         study.name + INITIALIZATION: aims,
@@ -138,7 +142,7 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     Raises:
         VitinitError: no finished run, or no row of that name.
     """
-    from analysis import gap, initialization, masking, switches
+    from analysis import contrasts, gap, initialization, masking, switches
     from analysis.notes import notes
 
     study.require_runs()
@@ -146,6 +150,8 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     name = name or study.name
     if name == study.name + INITIALIZATION:
         return initialization.describe(study)
+    if name == study.name + CONTRASTS:
+        return contrasts.describe(study, metric)
     if name == study.name + GAP:
         return gap.describe(study, metric, baseline)
     if name == study.name + SWITCHES:
@@ -154,7 +160,7 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         return masking.describe(study)
     baselines = baselines_of(study, baseline)
     values = values_by_seed(study, metric)
-    together = [c for c in study.columns if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
+    together = [c for c in _of_one_split(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
     table = Table(
         name=name,
         study=study,
@@ -261,6 +267,12 @@ def _best(rows: list[str], column: str, values: Values) -> list[Key]:
     top = max(keys, key=lambda key: float(values[key].mean()))
     intervals = {key: t_interval(differences(values[key], values[top])) for key in keys}
     return [key for key, interval in intervals.items() if interval and 0 in interval]
+
+
+def _of_one_split(study: Study) -> list[str]:
+    """The columns that were measured on test images, or where there are none all of them."""
+    test = set(study.runs.loc[study.runs["split"] == "test", "column"])
+    return [column for column in study.columns if column in test or not test]
 
 
 def _across(rows: list[str], baselines: dict[str, str], values: Values, columns: list[str]) -> dict[str, Across]:

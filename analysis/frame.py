@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.text import count, one_line
 from benchmark.record import EpochRow, FailureRecord, RunRecord, SkipRecord
 from benchmark.spec import CONVMIXER, RunSpec
-from benchmark.store import Contents, Store
+from benchmark.store import Contents, Layout, Store
 from initializers.errors import VitinitError, unknown_name
 from initializers.report import Fidelity
 
@@ -50,8 +50,18 @@ class Study:
     others: tuple[str, ...]
     """The other studies in these folders."""
     contents: Contents
-    order: tuple[str, ...] = ()
-    """Labels in the order of the grid's rows, as it stands beside the records (see `benchmark.store`)."""
+    layout: Layout
+    """The order of the grid's rows, and its contrasts, as they stand beside the records (see `benchmark.store`)."""
+
+    @property
+    def order(self) -> list[str]:
+        """Labels in the order of the grid's rows; empty where it is not known."""
+        return self.layout.rows
+
+    @property
+    def contrasts(self) -> list[tuple[str, str]]:
+        """The rows that the grid compares: the first minus the second."""
+        return self.layout.contrasts
 
     @cached_property
     def rows(self) -> list[str]:
@@ -197,18 +207,18 @@ def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
 
 
 def _study(folders: Sequence[Path], names: Sequence[str], name: str) -> Study:
-    contents, order = _read(folders, name)
-    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), contents, tuple(order))
+    contents, layout = _read(folders, name)
+    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), contents, layout)
 
 
-def _read(folders: Sequence[Path], study: str) -> tuple[Contents, list[str]]:
-    """The records of all folders, and the order of the rows: the first folder's, then what others have besides."""
-    merged, order = Contents(), dict[str, None]()
+def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout]:
+    """The records of all folders, and the layout: the first folder's, then what others have besides."""
+    merged, layout = Contents(), Layout()
     for folder in folders:
         store = Store(folder)
         found = store.read(study)
         try:
-            order |= dict.fromkeys(store.rows(study))
+            layout = layout.before(store.layout(study))
         except VitinitError as error:
             found.problems.append(str(error))
         merged.done = found.done | merged.done
@@ -219,7 +229,7 @@ def _read(folders: Sequence[Path], study: str) -> tuple[Contents, list[str]]:
     for run_id in merged.done:
         merged.failed.pop(run_id, None)
         merged.skipped.pop(run_id, None)
-    return merged, list(order)
+    return merged, layout
 
 
 def _rank(name: str, order: Sequence[str]) -> int:
@@ -282,6 +292,8 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "model": describe_model(spec),
         "parameters": record.parameters,
         "seed": spec.seed,
+        "split": spec.dataset.evaluate_on,
+        "lr": spec.recipe.lr,
         "epochs": spec.recipe.epochs,
         "precision": spec.recipe.precision,
         "top1": record.top1,

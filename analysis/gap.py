@@ -17,7 +17,7 @@ from analysis.build import (
 )
 from analysis.context import beside
 from analysis.frame import Study
-from analysis.notes import METRICS, compared_with
+from analysis.notes import compared_with, measured
 from analysis.published import Published
 from analysis.text import one_line
 
@@ -73,7 +73,7 @@ def describe(study: Study, metric: str, baseline: str | None) -> Table:
             if row in bases:
                 cells[label, _gap(row)] = _relative(row, bases[row], place, values, published)
     notes = [
-        f"Ours: {METRICS[metric]}, mean ± sample standard deviation over n seeds.",
+        f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds.",
         f"Gap: 100 (top-1 / top-1 of the base − 1), ours by seed, to {compared_with(bases)}. "
         f"Settings, tests and counts: table {study.name}.",
     ]

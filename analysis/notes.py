@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.build import LEVEL
 from analysis.context import beside
@@ -15,10 +15,18 @@ if TYPE_CHECKING:
 
     from analysis.build import Table
 
+SPLITS = {"test": "test top-1", "val": "top-1 on validation images, taken from the training split,"}
 METRICS = {
-    "last": "test top-1 in percent after the last epoch",
-    "best": "best test top-1 in percent of all evaluated epochs (it selects on the test split)",
+    "last": "{} in percent after the last epoch",
+    "best": "best {} in percent of all evaluated epochs (it selects on what it measures)",
 }
+
+
+def measured(study: Study, metric: str) -> str:
+    """What the numbers of a study are, in one phrase."""
+    splits = set(study.runs["split"])
+    both = "test top-1 (in columns named validation, on images taken from the training split)"
+    return METRICS[metric].format(SPLITS[splits.pop()] if len(splits) == 1 else both)
 
 
 def notes(table: Table, metric: str) -> list[str]:
@@ -30,7 +38,7 @@ def notes(table: Table, metric: str) -> list[str]:
     """
     study = table.study
     runs = study.runs[study.runs["row"].isin(table.rows)]
-    lines = [f"Ours: {METRICS[metric]}, mean ± sample standard deviation over seeds (none for n=1)."]
+    lines = [f"Ours: {measured(study, metric)}, mean ± sample standard deviation over seeds (none for n=1)."]
     lines += _comparisons(table)
     lines += _together(table)
     lines += _unequal(table, runs)
@@ -140,15 +148,20 @@ def _settings(runs: pd.DataFrame) -> list[str]:
     warnings = []
     for column, group in runs.groupby("column", sort=False):
         rows: dict[str, list[str]] = defaultdict(list)
-        for _, run in group.drop_duplicates(["row", "model", "epochs"]).iterrows():
-            rows[f"{run['model']}, {count(run['epochs'], 'epoch')}"].append(run["row"])
+        for _, run in group.drop_duplicates(["row", "model", "epochs", "lr"]).iterrows():
+            rows[f"{run['model']}, {count(run['epochs'], 'epoch')}{_own_rate(group, run)}"].append(run["row"])
         (first, _), *rest = rows.items()
         images = " or ".join(f"{images:,}" for images in sorted(set(group["train_images"])))
         sentence = "; ".join([first, *(f"{', '.join(names)}: {text}" for text, names in rest)])
         sentences[sentence].append(f"{column} ({images} training images)")
-        if group["checksum"].nunique() > 1:
+        if (group.groupby("seed")["checksum"].nunique() > 1).any():
             warnings.append(f"Not comparable: the runs on {column} read different data (checksums differ).")
     return [f"{', '.join(columns)}: {sentence}." for sentence, columns in sentences.items()] + warnings
+
+
+def _own_rate(group: pd.DataFrame, run: pd.Series[Any]) -> str:
+    """The learning rate, where rows of a column have different ones."""
+    return f", learning rate {run['lr']:g}" if group["lr"].nunique() > 1 else ""
 
 
 def _provenance(runs: pd.DataFrame) -> list[str]:

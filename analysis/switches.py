@@ -5,7 +5,7 @@ from __future__ import annotations
 from analysis.build import SWITCHES, Cell, Table, example_specs, published_numbers, values_by_seed
 from analysis.context import beside
 from analysis.frame import Study
-from analysis.notes import METRICS
+from analysis.notes import measured
 from analysis.text import one_line
 
 METHOD = "convit_gpsa"
@@ -41,7 +41,7 @@ def describe(study: Study, metric: str) -> Table:
             ours = values.get((row, place))
             cells[row, place] = Cell(sample(ours) if ours is not None else None, published=published.get((row, place)))
     notes = [
-        f"Ours: {METRICS[metric]}, mean ± sample standard deviation over n seeds. "
+        f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds. "
         f"Settings, differences, tests and counts: table {study.name}.",
         "Without train gating the gates stay as they start; without conv init W_v and positional attention start as "
         "the base has them; without train GPSA all attention of the GPSA layers stays as it starts; without use GPSA "

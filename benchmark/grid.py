@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from benchmark import grid_cache
 from benchmark.dataset_files import NAMES as DATASETS
 from benchmark.spec import DatasetSpec, Frozen, Recipe, RunSpec
+from benchmark.store import Layout
 from benchmark.yaml_text import mapping
 from initializers.errors import VitinitError, explain, unknown_name
 
@@ -112,6 +113,7 @@ class Resolved(Frozen):
 
     title: str
     series: list[Series]
+    contrasts: list[tuple[str, str]] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,12 @@ class Grid:
     name: str
     title: str
     cells: list[Cell]
+    contrasts: list[tuple[str, str]]
+
+    @property
+    def layout(self) -> Layout:
+        """What is put down beside the records."""
+        return Layout(rows=list(dict.fromkeys(cell.row for cell in self.cells)), contrasts=self.contrasts)
 
 
 def names() -> list[str]:
@@ -160,18 +168,18 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
     key = grid_cache.key(content, seeds)
     kept = grid_cache.read(key, Resolved)
     if kept is not None:
-        return Grid(path.stem, kept.title, _cells(kept, path.stem))
+        return Grid(path.stem, kept.title, _cells(kept, path.stem), kept.contrasts)
     from benchmark.resolve import only_ours, resolve
 
     try:
         file = GridFile.model_validate(mapping(content, path))
     except ValidationError as error:
         raise explain(error, f"grid file {path}") from None
-    resolved = Resolved(title=file.title, series=resolve(file, seeds, path.stem))
+    resolved = Resolved(title=file.title, series=resolve(file, seeds, path.stem), contrasts=file.contrasts)
     cells = _cells(resolved, path.stem)
     if only_ours(resolved.series):
         grid_cache.write(key, resolved)
-    return Grid(path.stem, file.title, cells)
+    return Grid(path.stem, file.title, cells, file.contrasts)
 
 
 def _cells(resolved: Resolved, study: str) -> list[Cell]:

@@ -5,28 +5,30 @@ place, so that a killed process leaves no half-written record. A file that does 
 counted and never deleted; it is renamed when its run is recorded anew.
 
 Three folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `weights/`, and
-`maps/` (see `benchmark.maps`). The file `ROWS` is no record either: it holds the labels of the grid's rows in the
-grid's order, for people to read tables in. A record cannot tell that order: a grid gains rows, and what was recorded
-before them would say something else than what came after.
+`maps/` (see `benchmark.maps`). The file `LAYOUT` is no record either: it holds what a table needs of the grid that no
+record can tell, the order of its rows and the contrasts that it names. (A grid gains rows, and what was recorded before
+would say something else than what came after.)
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import Field, ValidationError
+
 from benchmark.atomic import sync_folder, write_atomically
 from benchmark.record import FailureRecord, Outcome, RunRecord, SkipRecord, Whole, from_bytes, to_bytes, whole_or_parsed
-from initializers.errors import VitinitError, plain
+from benchmark.spec import Frozen
+from initializers.errors import VitinitError, explain, plain
 
 SUFFIX = {"done": ".json", "failed": ".failed.json", "skipped": ".skipped.json"}
 
@@ -36,8 +38,8 @@ MAX_BYTES = 64 * 2**20
 OLD_S = 600.0
 """A temporary file of this age was left by a writer that was killed: writing one takes seconds."""
 
-ROWS = "ROWS"
-"""Name of the file with the order of a study's rows: a JSON list of labels."""
+LAYOUT = "LAYOUT"
+"""Name of the file with a study's `Layout`."""
 
 _SETTLED_NS = 2 * 10**9
 """A file changed this recently may change again within the same tick of the file system's clock."""
@@ -46,6 +48,20 @@ _SETTLED_NS = 2 * 10**9
 def maps_path(root: Path, study: str, run_id: str) -> Path:
     """Where the maps of a run are, if it has kept any."""
     return root / study / "maps" / f"{run_id}.npz"
+
+
+class Layout(Frozen):
+    """What tables need of a grid that no record can tell."""
+
+    rows: list[str] = Field(default_factory=list)
+    """Labels in the order of the grid."""
+    contrasts: list[tuple[str, str]] = Field(default_factory=list)
+    """The rows that the grid compares: the first minus the second."""
+
+    def before(self, other: Layout) -> Layout:
+        """This one, and behind it what only the other has."""
+        rows = dict.fromkeys([*self.rows, *other.rows])
+        return Layout(rows=list(rows), contrasts=list(dict.fromkeys([*self.contrasts, *other.contrasts])))
 
 
 @dataclass
@@ -180,41 +196,38 @@ class Store:
             contents.skipped.pop(run_id, None)
         return contents
 
-    def write_rows(self, study: str, labels: Sequence[str]) -> None:
-        """Put down the order of a study's rows; labels of before that are not among these stay, as the last ones.
+    def write_layout(self, study: str, layout: Layout) -> None:
+        """Put down what the grid says; rows and contrasts of before that are not among these stay, as the last ones.
 
         Raises:
             VitinitError: the folder cannot be written.
         """
+        path = self.root / study / LAYOUT
         with contextlib.suppress(VitinitError):  # what cannot be read is written anew
-            earlier = self.rows(study)
-            if earlier[: len(labels)] == list(labels):
+            earlier = self.layout(study)
+            layout = layout.before(earlier)
+            if path.is_file() and layout == earlier:
                 return
-            labels = [*labels, *(label for label in earlier if label not in labels)]
-        path = self.root / study / ROWS
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, (json.dumps(labels, indent=0, ensure_ascii=False) + "\n").encode())
+            write_atomically(path, (layout.model_dump_json(indent=1) + "\n").encode())
         except OSError as error:
             where = f"the results folder {path.parent}: {error.strerror or error}"
             raise VitinitError(f"cannot write to {where}") from None
 
-    def rows(self, study: str) -> list[str]:
-        """Row labels of a study in the order of its grid; empty where nothing was put down, as in old folders.
+    def layout(self, study: str) -> Layout:
+        """What the grid of a study says; empty where nothing was put down, as in old folders.
 
         Raises:
-            VitinitError: the file is there and does not hold such a list.
+            VitinitError: the file is there and is no layout.
         """
-        path = self.root / study / ROWS
+        path = self.root / study / LAYOUT
         try:
-            labels = json.loads(path.read_bytes()) if path.is_file() else []
+            return Layout.model_validate_json(path.read_bytes()) if path.is_file() else Layout()
         except OSError as error:
             raise VitinitError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except (ValueError, RecursionError):
-            labels = None
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise VitinitError(f"{path}: is not a JSON list of row labels")
-        return labels
+        except ValidationError as error:
+            raise explain(error, str(path)) from None
 
     def outcome(self, study: str, run_id: str) -> Outcome | None:
         """What one run has come to: done before failed before skipped. A file that is not valid counts as absent."""

@@ -168,7 +168,7 @@ def run(
         for item in planned:
             if item.state == "skip":
                 store.write(skip(item.cell, loaded.name, item.reason))
-        store.write_rows(loaded.name, list(dict.fromkeys(cell.row for cell in loaded.cells)))
+        store.write_layout(loaded.name, loaded.layout)
         tidy(results, loaded.name, {item.cell.run_id for item in planned if item.state == "done"})
     at_once = workers or _default_workers(chosen_device, asked)
     threads = cores() if executor == "inline" else max(1, (asked.cpus if asked else cores()) // at_once)

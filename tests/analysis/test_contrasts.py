@@ -1,0 +1,85 @@
+"""The comparisons that a grid names: their numbers by hand, and the place of each in Holm's correction."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+from synthetic_records import done
+
+from analysis import contrasts, tables
+from analysis.build import build, names
+from analysis.frame import load
+from benchmark.store import Layout, Store
+
+TOP1 = {
+    "Kaiming uniform": [40.0, 41.0, 42.0, 43.0, 44.0, 45.0, 46.0, 47.0],
+    "Mimetic": [45.0, 47.0, 45.0, 50.0, 48.0, 52.0, 49.0, 54.0],
+    "Imp.-3": [40.5, 40.0, 43.0, 42.0, 45.0, 45.5, 45.0, 48.0],
+}
+CONTRASTS = [("Mimetic", "Kaiming uniform"), ("Mimetic", "Imp.-3"), ("Imp.-3", "Kaiming uniform")]
+
+
+def sign_flip(differences: list[float]) -> float:
+    """Every one of the 2^n ways to give them signs, counted."""
+    observed = abs(sum(differences)) - 1e-9
+    sums = [
+        abs(sum(sign * d for sign, d in zip(signs, differences, strict=True)))
+        for signs in product((-1, 1), repeat=len(differences))
+    ]
+    return sum(each >= observed for each in sums) / len(sums)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    store = Store(tmp_path)
+    for row, values in TOP1.items():
+        for seed, top1 in enumerate(values):
+            store.write(done(row, (top1,), study="mine", seed=seed))
+    store.write_layout("mine", Layout(rows=["Mimetic"], contrasts=CONTRASTS))
+    return tmp_path
+
+
+def test_differences_and_p_are_those_counted_by_hand(results: Path) -> None:
+    study = load([results], "mine")
+    assert "mine_contrasts" in names(study)
+    table = build(study, "mine_contrasts")
+    assert table.rows == [contrasts.label(pair) for pair in CONTRASTS]
+    p = {}
+    for pair in CONTRASTS:
+        by_seed = [a - b for a, b in zip(TOP1[pair[0]], TOP1[pair[1]], strict=True)]
+        p[pair] = sign_flip(by_seed)
+        cell = table.cells[contrasts.label(pair), "cifar10"]
+        assert cell.ours
+        assert cell.ours.mean == pytest.approx(sum(TOP1[pair[0]]) / 8)
+        assert cell.against
+        assert cell.against.mean == pytest.approx(sum(by_seed) / 8)
+        assert cell.against.p == pytest.approx(p[pair])
+    # both contrasts of mimetic have the least p of 8 seeds, 2/256: Holm takes it three times, then no less
+    assert p[CONTRASTS[0]] == p[CONTRASTS[1]] == 2 / 256
+    corrected = [table.cells[contrasts.label(pair), "cifar10"].p for pair in CONTRASTS]
+    assert corrected == pytest.approx([6 / 256, 6 / 256, p[CONTRASTS[2]]])
+
+
+def test_a_contrast_without_runs_keeps_its_place_in_the_correction(results: Path) -> None:
+    Store(results).write_layout("mine", Layout(contrasts=[("Mimetic", "Kaiming uniform"), ("Imp.-5", "Mimetic")]))
+    table = build(load([results], "mine"), "mine_contrasts")
+    label = contrasts.label(("Mimetic", "Kaiming uniform"))
+    assert table.cells[label, "cifar10"].p == pytest.approx(4 * 2 / 256)
+    empty = table.cells[contrasts.label(("Imp.-5", "Mimetic")), "cifar10"]
+    assert (empty.ours, empty.against) == (None, None)
+    assert any("over 4 comparisons" in note for note in table.notes)
+
+
+def test_it_is_printed_and_written(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tables.main(["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "Mimetic − Kaiming uniform" in printed
+    assert "p = 0.023 (n=8)" in printed
+    assert (tmp_path / "out" / "mine_contrasts.tex").is_file()
+
+
+def test_no_table_without_contrasts(results: Path) -> None:
+    (results / "mine" / "LAYOUT").unlink()
+    assert "mine_contrasts" not in names(load([results], "mine"))
