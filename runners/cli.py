@@ -9,7 +9,7 @@ import typer
 import yaml
 
 from initializers.errors import VitinitError, unknown_name
-from runners import cli_plan, cli_records, cli_run, cli_speed
+from runners import cli_plan, cli_rank, cli_records, cli_run, cli_speed
 from runners.cli_data import data_app
 from runners.cli_options import console
 from runners.cli_slurm import slurm_app
@@ -29,7 +29,15 @@ app.add_typer(data_app, name="data")
 app.add_typer(store_app, name="store")
 app.add_typer(slurm_app, name="slurm")
 
-for command in (cli_plan.plan, cli_run.run, cli_plan.status, cli_records.show, cli_records.reproduce, cli_speed.speed):
+for command in (
+    cli_plan.plan,
+    cli_run.run,
+    cli_plan.status,
+    cli_rank.rank,
+    cli_records.show,
+    cli_records.reproduce,
+    cli_speed.speed,
+):
     app.command()(command)
 
 

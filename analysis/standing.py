@@ -1,0 +1,188 @@
+"""Where one method stands: `python -m analysis.standing STUDY`, which `vitinit rank` calls when its runs are done.
+
+A gain is claimed where the sign-flip test says so, corrected by Holm over the two comparisons: with the method's own
+base, and with its placebo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis import command, frame
+from analysis.build import LEVEL, own_bases, values_by_seed
+from analysis.text import escape_latex, one_line, signed
+from initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.stats import Paired
+
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A method against its base and its placebo."""
+
+    row: str
+    top1: pd.Series[float]
+    """By seed, in percent."""
+    base: Paired
+    placebo: Paired
+    p: tuple[float, float]
+    """Of the two, corrected."""
+    least_p: float
+    """How low a corrected p could be with so many seeds."""
+
+    def claimed(self, which: int) -> bool:
+        """Whether the difference to the base (0) or the placebo (1) is a gain."""
+        return self.p[which] < LEVEL and (self.base, self.placebo)[which].mean > 0
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        n = self.base.n
+        if self.least_p >= LEVEL:
+            return f"{n} seeds are too few for any claim: p cannot go under {self.least_p:.2g}."
+        if self.p[0] < LEVEL and self.base.mean < 0:
+            return "It is worse than its own base."
+        if not self.claimed(0):
+            return "No gain over its own base is shown."
+        if not self.claimed(1):
+            return "It gains over its own base. That it is the pattern that helps is not shown: see its placebo."
+        return "It gains over its own base, and over its placebo: the pattern helps."
+
+
+def standing(study: frame.Study) -> Standing:
+    """Of the row whose contrasts with its base and its placebo the study names.
+
+    Raises:
+        VitinitError: the study names no such contrasts, or has no finished runs of them.
+    """
+    from analysis.stats import holm, paired
+
+    study.require_runs()
+    if len(study.contrasts) != 2 or study.contrasts[0][0] != study.contrasts[1][0]:
+        raise VitinitError(
+            f"study {study.name!r} does not compare one row with its base and its placebo (vitinit rank)"
+        )
+    values, (column,) = values_by_seed(study, "last"), study.columns[:1]
+    row = study.contrasts[0][0]
+    found = []
+    for ours, theirs in study.contrasts:
+        pair = None
+        if (ours, column) in values and (theirs, column) in values:
+            pair = paired(values[ours, column], values[theirs, column])
+        if pair is None:
+            raise VitinitError(f"study {study.name!r}: {ours} and {theirs} have no finished run of a common seed")
+        found.append(pair)
+    corrected = holm([pair.p if pair.p is not None else 1.0 for pair in found])
+    least = max(holm([pair.least_p for pair in found]))
+    return Standing(row, values[row, column], found[0], found[1], (corrected[0], corrected[1]), least)
+
+
+def could_show(pair: Paired) -> float | None:
+    """The difference that a paired t test at this spread and n would find in four of five studies; None under 3 seeds.
+
+    (The t quantile of 0.975 + that of 0.8) times the standard error, with n - 1 degrees of freedom: an approximation.
+    """
+    from scipy.special import stdtrit
+
+    if pair.interval is None:
+        return None
+    quantile = float(stdtrit(pair.n - 1, 0.975))
+    error = (pair.interval.high - pair.interval.low) / 2 / quantile
+    return (quantile + float(stdtrit(pair.n - 1, POWER))) * error
+
+
+def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str) -> list[str]:
+    """All that is printed, the answer first."""
+    row = one_line(found.row)
+    text = [f"{row}: {found.verdict}", ""]
+    for pair, p, name in ((found.base, found.p[0], "its base"), (found.placebo, found.p[1], "its placebo")):
+        between = f" [{pair.interval.low:.2f}, {pair.interval.high:.2f}]" if pair.interval else ""
+        text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  p = {p:.3f}  n = {pair.n}")
+    seen = could_show(found.placebo)
+    if seen is not None:
+        text.append(f"  With this n and spread, {seen:.1f} points would be found in four of five such studies.")
+    text += ["  Points of test top-1 by seed, 95 % interval (t); p: sign flips, Holm over these two.", ""]
+    text += [*_among(found, beside), ""]
+    text += _machines(study, beside)
+    mean, std = found.top1.mean(), found.top1.std(ddof=1) if len(found.top1) > 1 else None
+    spread = "" if std is None else rf" $\pm$ {std:.2f}"
+    differences = " & ".join(signed(pair.mean).replace("−", "$-$") for pair in (found.base, found.placebo))
+    text += [
+        "LaTeX (top-1, minus base, minus placebo):",
+        rf"  {escape_latex(row)} & {mean:.2f}{spread} & {differences} \\",
+    ]
+    return text + ([f"More seeds: {more} 2h"] if more else ["These are all seeds of this tier."])
+
+
+def _among(found: Standing, beside: frame.Study | None) -> list[str]:
+    """Gains over the own base of the methods that were recorded in the same setting, the best first."""
+    from analysis.stats import paired
+
+    if beside is None or not beside.contents.done:
+        return ["No committed records of this tier to stand beside."]
+    values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
+    gains = [
+        (pair.mean, f"{one_line(row)} (n = {pair.n})")
+        for row, base in own_bases(beside).items()
+        if (row, column) in values and (base, column) in values
+        if (pair := paired(values[row, column], values[base, column]))
+    ]
+    gains.append((found.base.mean, f"> {one_line(found.row)} (n = {found.base.n})"))
+    return [f"Gains over the own base, beside {beside.name}:"] + [
+        f"  {signed(gain):>7}  {label}" for gain, label in sorted(gains, key=lambda each: -each[0])
+    ]
+
+
+def _machines(study: frame.Study, beside: frame.Study | None) -> list[str]:
+    """What differs between where these runs and those beside them were carried out."""
+    if beside is None:
+        return []
+
+    def facts(one: frame.Study) -> tuple[str, ...]:
+        found = {
+            f"{run.environment.get('gpu') or run.environment.get('processor')}, "
+            f"torch {run.environment.get('packages', {}).get('torch')}"
+            for run in one.contents.done.values()
+        }
+        return tuple(sorted(found))
+
+    here, there = facts(study), facts(beside)
+    if not there or here == there:
+        return []
+    return [
+        f"Here: {'; '.join(here)}. There: {'; '.join(there)}.",
+        "Another machine or library gives other bits, so gains compare by their size only; each is within one machine.",
+        "",
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.standing", description="Where a ranked method stands.")
+    parser.add_argument("study", metavar="STUDY", help="of vitinit rank")
+    parser.add_argument("--results", nargs="+", type=Path, metavar="DIR", help="folders with records")
+    parser.add_argument("--beside", type=Path, metavar="DIR", help="folder of the study to stand beside")
+    parser.add_argument("--more", default="", help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    return command.guarded(lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> None:
+    study = frame.load(args.results, args.study)
+    beside = frame.load([args.beside.parent], args.beside.name) if args.beside and args.beside.is_dir() else None
+    for line in lines(standing(study), study, beside, args.more):
+        print(line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

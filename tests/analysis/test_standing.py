@@ -1,0 +1,92 @@
+"""Where a method stands: what is claimed and what is not, and the power worked out by simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+from synthetic_records import done
+
+from analysis import standing
+from analysis.frame import load
+from analysis.stats import paired
+from benchmark.store import Layout, Store
+
+BASE = np.array([40.0, 41.0, 39.0, 42.0, 40.0, 41.0, 38.0, 43.0, 40.0, 41.0])
+NOISE = np.array([0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.3, -0.3, 0.1])
+
+
+def study(root: Path, mine: np.ndarray, placebo: np.ndarray):
+    store = Store(root)
+    rows = {"Mine's base": BASE[: len(mine)], "Mine": mine, "Mine, placebo": placebo}
+    for row, values in rows.items():
+        for seed, top1 in enumerate(values):
+            label = {"Mine's base": "Kaiming uniform"}.get(row, "Mimetic")
+            params = {"seed_of_row": row}
+            which = {} if label == "Kaiming uniform" else {"params": params}
+            store.write(done(label, (round(float(top1), 2),), study="rank-mine", label=row, seed=seed, **which))
+    store.write_layout("rank-mine", Layout(contrasts=[("Mine", "Mine's base"), ("Mine", "Mine, placebo")]))
+    return load([root], "rank-mine")
+
+
+@pytest.mark.parametrize(
+    ("gain", "over_placebo", "n", "says"),
+    [
+        (3.0, 3.0, 10, "the pattern helps"),
+        (3.0, 0.0, 10, "That it is the pattern that helps is not shown"),
+        (0.0, 0.0, 10, "No gain over its own base is shown"),
+        (-3.0, -3.0, 10, "worse than its own base"),
+        (3.0, 3.0, 5, "too few for any claim: p cannot go under 0.12"),
+    ],
+)
+def test_what_is_claimed(tmp_path: Path, gain: float, over_placebo: float, n: int, says: str) -> None:
+    mine = (BASE + gain + NOISE)[:n]
+    found = standing.standing(study(tmp_path, mine, mine - over_placebo - NOISE[::-1][:n]))
+    assert says in found.verdict
+    assert found.base.mean == pytest.approx(float(np.mean(mine - BASE[:n])))
+
+
+def test_no_difference_at_all_is_no_gain(tmp_path: Path) -> None:
+    found = standing.standing(study(tmp_path, BASE, BASE))
+    assert found.p == (1.0, 1.0)
+    assert "No gain" in found.verdict
+
+
+def test_the_difference_that_could_be_shown_has_the_power_it_says() -> None:
+    import pandas as pd
+
+    values, zeros = pd.Series(NOISE), pd.Series(np.zeros(10))
+    pair = paired(values, zeros)
+    assert pair
+    seen = standing.could_show(pair)
+    assert seen
+    generator = np.random.default_rng(0)
+    samples = generator.normal(seen, NOISE.std(ddof=1), size=(20_000, 10))
+    power = (scipy_stats.ttest_1samp(samples, 0.0, axis=1).pvalue < 0.05).mean()
+    assert power == pytest.approx(0.8, abs=0.02)
+
+
+def test_it_stands_among_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = study(tmp_path / "mine", BASE + 3 + NOISE, BASE + NOISE[::-1])
+    beside = Store(tmp_path / "reference")
+    for seed in range(5):
+        for row, top1 in (("Kaiming uniform", 40.0), ("Mimetic", 45.0 + seed), ("Imp.-3", 41.0)):
+            environment = {"processor": "Other", "packages": {"torch": "2.6.0"}}
+            beside.write(done(row, (top1,), study="tier", seed=seed, environment=environment))
+    arguments = ["rank-mine", "--results", str(tmp_path / "mine"), "--beside", str(tmp_path / "reference/tier")]
+    assert standing.main([*arguments, "--more", "vitinit rank Mine --budget"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0] == f"Mine: {standing.standing(ours).verdict}"
+    at = [printed.index(text) for text in ("+7.00  Mimetic", "> Mine (n = 10)", "+1.00  Imp.-3")]
+    assert at == sorted(at)
+    assert "There: Other, torch 2.6.0" in printed
+    assert "More seeds: vitinit rank Mine --budget 2h" in printed
+    assert max(map(len, printed.splitlines())) <= 120
+
+
+def test_another_study_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(tmp_path).write(done("Mimetic", study="plain"))
+    assert standing.main(["plain", "--results", str(tmp_path)]) == 2
+    assert "vitinit rank" in capsys.readouterr().err

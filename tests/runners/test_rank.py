@@ -1,0 +1,117 @@
+"""`vitinit rank`: real runs of a tiny tier, what it refuses, and what it claims."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from initializers.errors import VitinitError
+from runners import rank
+
+ROOT = Path(__file__).parents[2]
+MINE = '''
+from typing import ClassVar
+import torch
+from initializers.attention import attention_layers
+from initializers.registry import Initializer, register
+
+@register
+class Mine(Initializer):
+    """W_v is halved."""
+    name: ClassVar[str] = "mine"
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
+    @torch.no_grad()
+    def apply(self, model, generator, progress):
+        for layer in attention_layers(model):
+            layer.value_DD.mul_(0.5)
+'''
+
+
+@pytest.mark.parametrize(("budget", "expected"), [("90s", 90), ("30m", 1800), ("1.5h", 5400)])
+def test_budgets(budget: str, expected: float) -> None:
+    assert rank.seconds(budget) == expected
+
+
+@pytest.mark.parametrize("budget", ["", "30", "m", "-1m", "0s", "1d", "1e9h"])
+def test_other_budgets_are_one_line(budget: str) -> None:
+    with pytest.raises(VitinitError, match="90s, 30m, 2h"):
+        rank.seconds(budget)
+
+
+def test_rounds_stop_before_the_budget_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(rank.time, "monotonic", lambda: clock[0])
+
+    def taking(seconds: float):
+        seen: list[int] = []
+
+        def carry_out(seeds: range) -> None:
+            clock[0] += seconds
+            seen.extend(seeds)
+
+        return seen, carry_out
+
+    for seconds, expected in ((10.0, 6), (100.0, 2), (0.0, 7)):
+        seen, carry_out = taking(seconds)
+        assert rank.rounds(39.0, 7, 2, carry_out) == expected
+        assert seen == list(range(expected))
+
+
+def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    file = tmp_path / "my_method.py"
+    studies = []
+    for text in (MINE, MINE, MINE.replace("0.5", "0.6")):
+        file.write_text(text)
+        studies.append(rank.prepare(f"{file}:Mine", "quick", None, None, tmp_path / "results").grid)
+    assert studies[0] == studies[1] != studies[2]
+    content = yaml.safe_load(studies[0].read_text())
+    assert content["rows"]["Mine"]["method"] == {"name": "my_method:Mine"}
+    assert content["contrasts"] == [["Mine", "Mine's base"], ["Mine", "Mine, placebo"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("nowhere.py:Mine", "there is no file nowhere.py"),
+        ("{name: mimetic", "not YAML"),
+        ("{name: a, name: b}", "already"),
+    ],
+)
+def test_what_is_no_method_is_one_line(method: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(VitinitError, match=message):
+        rank.prepare(method, "quick", None, None, tmp_path)
+
+
+def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
+    """The whole path in seconds: the smoke grid's setting in place of a tier's."""
+    (tmp_path / "my_method.py").write_text(MINE)
+    code = "from runners import rank; rank.TIERS['quick'] = 'smoke'; import runners.cli; runners.cli.main()"
+
+    def ranked(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code, "rank", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+
+    done = ranked("my_method.py:Mine", "--budget", "1s")
+    assert done.returncode == 0, done.stderr
+    assert "Mine: " in done.stdout
+    assert "minus its placebo" in done.stdout
+    assert "are too few for any claim" in done.stdout
+    assert r"LaTeX" in done.stdout
+    again = ranked("my_method.py:Mine", "--budget", "1s")
+    assert "0 runs finished" in again.stdout
+    wrong = ranked("mimetc", "--budget", "1s")
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1
+    assert "did you mean 'mimetic'?" in wrong.stderr
