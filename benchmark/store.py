@@ -227,7 +227,8 @@ class Store:
         except OSError as error:
             raise VitinitError(f"{path}: cannot be read: {error.strerror or error}") from None
         except ValidationError as error:
-            raise explain(error, str(path)) from None
+            why = str(explain(error, "")).removeprefix(": ")
+            raise VitinitError(f"{path}: does not hold the rows and contrasts of a grid: {plain(why, 160)}") from None
 
     def outcome(self, study: str, run_id: str) -> Outcome | None:
         """What one run has come to: done before failed before skipped. A file that is not valid counts as absent."""

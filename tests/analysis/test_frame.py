@@ -9,7 +9,7 @@ from synthetic_records import done, failed, skipped, write
 
 from analysis.frame import load, load_all
 from benchmark import grid
-from benchmark.store import Store
+from benchmark.store import Layout, Store
 from initializers.errors import VitinitError
 
 REFERENCE = Path(__file__).parents[2] / "results/reference"
@@ -101,16 +101,17 @@ def test_rows_are_in_the_order_that_stands_beside_the_records(tmp_path):
     labels = ["ConViT", "Mimetic", "Imp.-3", "never run"]
     for row in ("Trunc normal", "Imp.-3", "ConViT", "Mimetic"):
         write(tmp_path / "one", done(row))
-    Store(tmp_path / "one").write_rows("small", labels)
+    Store(tmp_path / "one").write_layout("small", Layout(rows=labels))
     assert load([tmp_path / "one"]).rows == ["ConViT", "Mimetic", "Imp.-3", "Trunc normal"]
     write(tmp_path / "two", done("Kaiming uniform"), done("Imp.-5"))
-    Store(tmp_path / "two").write_rows("small", ["Imp.-5", "Kaiming uniform", "ConViT"])
+    Store(tmp_path / "two").write_layout("small", Layout(rows=["Imp.-5", "Kaiming uniform", "ConViT"]))
     both = ["ConViT", "Mimetic", "Imp.-3", "Imp.-5", "Kaiming uniform", "Trunc normal"]
     assert load([tmp_path / "one", tmp_path / "two"]).rows == both, "the first folder's order, then what others add"
-    (tmp_path / "one" / "small" / "ROWS").write_text('{"Mimetic": 1}')
+    (tmp_path / "one" / "small" / "LAYOUT").write_text('{"Mimetic": 1}')
     study = load([tmp_path / "one"])
     assert study.rows == ["Trunc normal", "Mimetic", "Imp.-3", "ConViT"]
-    assert study.contents.problems == ["small/ROWS: is not a JSON list of row labels"]
+    (problem,) = study.contents.problems
+    assert problem.startswith("small/LAYOUT: does not hold the rows and contrasts of a grid")
 
 
 def test_committed_studies_have_their_grids_order():

@@ -17,7 +17,7 @@ from benchmark import atomic, store
 from benchmark.atomic import write_atomically
 from benchmark.record import from_bytes, to_bytes
 from benchmark.spec import LATER
-from benchmark.store import Store
+from benchmark.store import Layout, Store
 from initializers.errors import VitinitError
 from tests.sealing import sealed
 
@@ -28,7 +28,7 @@ def with_later_fields(content: dict[str, Any]) -> dict[str, Any]:
     """The same record as it is written today: fields that came later have the value of before they came."""
     for part, later in LATER.items():
         content["spec"][part] |= later
-    content["init"]["cached"] = False
+    content["init"] |= {"cached": False, "start": [], "placebo": None}
     for row in content["history"]:
         row |= {"val_loss": None, "val_top1": None, "images_per_s": None}
     content["dataset"]["val"] = None
@@ -262,29 +262,31 @@ def test_reading_leaves_garbage_collection_as_it_was(study: Path) -> None:
         gc.enable()
 
 
-# --- the order of a study's rows ---
+# --- what tables need of a grid ---
 
 
-def test_the_order_of_rows_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) -> None:
+def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) -> None:
     files = Store(tmp_path)
-    assert files.rows("small") == []
-    files.write_rows("small", ["B", "A\n[é]"])
-    assert files.rows("small") == ["B", "A\n[é]"]
-    files.write_rows("small", ["C", "B"])
-    assert files.rows("small") == ["C", "B", "A\n[é]"], "a label that the grid has no more may have records"
+    assert files.layout("small") == Layout()
+    first = Layout(rows=["B", "A\n[é]"], contrasts=[("A\n[é]", "B")])
+    files.write_layout("small", first)
+    assert files.layout("small") == first
+    files.write_layout("small", Layout(rows=["C", "B"]))
+    both = Layout(rows=["C", "B", "A\n[é]"], contrasts=first.contrasts)
+    assert files.layout("small") == both, "a label that the grid has no more may have records"
     assert files.studies() == [], "it is no record"
-    path = tmp_path / "small" / "ROWS"
+    path = tmp_path / "small" / "LAYOUT"
     before = path.stat().st_mtime_ns, path.stat().st_ino
-    files.write_rows("small", ["C", "B"])
+    files.write_layout("small", Layout(rows=["C", "B"]))
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before, "nothing to put down"
 
 
-@pytest.mark.parametrize("content", [b"{}", b'["A", 1]', b"[", b"\xff", b"[" * 100_000])
-def test_a_file_that_is_no_order_of_rows_is_named_and_written_anew(tmp_path: Path, content: bytes) -> None:
-    files, path = Store(tmp_path), tmp_path / "small" / "ROWS"
+@pytest.mark.parametrize("content", [b"[]", b'{"rows": ["A", 1]}', b"{", b"\xff", b"[" * 100_000])
+def test_a_file_that_is_no_layout_is_named_and_written_anew(tmp_path: Path, content: bytes) -> None:
+    files, path = Store(tmp_path), tmp_path / "small" / "LAYOUT"
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(VitinitError, match="small/ROWS: is not a JSON list of row labels"):
-        files.rows("small")
-    files.write_rows("small", ["A"])
-    assert files.rows("small") == ["A"]
+    with pytest.raises(VitinitError, match="small/LAYOUT: does not hold the rows and contrasts of a grid"):
+        files.layout("small")
+    files.write_layout("small", Layout(rows=["A"]))
+    assert files.layout("small").rows == ["A"]
