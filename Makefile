@@ -38,7 +38,7 @@ bench-small: setup ## The main job: train the six rows on real images, then prin
 	$(BIN)/vitinit run small --no-download --retry-failed --wait; status=$$?; \
 	$(BIN)/python -m analysis.tables --study small && $(BIN)/python -m analysis.figures --study small && exit $$status
 
-bench-standard: setup ## The standard protocol: some 20 hours on two slow cores; the same command goes on after a stop
+bench-standard: setup ## The standard protocol, most of a day; the same command goes on after a stop
 	$(BIN)/vitinit run standard-mechanism --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard-tuning --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard --seeds 0 --keep-maps --maps-at 20 --no-download --retry-failed --wait

@@ -210,7 +210,13 @@ def numbers(heading: str, text: str = README) -> list[list[str]]:
 
 def test_options_named_in_the_readme_exist():
     named = set(re.findall(r"`(--[a-z-]+)", "\n".join([README, *GUIDES.values()])))
-    commands = ("vitinit run", "python -m analysis.tables", "python -m analysis.curves")
+    commands = (
+        "vitinit run",
+        "vitinit rank",
+        "python -m analysis.tables",
+        "python -m analysis.curves",
+        "python -m analysis.choose",
+    )
     text = "".join(run(f"{command} --help", ROOT).stdout for command in commands)
     assert named
     assert not [option for option in sorted(named) if option not in text]
