@@ -12,11 +12,11 @@ import pandas as pd
 from records import (
     DATA,
     KAIMING,
-    PUBLISHED,
     STUDIES,
     TRUNC,
     interval,
     limits,
+    published,
     several,
     shows,
     span,
@@ -232,7 +232,7 @@ def what_of_convit_counts() -> Iterator[str]:
     assert (frozen < 0).all()
     yield f"c minus a is {interval(s.gain(c, a))}"
     yield f"f minus g: {interval(frozen)}"
-    tenth = [PUBLISHED["Table 3"][row, "10%"] for row in (f, g)]
+    tenth = [published("2103.10697", "Table 3")[row, "10%"] for row in (f, g)]
     yield f"The paper, at 300 epochs on ImageNet, finds the contrary (10 % of the images: f {tenth[0]}, g {tenth[1]})"
     lost = [s.masked(row, None) - s.masked(row, "position") for row in (c, d, g)]
     yield f"c, d and g lose only {lost[0]:.1f}, {lost[1]:.1f} and {lost[2]:.1f} points"
@@ -271,7 +271,7 @@ def which_needs_fewest_images() -> Iterator[str]:
     ends = [end for gain in gains["ConViT"] for end in limits(gain)]
     assert not any(shows(gain) for gain in gains["ConViT"])
     yield f"all four intervals contain 0, and reach from {text(min(ends))} to {text(max(ends), sign=True)}"
-    paper = PUBLISHED["Table 2"]
+    paper = published("2103.10697", "Table 2")
     few, all_of = (100 * (paper[share, "ConViT-S"] / paper[share, "DeiT-S"] - 1) for share in ("5%", "100%"))
     yield f"The paper's gains {few:.0f} % at 5 % of ImageNet and {all_of:.0f} % at all of it"
     assert all((gain > 0).all() for gain in gains["Mimetic"])

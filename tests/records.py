@@ -108,11 +108,11 @@ class Study:
 study = cache(Study)
 
 
-PUBLISHED = {
-    "Table 2": {("5%", "DeiT-S"): 34.8, ("5%", "ConViT-S"): 47.8, ("100%", "DeiT-S"): 79.9, ("100%", "ConViT-S"): 81.4},
-    "Table 3": {("f frozen GPSA", "10%"): 54.3, ("g frozen GPSA, no conv init", "10%"): 44.8},
-}
-"""Of ConViT's paper, by row and column."""
+@cache
+def published(paper: str, table: str) -> dict[tuple[str, str], float]:
+    """Numbers of a paper's table by row and column."""
+    tables = json.loads((ROOT / f"results/published/{paper}.json").read_bytes())["tables"]
+    return {(cell["row"], cell["column"]): cell["value"] for cell in tables[table]["cells"]}
 
 
 @cache

@@ -16,6 +16,7 @@ NAMES = r"`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}|CIFAR-100?|Imp\.-[35]|Table \d|
 """Digits that state nothing: code, links, papers, data sets, rows, shapes of kernels."""
 
 PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
+    ("README.md", "## What comes out"): findings_in_short.what_comes_out,
     ("README.md", "### What the studies show so far"): findings_in_short.in_short,
     ("README.md", "## The initialisations"): findings_in_short.the_solvers,
     ("results/README.md", "# What the committed studies show"): findings.introduction,
