@@ -168,7 +168,6 @@ def run(
         for item in planned:
             if item.state == "skip":
                 store.write(skip(item.cell, loaded.name, item.reason))
-        store.write_layout(loaded.name, loaded.layout)
         tidy(results, loaded.name, {item.cell.run_id for item in planned if item.state == "done"})
     at_once = workers or _default_workers(chosen_device, asked)
     threads = cores() if executor == "inline" else max(1, (asked.cpus if asked else cores()) // at_once)
@@ -285,7 +284,7 @@ def _here(todo: _Todo, workers: int, grid: str, world: World | None) -> None:
         cell for cell in live if dataset_files.unavailable(cell.spec.dataset, setting.data_dir) is None
     ]
     try:
-        tally = launch(cells, setting, workers, Display(console), world)
+        tally = launch(cells, setting, workers, Display(console), world, layout=todo.loaded.layout)
     except KeyboardInterrupt:
         console.print(
             f"stopped; finished runs are recorded in {where}. The same command goes on with the others from where they "
@@ -329,6 +328,7 @@ def _on_cluster(
         return
     _announce(todo)
     check_writable(todo.setting.root / todo.setting.study)
+    Store(todo.setting.root).write_layout(todo.setting.study, todo.loaded.layout)
     try:
         with claims.held(folder / "submitting", Stop()) as lock:  # two launchers at once hand nothing out twice
             todo = todo.now()

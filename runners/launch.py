@@ -23,7 +23,7 @@ from benchmark.dataset_files import unavailable
 from benchmark.grid import Cell
 from benchmark.record import FailureRecord, RunRecord
 from benchmark.spec import DatasetSpec, RunSpec
-from benchmark.store import Store
+from benchmark.store import Layout, Store
 from initializers.errors import VitinitError
 from runners import claims
 from runners.display import Display
@@ -74,6 +74,7 @@ def launch(
     world: World | None = None,
     stop: Stop | None = None,
     work: dict[str, float] | None = None,
+    layout: Layout | None = None,
 ) -> Tally:
     """Carry out runs; each leaves a record.
 
@@ -91,6 +92,7 @@ def launch(
         stop: a request that counts besides the signals.
         work: how long each run takes by run_id, in any unit; the longest come first. None: every dataset is read to
             find out.
+        layout: of the grid, to be put down beside the records. None: what stands there is left as it is.
 
     Raises:
         VitinitError: a dataset cannot be read to find out, or the results folder cannot be written.
@@ -100,6 +102,8 @@ def launch(
         images = _preflight(cells, setting, stop)
         work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     check_writable(setting.root / setting.study)
+    if layout:
+        Store(setting.root).write_layout(setting.study, layout)
     cells = sorted(cells, key=lambda cell: -work[cell.run_id])  # so that no long one is left over alone
     tally = Tally()
 

@@ -13,6 +13,12 @@ from analysis.stats import Interval
 RNG = np.random.default_rng(3)
 
 
+@pytest.fixture(autouse=True)
+def _drawn_from_the_start():
+    """So that no test's values depend on which tests ran before it."""
+    RNG.bit_generator.state = np.random.default_rng(3).bit_generator.state
+
+
 def series(values, seeds=None):
     return pd.Series(values, index=range(len(values)) if seeds is None else seeds, dtype=float)
 
@@ -104,12 +110,14 @@ def test_aggregates_against_scipy():
         again = [[RNG.choice(x, len(x)) for x in side] for side in (ours, theirs)]
         wins = [(x[:, None] > y).mean() + (x[:, None] == y).mean() / 2 for x, y in zip(*again, strict=True)]
         resampled.append((np.mean(wins), scipy_stats.trim_mean(np.concatenate(again[0]), 0.25)))
-    low, high = np.quantile(resampled, [0.025, 0.975], axis=0)
     aggregate = stats.aggregate_iqm(ours)
     assert aggregate.value == pytest.approx(scipy_stats.trim_mean(np.concatenate(ours), 0.25))
     for estimate, place in ((better, 0), (aggregate, 1)):
-        found = (estimate.interval.low, estimate.interval.high)
-        assert found == pytest.approx((low[place], high[place]), abs=0.1 * (high - low)[place])
+        values = np.array(resampled)[:, place]
+        for end, share in ((estimate.interval.low, 0.025), (estimate.interval.high, 0.975)):
+            # so few values have few means: one of them may hold more than the share that is beyond the end
+            below, at_most = (values < end - 1e-9).mean(), (values <= end + 1e-9).mean()
+            assert below - 0.02 <= share <= at_most + 0.02
 
 
 def test_the_same_numbers_give_the_same_intervals_and_leave_global_randomness_alone():

@@ -317,6 +317,19 @@ def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
         assert says in capsys.readouterr().err
 
 
+def test_context_prints_the_papers_table_whatever_its_setting(tmp_path, capsys):
+    arguments = ["--results", str(write(tmp_path / "records", done("Mimetic"))), "--out", str(tmp_path / "out")]
+    assert tables.main(arguments) == 0
+    assert "Published:" not in capsys.readouterr().out
+    assert tables.main([*arguments, "--context"]) == 0
+    printed = capsys.readouterr().out
+    published = printed[printed.index("Published: Table 2 of Zheng, Li, Lucey, arXiv 2404.01139: ViT-T on four") :]
+    lines = [line.split() for line in published.splitlines()]
+    assert ["Mimetic", "91.16", "A", "70.40", "A", "97.53", "A", "74.34", "A"] in lines
+    assert "Read in: A the authors in public discussion." in published
+    assert published.count("Published:") == 1
+
+
 @pytest.mark.parametrize("module", ["analysis.tables", "analysis.figures"])
 def test_errors_are_one_line_and_exit_code_2(tmp_path, module, capsys):
     main = __import__(module, fromlist=["main"]).main
