@@ -205,7 +205,7 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     contents = Store(tmp_path / "results/local").read("smoke")
     assert (len(contents.done), contents.failed, contents.problems) == (6, {}, [])
     order = ["Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT"]
-    assert Store(tmp_path / "results/local").rows("smoke") == order, "the grid's"
+    assert Store(tmp_path / "results/local").layout("smoke").rows == order, "the grid's"
     for record in contents.done.values():
         assert [row.epoch for row in record.history] == [1, 2]
         assert (record.dataset.train, record.dataset.test) == (200, 360)
