@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from initializers.errors import VitinitError
+from initializers.errors import VitinitError, forgiving_terminal
 
 ONE_STUDY = "the study to show (default: table2, small, or the first by name; the first that holds finished runs)"
 
@@ -43,6 +43,7 @@ def parser(module: str, description: str, out: Path, study: str = ONE_STUDY) -> 
 
 def guarded(command: Callable[[], None]) -> int:
     """Run a command; what a user can put right is one line on stderr and exit code 2."""
+    forgiving_terminal()
     collecting = gc.isenabled()
     gc.disable()  # it would look through every record again and again, and a command is over in seconds
     try:

@@ -188,6 +188,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found[0].require_runs()
         check_baseline(args.baseline, studies)
         sections = []
+        from analysis.figures import fonts
+
+        for line in fonts.use_for(studies):
+            print(line)
         for study in found:
             for line in study.summary() if study in studies else [f"study: {study.name}: left out, no finished run"]:
                 print(line)

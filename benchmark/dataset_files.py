@@ -41,6 +41,10 @@ IMAGES = {
     "imagenet": (1_281_167, 50_000),
 }
 """Training and test images of the datasets that are the same for everybody."""
+CLASSES = {"digits": 10, "cifar10": 10, "cifar100": 100, "svhn": 10, "imagenet": 1000} | {
+    f"pathfinder-{difficulty}": 2 for difficulty in ("easy", "medium", "hard")
+}
+"""Classes of the same."""
 FILE_NAMES = tuple(MD5)
 """The datasets that are files in the data folder."""
 DRAWN_NAMES = ("pathfinder-easy", "pathfinder-medium", "pathfinder-hard")
@@ -55,6 +59,30 @@ NAMES = ("digits", *DRAWN_NAMES, *FILE_NAMES, *PACKED_NAMES, "folder")
 def packed_files(split: str) -> tuple[str, str]:
     """Names of the files with the images and with the index of one split of a prepared dataset."""
     return f"{split}.images", f"{split}.index.npy"
+
+
+def training_images(spec: DatasetSpec) -> int | None:
+    """How many images are trained on; None where only the files tell.
+
+    Raises:
+        VitinitError: `train_size` or `val_size` is more than there are, or less than there are classes. Of datasets
+            whose size is not known here, `subset.parts` says so.
+    """
+    if spec.name not in IMAGES:
+        return spec.train_size
+    left, classes = IMAGES[spec.name][0], CLASSES[spec.name]
+    for name in ("val_size", "train_size"):
+        size = getattr(spec, name)
+        if size is None:
+            continue
+        if size > left:
+            raise VitinitError(f"dataset {spec.label}: {name} {size} is more than the {left} training images there are")
+        if size < classes:
+            raise VitinitError(f"dataset {spec.label}: {name} {size} is less than its number of classes, {classes}")
+        left = left - size if name == "val_size" else size
+    if not left:
+        raise VitinitError(f"dataset {spec.label}: val_size {spec.val_size} leaves no image to train on")
+    return left
 
 
 def data_dir(argument: Path | None) -> Path:
@@ -73,7 +101,11 @@ def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:
     """
     if spec.name not in NAMES:
         raise unknown_name("dataset", spec.name, NAMES)
-    if spec.path is not None and not Path(spec.path).is_dir():
+    try:
+        is_there = spec.path is None or Path(spec.path).is_dir()
+    except OSError:  # a name that is too long, or a folder that may not be looked into
+        is_there = False
+    if not is_there:
         raise VitinitError(f"dataset {spec.label}: there is no folder {spec.path}")
     if spec.name in PACKED_NAMES:
         needed = [MANIFEST, *packed_files("train"), *packed_files("val")]

@@ -6,24 +6,51 @@ This module imports no torch; what needs it to resolve a grid is in `benchmark/r
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from benchmark import grid_cache
 from benchmark.dataset_files import NAMES as DATASETS
-from benchmark.spec import DatasetSpec, Frozen, Recipe, RunSpec
+from benchmark.dataset_files import training_images
+from benchmark.spec import DatasetSpec, Frozen, Recipe, RunSpec, Seed
 from benchmark.store import Layout
 from benchmark.yaml_text import mapping
 from initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parent
 
-Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+MAX_BYTES = 2**20
+"""A megabyte of YAML is read in seconds; the largest grid of this project has 3,000 bytes."""
+MAX_SEEDS = 10_000
+MAX_RUNS = 100_000
+"""Of a grid; a list of so many is made in seconds."""
+
+
+def no_seed_twice(seeds: list[int]) -> list[int]:
+    """Refuse seeds of which one is named again: it would be counted once, and n be smaller than it looks."""
+    for seed, times in Counter(seeds).most_common(1):
+        if times > 1:
+            raise ValueError(f"seed {seed} is there {'twice' if times == 2 else f'{times} times'}")
+    return seeds
+
+
+Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MAX_SEEDS), AfterValidator(no_seed_twice)]
+
+
+def _printable(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("is to be printable text on one line, not empty")
+    return text
+
+
+Name = Annotated[str, Field(max_length=80), AfterValidator(_printable)]
+"""Of a row: it stands in tables, figures and file names."""
 
 
 def _named(value: Any) -> Any:
@@ -56,8 +83,8 @@ class Block(Frozen):
 class GridFile(Frozen):
     """Schema of a grid's YAML file."""
 
-    title: str
-    rows: Annotated[dict[str, Row], Field(min_length=1)]
+    title: Annotated[str, Field(max_length=1_000)]
+    rows: Annotated[dict[Name, Row], Field(min_length=1)]
     contrasts: list[tuple[str, str]] = Field(default_factory=list)
     """Which rows are compared with which: the first minus the second, by seed. Named before the first run, so that the
     tests of a study are those and no others."""
@@ -183,7 +210,10 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
 
 
 def _cells(resolved: Resolved, study: str) -> list[Cell]:
-    """The runs of all series; a seed that is named twice is one run."""
+    """The runs of all series; one that two blocks name is there once."""
+    count = sum(len(series.seeds) for series in resolved.series)
+    if count > MAX_RUNS:
+        raise VitinitError(f"grid {study!r}: has {count:,} runs, at most {MAX_RUNS:,} are possible")
     cells: dict[str, Cell] = {}
     for series in resolved.series:
         for cell in series.cells():
@@ -202,9 +232,11 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     elif name not in DATASETS:
         raise unknown_name("dataset", name, DATASETS)
     try:
-        return DatasetSpec.model_validate(fields)
+        spec = DatasetSpec.model_validate(fields)
     except ValidationError as error:
         raise explain(error, f"dataset {name!r}", DatasetSpec.model_fields) from None
+    training_images(spec)
+    return spec
 
 
 def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
@@ -225,6 +257,12 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise VitinitError(f"cannot read {path}: is not a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise VitinitError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(content) > MAX_BYTES:
+        raise VitinitError(f"cannot read {path}: has more than {MAX_BYTES:,} bytes, which no grid has")
+    return content

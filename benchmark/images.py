@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,30 @@ def image_names(root: Path) -> list[str]:
         for name in sorted(entry.name for entry in os.scandir(folder))
         if name[0] != "." and Path(name).suffix.lower() in IMAGE_FORMATS
     ]
+
+
+def passed_over(root: Path) -> Counter[str]:
+    """What lies in a folder dataset and is no image of a class: how many, by extension. Quick, as `image_names`.
+
+    Names that begin with a dot are not counted.
+    """
+    found: Counter[str] = Counter()
+    split = (root / "train").is_dir()
+    for folder in [root / name for name in ("train", "test", "val")] if split else [root]:
+        for entry in os.scandir(folder) if folder.is_dir() else ():
+            if entry.name[0] == ".":
+                continue
+            if not entry.is_dir():
+                found[f"{_kind(entry)} outside of a class folder"] += 1
+                continue
+            for inner in os.scandir(entry.path):
+                if inner.name[0] != "." and (inner.is_dir() or Path(inner.name).suffix.lower() not in IMAGE_FORMATS):
+                    found[_kind(inner)] += 1
+    return found
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    return "folder" if entry.is_dir() else Path(entry.name).suffix.lower() or "no extension"
 
 
 @contextmanager

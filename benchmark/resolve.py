@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from benchmark.dataset_files import PACKED_NAMES
+from benchmark.dataset_files import PACKED_NAMES, training_images
 from benchmark.grid import Block, GridFile, Row, Series, resolve_dataset, resolve_recipe
 from benchmark.models import PRESETS, build_model
 from benchmark.spec import InitializerSpec, ModelSpec, RunSpec
@@ -103,12 +103,23 @@ def misfit(spec: RunSpec) -> str:
 
 
 def check_recipe(spec: RunSpec) -> None:
-    """Refuse augmentation that this kind of dataset does not have, which would otherwise be passed over in silence.
+    """Refuse what does not go with the dataset, where that is known before it is read.
 
     Raises:
-        VitinitError: the recipe crops images in a way that is for the other kind.
+        VitinitError: the recipe crops images in a way that is for the other kind of dataset, which would be passed over
+            in silence; or it has a batch that is larger than the dataset, or padding wider than its images.
     """
     recipe, packed = spec.recipe, spec.dataset.name in PACKED_NAMES
+    images = training_images(spec.dataset)
+    if images is not None and recipe.batch_size > images:
+        raise VitinitError(
+            f"recipe {recipe.name!r}: batch_size {recipe.batch_size} is more than the {images} training images"
+        )
+    if recipe.crop_padding > spec.model.image_size:
+        raise VitinitError(
+            f"recipe {recipe.name!r}: crop_padding {recipe.crop_padding} is more than image_size "
+            f"{spec.model.image_size}: a crop could miss the image"
+        )
     if packed and recipe.crop_padding:
         raise VitinitError(f"recipe {recipe.name!r}: {spec.dataset.name} has no crop_padding, it has crop_scale")
     if not packed and (recipe.crop_scale or recipe.crop_pct != 1):

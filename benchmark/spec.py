@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
@@ -48,9 +49,28 @@ CONVMIXER: dict[str, Any] = {
 }
 """Of a ConvMixer, the fields of a ModelSpec that are made for transformers: another value would have no effect."""
 
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Share = Annotated[float, Field(gt=0, le=1)]
-Rate = Annotated[float, Field(ge=0, lt=1)]
+MAX_IMAGE_SIZE = 2**14
+"""Pixels a side; such an image has 0.8 GB."""
+MAX_TOKENS = 10**6
+MAX_DEPTH = 5_000
+"""A plan builds every model once, without memory for its values: some milliseconds a layer."""
+MAX_PARAMETERS = 10**11
+"""ViT-22B has 2.2e10."""
+MAX_EPOCHS = 100_000
+"""A record has a line for each."""
+
+RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|p[\d.]+|mstd[\d.]+|mmax\d\d?|inc[01]|t\w+))*")
+"""Sections that timm knows, with numbers below 100; others it would pass over."""
+
+# Strict, so that `true` is no 1. Bounded, so that what is computed with a number holds it: of floats, float32.
+Count = Annotated[int, Field(strict=True, gt=0, le=10**12)]
+WholeNumber = Annotated[int, Field(strict=True, ge=0, le=10**12)]
+Positive = Annotated[float, Field(strict=True, gt=0, le=1e30)]
+NotNegative = Annotated[float, Field(strict=True, ge=0, le=1e30)]
+Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
+Share = Annotated[float, Field(strict=True, gt=0, le=1)]
+Rate = Annotated[float, Field(strict=True, ge=0, lt=1)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
 class Frozen(BaseModel):
@@ -63,11 +83,11 @@ class DatasetSpec(Frozen):
     """Which images are trained on, and on which accuracy is measured."""
 
     name: str
-    path: str | None = None
+    path: Annotated[str, Field(min_length=1)] | None = None
     """Root of a `folder` dataset; no other dataset has one."""
-    train_size: PositiveInt | None = None
+    train_size: Count | None = None
     """Trains on so many images of the training split, the classes in proportion. None: on all but `val_size`."""
-    val_size: PositiveInt | None = None
+    val_size: Count | None = None
     """Takes so many images from the training split for validation, the classes in proportion: the same ones at every
     seed and `train_size`, and none of them is trained on."""
     train_draw: Literal["fixed", "seed"] = "fixed"
@@ -108,23 +128,43 @@ class ModelSpec(Frozen):
     """A timm VisionTransformer (`vit`), ConViT (`convit`) or ConvMixer (`convmixer`)."""
 
     arch: Literal["vit", "convit", "convmixer"] = "vit"
-    image_size: PositiveInt
-    patch_size: PositiveInt
-    width: PositiveInt
-    depth: PositiveInt
-    heads: PositiveInt
-    mlp_ratio: PositiveFloat = 4.0
+    image_size: Count
+    patch_size: Count
+    width: Count
+    depth: Count
+    heads: Count
+    mlp_ratio: Positive = 4.0
     qkv_bias: bool = True
     position: Literal["sincos", "learned", "none"] = "sincos"
     """Position embedding; `none` is that of a ConvMixer, which has no other."""
     pool: Literal["avg", "token"] = "avg"
     drop_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
-    gpsa_layers: PositiveInt | None = None
+    gpsa_layers: Count | None = None
     """ConViT only: how many blocks, counted from the input, have gated positional self-attention."""
-    kernel_size: PositiveInt | None = None
+    kernel_size: Count | None = None
     """ConvMixer only: side f of the f x f spatial filters. Zeros around the image keep its size; with an even f there
     is one more of them below and to the right than above and to the left."""
+
+    @model_validator(mode="after")
+    def _of_a_possible_size(self) -> ModelSpec:
+        """Refused here, where nothing has been built yet."""
+        for name, most in (("image_size", MAX_IMAGE_SIZE), ("depth", MAX_DEPTH)):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} {getattr(self, name)} is too large, at most {most:,} is possible")
+        if self.grid**2 > MAX_TOKENS:
+            raise ValueError(
+                f"image_size {self.image_size} with patch_size {self.patch_size} makes {self.grid**2:,} tokens, "
+                f"at most {MAX_TOKENS:,} are possible"
+            )
+        if self.hidden < 1:
+            raise ValueError(f"mlp_ratio {self.mlp_ratio:g} of width {self.width} leaves the MLP no feature")
+        if self.size > MAX_PARAMETERS:
+            raise ValueError(
+                f"the model would have {self.size:.1e} parameters, at most {MAX_PARAMETERS:.0e} are possible; smaller: "
+                "width, depth, mlp_ratio, patch_size or kernel_size"
+            )
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> ModelSpec:
@@ -160,6 +200,18 @@ class ModelSpec(Frozen):
         return self.image_size // self.patch_size
 
     @property
+    def hidden(self) -> int:
+        """Features between the two layers of an MLP."""
+        return int(self.width * self.mlp_ratio)
+
+    @property
+    def size(self) -> int:
+        """About how many parameters it has, the position embedding counted in, biases and norms and the head not."""
+        layer = self.kernel_size**2 + self.width if self.kernel_size else 4 * self.width + 2 * self.hidden
+        positions = 0 if self.position == "none" else self.grid**2
+        return self.width * (3 * self.patch_size**2 + positions + self.depth * layer)
+
+    @property
     def batch_norm(self) -> bool:
         """Whether an image's output in training depends on the others of its batch."""
         return self.arch == "convmixer"
@@ -187,52 +239,60 @@ class Recipe(Frozen):
     """Optimiser, schedule, augmentation. AdamW with cosine decay and linear warm-up, always."""
 
     name: str
-    epochs: PositiveInt
-    batch_size: PositiveInt
-    lr: PositiveFloat
-    min_lr: Annotated[float, Field(ge=0)] = 0.0
-    warmup_epochs: Annotated[int, Field(ge=0)] = 0
-    warmup_lr: Annotated[float, Field(ge=0)] = 0.0
+    epochs: Annotated[Count, Field(le=MAX_EPOCHS)]
+    batch_size: Count
+    lr: Positive
+    min_lr: NotNegative = 0.0
+    warmup_epochs: WholeNumber = 0
+    warmup_lr: NotNegative = 0.0
     schedule_per: Literal["epoch", "step"] = "epoch"
     """The learning rate changes once an epoch (timm's default) or at every optimiser step."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: NotNegative = 0.0
     betas: tuple[Rate, Rate] = (0.9, 0.999)
-    eps: PositiveFloat = 1e-8
-    clip_grad: PositiveFloat | None = None
+    eps: Positive = 1e-8
+    clip_grad: Positive | None = None
     label_smoothing: Rate = 0.0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     hflip: Fraction = 0.0
-    crop_padding: Annotated[int, Field(ge=0)] = 0
+    crop_padding: WholeNumber = 0
     """Zero-pad by this many pixels, then crop at random back to the image size."""
     rand_augment: str | None = None
     """timm's configuration string, for example `rand-m9-mstd0.5-inc1`."""
-    mixup: Annotated[float, Field(ge=0)] = 0.0
+    mixup: NotNegative = 0.0
     """Alpha of mixup's Beta(alpha, alpha); 0 is off. With `cutmix` too, a fair coin chooses one of them each time."""
-    cutmix: Annotated[float, Field(ge=0)] = 0.0
+    cutmix: NotNegative = 0.0
     """Alpha of cutmix's Beta(alpha, alpha); 0 is off."""
-    mix_images: Annotated[int, Field(ge=2)] | None = None
+    mix_images: Annotated[Count, Field(ge=2)] | None = None
     """Mixup and cutmix happen among so many neighbours of a batch (timm's: those of one GPU). None: the whole batch."""
     random_erasing: Fraction = 0.0
     """Probability that a rectangle of an image becomes noise: timm's mode `pixel`, with its sizes and shapes."""
     crop_scale: tuple[Share, Share] | None = None
     """Random resized crop: least and largest share of the image's area. None is the crop of the test images."""
-    crop_ratio: tuple[PositiveFloat, PositiveFloat] = (3 / 4, 4 / 3)
+    crop_ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
     """Random resized crop: least and largest width over height."""
     crop_pct: Share = 1.0
     """Test images: the side of the central crop over the shorter side of the image."""
     order: Literal["random", "blocks"] = "random"
     """Of the training images in an epoch. `blocks` is for files that memory does not hold: neighbours (8 MiB, decoded)
     stay together, and are mixed with 127 other such blocks (1 GiB), so that large files are read in large pieces."""
-    evaluate_every: PositiveInt = 1
+    evaluate_every: Count = 1
     """Epochs from one look at the test images, and at the probes, to the next; there always is one after the last."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
+        for name in ("min_lr", "warmup_lr"):
+            if getattr(self, name) > self.lr:
+                raise ValueError(f"{name} {getattr(self, name):g} is more than lr {self.lr:g}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs {self.warmup_epochs} is more than epochs {self.epochs}")
         for name, limits in (("crop_scale", self.crop_scale), ("crop_ratio", self.crop_ratio)):
             if limits and limits[0] > limits[1]:
                 raise ValueError(f"{name} is the least and the largest value, not {list(limits)}")
+        if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
+            raise ValueError(
+                f"rand_augment {self.rand_augment[:60]!r} is not as timm has it: rand, then sections mN, nN, pX, "
+                "mstdX, mmaxN, inc1 or tNAME, with N below 100, as in rand-m9-mstd0.5-inc1"
+            )
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
         if self.batch_size % self.mix_unit:
@@ -262,7 +322,7 @@ class RunSpec(Frozen):
     base: InitializerSpec
     method: InitializerSpec | None = None
     recipe: Recipe
-    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    seed: Seed
 
     def canonical(self) -> str:
         """The JSON that is hashed: every field but those at their value in `LATER`, sorted keys, no white space."""

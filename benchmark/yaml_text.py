@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,23 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# Numbers as people write them, and as in YAML 1.2. To PyYAML, which reads YAML 1.1, 1e-3 is a word, 010 is eight and
+# 1:30 is ninety; here the last two are words, which no field for a number takes.
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag not in (_INT, _FLOAT)]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in (
+    (_INT, r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+)"),
+    (
+        _FLOAT,
+        r"[-+]?([0-9][0-9_]*\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    ),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(f"^({_pattern})$"), list("-+.0123456789"))
+
+
 def mapping(content: bytes, path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds; the path is for the message only.
 
@@ -39,6 +57,8 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
         raise VitinitError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
         raise VitinitError(f"{path} is not YAML: {error}") from None
+    except ValueError as error:  # a number or a date that is none
+        raise VitinitError(f"{path}: {error}") from None
     except RecursionError:  # an alias inside of what it names has no end either
         raise VitinitError(f"{path} is nested too deeply") from None
     if values > MAX_VALUES:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import io
 import reprlib
+import sys
 from collections.abc import Iterable
 
 from pydantic import ValidationError
@@ -24,19 +26,36 @@ def plain(text: str, width: int | None = None) -> str:
     return line if width is None or len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
+MAX_MESSAGE = 4_000
+"""Letters: a message that names what somebody gave may be as long as that."""
+
+
+def forgiving_terminal() -> None:
+    """From here on, what the terminal's encoding lacks is printed as `?`, where Python would raise."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 class VitinitError(Exception):
     """Bad input or a state the user can mend. The message is one line: what is wrong, where, what is allowed."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(plain(message))
+        super().__init__(plain(message, MAX_MESSAGE))
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
     """The error for a name that is not in `valid`: the nearest valid one, then the list."""
     names = sorted(valid)
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(name[:200], names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ";"
-    return VitinitError(f"unknown {kind} {name!r}{hint} available: {', '.join(names) or 'none'}")
+    return VitinitError(f"unknown {kind} {_BOUNDED.repr(name)}{hint} available: {', '.join(names) or 'none'}")
+
+
+def _key(key: int | str) -> str:
+    """A key or a number in a list, which may be any text of the user's."""
+    short = isinstance(key, int) or (key.strip() and key.isprintable() and len(key) <= 80)
+    return str(key) if short else _BOUNDED.repr(key)
 
 
 def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> VitinitError:
@@ -49,7 +68,7 @@ def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> V
     """
     parts = []
     for item in error.errors(include_url=False):
-        field = ".".join(str(key) for key in item["loc"])
+        field = ".".join(_key(key) for key in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden" and fields and len(item["loc"]) == 1:
             parts.append(str(unknown_name("field", field, fields)))
@@ -59,6 +78,8 @@ def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> V
         elif item["type"] == "union_tag_invalid":
             valid = str(item["ctx"]["expected_tags"]).replace("'", "").split(", ")
             message = str(unknown_name("name", str(item["ctx"]["tag"]), valid))
+        elif item["type"] == "less_than_equal" and item["ctx"]["le"] > 1e6:
+            message = f"Input should be less than or equal to {item['ctx']['le']:g}"
         given = (
             ""
             if item["type"] == "missing" or isinstance(item["input"], dict)

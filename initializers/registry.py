@@ -240,10 +240,24 @@ def build(name: str, params: dict[str, Any], kind: Literal["base", "method"] | N
     """
     cls = get(name, kind)
     try:
-        return cls(**params)
+        built = cls(**params)
     except ValidationError as error:
         known = ", ".join(cls.model_fields) or "none"
         raise VitinitError(f"{explain(error, f'initializer {name!r}')}; its parameters: {known}") from None
+    if field := _boolean_as_number(params, built):
+        raise VitinitError(f"initializer {name!r}: {field} is a number, not true or false")
+    return built
+
+
+def _boolean_as_number(params: Mapping[str, Any], built: BaseModel) -> str:
+    """The first parameter for which pydantic has taken `true` as 1; empty where there is none."""
+    for field, given in params.items():
+        taken = getattr(built, field)
+        if isinstance(given, bool) and isinstance(taken, int | float) and not isinstance(taken, bool):
+            return field
+        if isinstance(given, Mapping) and isinstance(taken, BaseModel) and (inner := _boolean_as_number(given, taken)):
+            return f"{field}.{inner}"
+    return ""
 
 
 def choices(annotation: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from initializers.errors import VitinitError, unknown_name
+from initializers.errors import VitinitError, forgiving_terminal, unknown_name
 from runners import cli_plan, cli_rank, cli_records, cli_run, cli_speed
 from runners.cli_data import data_app
 from runners.cli_options import console
@@ -82,6 +82,7 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
 
 def main() -> None:
     """Entry point: one line and exit code 2 for anything the user can mend."""
+    forgiving_terminal()
     try:
         app()
     except (VitinitError, SlurmError) as error:

@@ -147,17 +147,24 @@ def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
 def _seeds(text: str | None) -> list[int] | None:
     if text is None:
         return None
-    seeds: list[int] = []
+    from benchmark.grid import MAX_SEEDS, no_seed_twice
+
+    shown, seeds = plain(text, 60), list[int]()
     try:
         for part in text.split(","):
             first, dash, last = part.partition("-")
             named = range(int(first), int(last if dash else first) + 1)
             if not named:
-                raise VitinitError(f"--seeds {text!r}: {part!r} names no seed")
+                raise VitinitError(f"--seeds {shown!r}: {part[:60]!r} names no seed")
+            if named[-1] - named[0] >= MAX_SEEDS or len(seeds) + len(named) > MAX_SEEDS:
+                raise VitinitError(f"--seeds {shown!r}: names more than {MAX_SEEDS:,} seeds")
             seeds += named
     except ValueError:
-        raise VitinitError(f"--seeds {text!r}: write 0-4 or 0,2,7") from None
-    return seeds
+        raise VitinitError(f"--seeds {shown!r}: write 0-4 or 0,2,7") from None
+    try:
+        return no_seed_twice(seeds)
+    except ValueError as error:
+        raise VitinitError(f"--seeds {shown!r}: {error}") from None
 
 
 def _names(cell: Cell) -> dict[str, str]:
@@ -204,6 +211,8 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     heading, *rest = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
     console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=True)
     print("\n".join(rest), file=console.file)
+    for line in left_out(planned):
+        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
     console.print(_details(planned, contents))
 
 
@@ -218,6 +227,30 @@ def warn_of_precision(cells: list[Cell]) -> None:
 
     for line in precision.warnings(cell.spec.recipe for cell in cells):
         console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
+
+
+def left_out(planned: list[Planned]) -> list[str]:
+    """A line for each folder of images that holds more than images."""
+    folders = dict.fromkeys(path for item in planned if (path := item.cell.spec.dataset.path))
+    if not folders:
+        return []
+    from benchmark.images import IMAGE_FORMATS, passed_over
+
+    lines = []
+    for folder in folders:
+        with suppress(OSError):  # what cannot be listed is refused when it is read
+            found = passed_over(Path(folder))
+            if found:
+                kinds = ", ".join(
+                    f"{count} {kind}"
+                    for kind, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+                )
+                more = f" and {len(found) - SHOWN} other kinds" if len(found) > SHOWN else ""
+                lines.append(
+                    f"folder:{folder}: {sum(found.values())} left out: {kinds}{more}; images are "
+                    f"{', '.join(IMAGE_FORMATS)} in the folder of their class"
+                )
+    return lines
 
 
 def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Path) -> None:

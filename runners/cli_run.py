@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from click.core import ParameterSource
 
 import slurm.jobs
 from benchmark import dataset_files
@@ -27,7 +26,7 @@ from runners.cli_options import (
     SeedsOption,
     console,
 )
-from runners.cli_plan import planned_of, planned_runs, print_plan, warn_of_precision
+from runners.cli_plan import left_out, planned_of, planned_runs, print_plan, warn_of_precision
 from runners.duration import duration
 from runners.markup import safe
 from slurm import profiles
@@ -121,7 +120,7 @@ def run(
 ) -> None:
     """Carry out what a grid still lacks. Run the same command again to go on after a stop."""
     from runners.environment import argv, code
-    from runners.launch import begin_anew, tidy
+    from runners.launch import begin_anew, forced, tidy
     from runners.machine import cores, several
     from runners.outcome import skip
     from runners.setting import Execution, Interval, Setting
@@ -132,7 +131,8 @@ def run(
         raise VitinitError("--maps-at names more epochs for --keep-maps, which is not given")
     if executor == "auto":
         executor = _where()
-    if executor != "slurm" and context.get_parameter_source("profile") is ParameterSource.COMMANDLINE:
+    # By name: typer brings its own click, whose sources are other objects than those of the package click.
+    if executor != "slurm" and getattr(context.get_parameter_source("profile"), "name", "") == "COMMANDLINE":
         raise VitinitError(f"--profile is for the executor slurm, and the runs would be carried out by {executor}")
     asked = profiles.load(profile) if executor == "slurm" else None
     chosen_device = _device(device, asked)
@@ -150,6 +150,9 @@ def run(
             return
     planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, retry_failed)
     store, folder = Store(results), dataset_files.data_dir(data_dir)
+    if dry_run and force:
+        for cell in forced(force, [item.cell for item in planned], folder).values():
+            console.print(f"--force: {cell.run_id} would begin anew, {safe(cell.describe())}")
     if not dry_run:
         missing = {p.cell.spec.dataset.name for p in planned if p.state == "skip" and not p.cell.misfit}
         for name in missing if download else ():
@@ -162,7 +165,7 @@ def run(
                 except VitinitError as error:
                     console.print(f"[yellow]{safe(str(error))}[/yellow]")
         if force:
-            begin_anew(force, [item.cell for item in planned], store, loaded.name, folder)
+            begin_anew(forced(force, [item.cell for item in planned], folder), store, loaded.name)
         if force or (missing and download):
             planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, retry_failed)
         for item in planned:
@@ -265,6 +268,8 @@ def _announce(todo: _Todo) -> None:
         console.print(f"[yellow]not a record, left alone: {safe(problem)}[/yellow]")
     for what, reason in {p.skipped: p.reason for p in todo.planned if p.state == "skip"}.items():
         console.print(f"[yellow]skipping {safe(what)}: {safe(reason)}[/yellow]")
+    for line in left_out(todo.planned):
+        console.print(f"[yellow]{safe(line)}[/yellow]")
     done = sum(item.state == "done" for item in todo.planned)
     where = safe(str(todo.setting.root / todo.loaded.name))
     console.print(f"{safe(todo.loaded.title)}\n{len(todo.planned)} runs, {done} recorded already in {where}")

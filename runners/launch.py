@@ -153,12 +153,13 @@ def came_free(cells: list[Cell], setting: Setting) -> list[Cell]:
         time.sleep(1)
 
 
-def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str, data_dir: Path) -> None:
-    """Put runs back to their start: records are set aside under another name, checkpoints are removed.
+def forced(prefixes: list[str], cells: list[Cell], data_dir: Path) -> dict[str, Cell]:
+    """By prefix of `--force`, the run that it names.
 
     Raises:
         VitinitError: a prefix names no run of the grid or several, or the run cannot be carried out now.
     """
+    runs = {}
     for prefix in prefixes:
         found = [cell for cell in cells if cell.run_id.startswith(prefix)]
         if len(found) != 1:
@@ -167,6 +168,17 @@ def begin_anew(prefixes: list[str], cells: list[Cell], store: Store, study: str,
         (cell,) = found
         if reason := cell.misfit or unavailable(cell.spec.dataset, data_dir):
             raise VitinitError(f"--force {prefix}: {reason}")
+        runs[prefix] = cell
+    return runs
+
+
+def begin_anew(runs: dict[str, Cell], store: Store, study: str) -> None:
+    """Put runs back to their start: records are set aside under another name, checkpoints are removed.
+
+    Raises:
+        VitinitError: another launcher is carrying a run out, or a file cannot be renamed.
+    """
+    for prefix, cell in runs.items():
         try:
             with claims.held(claims.folder(store.root, study, cell.run_id), Stop()) as claim:
                 for checkpoint in claim.path.parent.glob("step-*.ckpt"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis import command
 from analysis.build import check_baseline
-from analysis.figures import style
+from analysis.figures import fonts, style
 from analysis.frame import LOCAL, Study, load
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def main(
         for line in [*study.summary(), *remarks(study)]:
             print(line)
         style.set_defaults()
+        for line in fonts.use_for([study]):
+            print(line)
         import matplotlib.pyplot as plt
 
         out = command.folder(args.out)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.figures import fonts
 from analysis.frame import ROWS, Study
 from analysis.text import one_line
 from initializers.errors import VitinitError
@@ -154,8 +155,9 @@ def counted(what: str, count: int) -> list[str]:
 
 
 def safe(label: str) -> str:
-    """A label that matplotlib does not take for mathematics."""
-    return one_line(label, 60).replace("$", r"\$")
+    """A label that matplotlib does not take for mathematics, with `?` for what no font that is in use has."""
+    known = fonts.glyphs()
+    return "".join(char if ord(char) in known else "?" for char in one_line(label, 60)).replace("$", r"\$")
 
 
 def file_part(labels: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from initializers.impulse.targets import target_keys, target_matrices, token_positions
@@ -61,7 +61,7 @@ class Gradient(_Solver):
     """
 
     name: Literal["gradient"] = "gradient"
-    steps: NonNegativeInt = 10_000
+    steps: Annotated[int, Field(ge=0, le=10**7)] = 10_000
     lr: PositiveFloat = 1e-4
     renormalize_every: PositiveInt = 100
     slow: ClassVar[bool] = True

@@ -163,12 +163,13 @@ def test_errors_are_not_kept(tmp_path, cache):
     assert not cache.exists()
 
 
-def test_seeds_that_no_stream_takes_are_refused(file, cache):
+def test_seeds_that_no_stream_takes_are_refused_and_so_is_one_that_is_there_twice(file, cache):
     for seeds in ([2**63], [0, 2**63]):
         with pytest.raises(VitinitError, match="row 'Trunc normal': seed"):
             grid.load(str(file), seeds)
+    with pytest.raises(VitinitError, match="seed 5 is there twice"):
+        grid.load(str(file), [5, 4, 5])
     assert not cache.exists()
-    assert [cell.spec.seed for cell in grid.load(str(file), [5, 5]).cells] == [5] * 4
 
 
 @pytest.mark.parametrize("name", ["convit-models", "convit-efficiency", "convit-ablation"])

@@ -172,7 +172,7 @@ def test_bad_options_and_files(error, tmp_path):
         "run", write(tmp_path / "grid.yaml", TINY), "--results", str(tmp_path / "a file"), "--executor", "inline"
     )
     rand = changed(blocks__0__recipe__rand_augment="rnd-m9")
-    assert "rand_augment: timm refuses 'rnd-m9'" in error("run", write(tmp_path / "rand.yaml", rand))
+    assert "rand_augment 'rnd-m9' is not as timm has it" in error("run", write(tmp_path / "rand.yaml", rand))
     too_few = changed(blocks__0__datasets=[{"name": "digits", "train_size": 20}])
     assert "batch_size 32" in error("run", write(tmp_path / "few.yaml", too_few))
     (tmp_path / "pictures" / "cats").mkdir(parents=True)

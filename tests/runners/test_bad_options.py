@@ -1,0 +1,114 @@
+"""Options that name what is not there, terminals that lack letters, folders that hold more than images."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from initializers.errors import VitinitError
+from runners import cli, cli_plan
+from runners.environment import ROOT
+
+GRID = {
+    "title": "初期化: Größe ±",
+    "rows": {"初期化 \U0001f680": {"base": "kaiming_uniform"}, "Größe": {"base": "trunc_normal"}},
+    "blocks": [
+        {
+            "datasets": [{"name": "digits", "train_size": 100}],
+            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "depth": 1},
+            "recipe": {"name": "small", "epochs": 1},
+            "seeds": [0],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys, tmp_path):
+    """Run the command line in tmp_path; return the one line of its error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        assert (stop.value.code, printed.err.count("\n"), printed.out) == (2, 1, "")
+        return printed.err
+
+    return run
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["run", "dry run"])
+def test_a_profile_is_for_a_cluster_only_and_force_names_a_run(refused, tmp_path, more):
+    (tmp_path / "other.yaml").write_text("hello: 1\n")
+    run = ["run", "smoke", "--executor", "local", *more]
+    assert "--profile is for the executor slurm" in refused(*run, "--profile", "other.yaml")
+    assert "--force ../x: no run of this grid" in refused(*run, "--force", "../x")
+    assert "6 runs of this grid" in refused(*run, "--force", "")
+
+
+def test_a_dry_run_says_what_force_would_do(here):
+    from benchmark import grid
+
+    cell = grid.load("smoke").cells[0]
+    code, printed = here("run", "smoke", "--executor", "local", "--dry-run", "--force", cell.run_id)
+    assert (code, f"--force: {cell.run_id} would begin anew, Kaiming uniform, digits[200], seed 0" in printed) == (
+        0,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ("0-999999999999", "names more than 10,000 seeds"),
+        ("0-9999,10000", "names more than 10,000 seeds"),
+        ("9" * 5_000, "write 0-4 or 0,2,7"),
+        ("0-3,2", "seed 2 is there twice"),
+        ("-1", "write 0-4 or 0,2,7"),
+        ("true", "write 0-4 or 0,2,7"),
+        ("", "write 0-4 or 0,2,7"),
+    ],
+)
+def test_seeds_on_the_command_line_that_cannot_be(seeds, message):
+    with pytest.raises(VitinitError, match=message):
+        cli_plan._seeds(seeds)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_a_terminal_lacks_is_a_question_mark(tmp_path, encoding):
+    path = tmp_path / "letters.yaml"
+    path.write_text(yaml.safe_dump(GRID, allow_unicode=True), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "runners.cli", "plan", str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    printed = done.stdout.decode(encoding)
+    assert "??? ?" in printed
+    assert ("Größe" if encoding == "latin-1" else "Gr??e") in printed
+
+
+def test_what_is_no_image_of_a_folder_is_counted_by_kind(here, tmp_path: Path):
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name / "more").mkdir(parents=True)
+        for number in range(10):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "pets" / name / f"{number}.png")
+        for ending in (".gif", ".GIF", ".heic", ""):
+            (tmp_path / "pets" / name / f"x{ending}").write_bytes(b"x")
+        (tmp_path / "pets" / name / ".hidden.gif").write_bytes(b"x")
+    (tmp_path / "pets" / "loose.png").write_bytes(b"x")
+    content = {**GRID, "blocks": [{**GRID["blocks"][0], "datasets": ["folder:pets"]}]}
+    (tmp_path / "pets.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    code, printed = here("plan", "pets.yaml")
+    assert code == 0
+    line = next(line for line in printed.splitlines() if line.startswith("folder:pets: "))
+    assert "folder:pets: 11 left out: 4 .gif, 2 .heic, 2 folder, 2 no extension, 1 .png outside of a class" in line
+    assert "images are .jpg, .jpeg, .png" in line
