@@ -50,11 +50,12 @@ def notes(table: Table, metric: str) -> list[str]:
 
 
 def compared_with(baselines: dict[str, str]) -> str:
-    """The row that others are compared with; with their names, where it is not the same for all."""
+    """The row that most others are compared with, and by their names those that are compared with another one."""
     rows: dict[str, list[str]] = defaultdict(list)
     for row, other in baselines.items():
         rows[other].append(row)
-    return ", ".join(rows) if len(rows) < 2 else ", ".join(f"{other} ({', '.join(its)})" for other, its in rows.items())
+    most = max(rows, key=lambda other: len(rows[other]))
+    return "; ".join([most, *(f"of {', '.join(its)}: {other}" for other, its in rows.items() if other != most)])
 
 
 def _comparisons(table: Table) -> list[str]:
@@ -62,9 +63,9 @@ def _comparisons(table: Table) -> list[str]:
     tests = {key: cell.against for key, cell in table.cells.items() if cell.against}
     if tests:
         compared = {row: table.baselines[row] for row, _ in tests}
-        base = "" if table.baseline else "the own base (same base and model, no method), "
+        own = f"the own base (same base and model, no method: {compared_with(compared)})"
         lines.append(
-            f"Second line: difference to {base}{compared_with(compared)}, by seed, with its 95 % interval "
+            f"Second line: difference by seed to {table.baseline or own}, with its 95 % interval "
             "(Student's t; none under 3 common seeds)."
         )
         if tested := [pair for pair in tests.values() if pair.p is not None]:

@@ -188,7 +188,7 @@ def test_each_method_against_its_own_base(tmp_path, monkeypatch):
     means = {row: cell.against.mean for (row, _), cell in table.cells.items() if cell.against}
     assert means == {"Mimetic": pytest.approx(10), "Mimetic on trunc normal": pytest.approx(7)}
     foot = "\n".join(table.notes)
-    assert "Kaiming uniform (Mimetic), Trunc normal (Mimetic on trunc normal), by seed" in foot
+    assert "no method: Kaiming uniform; of Mimetic on trunc normal: Trunc normal), with its 95 %" in foot
     assert "without a method: ConViT.\n" in foot, "trunc normal, but another architecture"
 
 
