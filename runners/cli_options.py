@@ -8,12 +8,24 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from initializers.errors import VitinitError
+
 LOCAL = Path("results/local")
 """Where this machine's records go."""
 REFERENCE = Path("results/reference")
 """Records that come with the project."""
 
-DataOption = Annotated[Path | None, typer.Option(help="Where datasets lie. Default: $VITINIT_DATA, else ./data.")]
+
+def _folder(path: Path | None) -> Path | None:
+    """One line for a file where a folder is to be; one that is not there yet is made when something is written."""
+    if path is not None and path.is_file():
+        raise VitinitError(f"{path} is a file, and a folder is needed: --results DIR, --data-dir DIR")
+    return path
+
+
+DataOption = Annotated[
+    Path | None, typer.Option(callback=_folder, help="Where datasets lie. Default: $VITINIT_DATA, else ./data.")
+]
 
 GridArgument = Annotated[
     str, typer.Argument(metavar="GRID", help="Name of a grid (vitinit list grids) or a YAML file.")
@@ -24,7 +36,7 @@ OnlyOption = Annotated[
     typer.Option(help="Keep runs with KEY=PATTERN; keys: row, dataset, base, method, arch, seed, id. Repeatable."),
 ]
 LimitOption = Annotated[int | None, typer.Option(min=1, help="At most this many of the runs that are to be done.")]
-ResultsOption = Annotated[Path, typer.Option(help="Where records go.")]
+ResultsOption = Annotated[Path, typer.Option(callback=_folder, help="Where records go.")]
 
 RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
 ProfileOption = Annotated[

@@ -112,3 +112,9 @@ def test_what_is_no_image_of_a_folder_is_counted_by_kind(here, tmp_path: Path):
     line = next(line for line in printed.splitlines() if line.startswith("folder:pets: "))
     assert "folder:pets: 11 left out: 4 .gif, 2 .heic, 2 folder, 2 no extension, 1 .png outside of a class" in line
     assert "images are .jpg, .jpeg, .png" in line
+
+
+@pytest.mark.parametrize("option", ["--results", "--data-dir"])
+def test_a_file_where_a_folder_is_to_be(refused, tmp_path, option):
+    (tmp_path / "file").write_text("")
+    assert "file is a file, and a folder is needed" in refused("plan", "smoke", option, "file")

@@ -168,7 +168,7 @@ def test_bad_options_and_files(error, tmp_path):
     (tmp_path / "code.yaml").write_text("!!python/object/apply:os.system ['echo no']\n")
     assert "not YAML" in error("plan", str(tmp_path / "code.yaml"))
     (tmp_path / "a file").write_text("")
-    assert "cannot write" in error(
+    assert "is a file, and a folder is needed" in error(
         "run", write(tmp_path / "grid.yaml", TINY), "--results", str(tmp_path / "a file"), "--executor", "inline"
     )
     rand = changed(blocks__0__recipe__rand_augment="rnd-m9")
