@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.datasets import unavailable
-from benchmark.prepare import prepare
+from benchmark.dataset_files import unavailable
 from benchmark.spec import DatasetSpec
 from runners import cli
 from runners.cli_options import console
 from tests.miniature import make_source
 from tests.processes import until
+
+# The process that leads those of pytest-xdist imports this file too: what needs torch is imported where it is used.
 
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
@@ -78,6 +79,8 @@ def imagenet_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder that has it prepared. Not to be changed."""
+    from benchmark.prepare import prepare
+
     folder = tmp_path_factory.mktemp("data")
     prepare(imagenet_source, folder / "imagenet", True, lambda done, total: None, 2)
     return folder

@@ -143,33 +143,38 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
         pass
 
 
-def _race(folder: Path, start, winners) -> None:
-    start.wait()
-    try:
-        with claims.held(folder, Stop()) as claim:
-            winners.put((os.getpid(), claim.path.name))
-            start.wait()  # hold it until all have tried
-    except claims.Taken:
+RACES = 20
+
+
+def _race(root: Path, start, winners) -> None:
+    for race in range(RACES):
         start.wait()
+        try:
+            with claims.held(root / str(race), Stop()) as claim:
+                winners.put((race, claim.path.name))
+                start.wait()  # hold it until all have tried
+        except claims.Taken:
+            start.wait()
 
 
 def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
     context = multiprocessing.get_context("fork")
-    for attempt in range(20):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        if attempt % 2:
-            (folder / "claim-0001.json").write_text("{}")
-            os.utime(folder / "claim-0001.json", (1, 1))
-        start, winners = context.Barrier(8), context.Queue()
-        racers = [context.Process(target=_race, args=(folder, start, winners)) for _ in range(8)]
-        for racer in racers:
-            racer.start()
-        for racer in racers:
-            racer.join(PATIENCE)
-            assert racer.exitcode == 0
-        assert winners.get(timeout=PATIENCE)[1] == f"claim-{1 + attempt % 2:04d}.json"
-        assert winners.empty()
+    for race in range(RACES):
+        (tmp_path / str(race)).mkdir()
+    for race in range(1, RACES, 2):
+        stale = tmp_path / str(race) / "claim-0001.json"
+        stale.write_text("{}")
+        os.utime(stale, (1, 1))
+    start, winners = context.Barrier(8), context.Queue()
+    racers = [context.Process(target=_race, args=(tmp_path, start, winners)) for _ in range(8)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join(PATIENCE)
+        assert racer.exitcode == 0
+    won = sorted(winners.get(timeout=PATIENCE) for _ in range(RACES))
+    assert won == [(race, f"claim-{1 + race % 2:04d}.json") for race in range(RACES)]
+    assert winners.empty()
 
 
 def test_a_frozen_owner_notices_that_its_run_was_finished_by_another(tmp_path):
