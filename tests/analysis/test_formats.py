@@ -68,7 +68,21 @@ def test_golden_files(tmp_path, records):
     for table in {Path(name).stem for name in GOLDEN_FILES[records]}:
         assert tables.main([*arguments, "--table", table]) == 0
     for name in GOLDEN_FILES[records]:
-        assert (out / name).read_text(encoding="utf-8") == (GOLDEN / name).read_text(encoding="utf-8"), name
+        written, golden = ((folder / name).read_text(encoding="utf-8") for folder in (out, GOLDEN))
+        if name.endswith(".csv"):
+            for row, expected in zip(csv.reader(io.StringIO(written)), csv.reader(io.StringIO(golden)), strict=True):
+                assert all(map(alike, row, expected)), (name, row)
+                assert len(row) == len(expected)
+        else:
+            assert written == golden, name
+
+
+def alike(cell: str, golden: str) -> bool:
+    """The last of ten digits depends on the version of scipy."""
+    try:
+        return float(cell) == pytest.approx(float(golden), rel=1e-8)
+    except ValueError:
+        return cell == golden
 
 
 def test_no_golden_file_is_left_over():

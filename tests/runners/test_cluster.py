@@ -140,7 +140,7 @@ def test_a_job_id_that_a_new_cluster_counts_again_is_another_job(tmp_path, clust
 
 
 def states(cells, root: Path) -> dict[str, tuple[str, str]]:
-    planned, _ = plan(grid.Grid("study", "", cells), Store(root), Path("nowhere"))
+    planned, _ = plan(grid.Grid("study", "", cells, []), Store(root), Path("nowhere"))
     return {item.cell.run_id: (item.state, item.reason) for item in planned}
 
 
