@@ -166,14 +166,24 @@ start_munge() {
   wait_for munged "munge -n --socket='$STATE/munge.socket' | unmunge --socket='$STATE/munge.socket'"
 }
 
+make_database() {
+  rm -rf "$STATE/sql/data"
+  mkdir -p "$STATE/sql/data"
+  chown -R mysql: "$STATE/sql"
+  mariadb-install-db --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --skip-test-db \
+    --auth-root-authentication-method=normal >"$STATE/log/mariadb-install.log" 2>&1
+}
+
 start_accounting() {
   local sql="--no-defaults --socket=$STATE/sql/socket"
   if [ ! -d "$STATE/sql/data/mysql" ]; then
-    mkdir -p "$STATE/sql/data"
-    chown -R mysql: "$STATE/sql"
-    mariadb-install-db --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --skip-test-db \
-      --auth-root-authentication-method=normal >"$STATE/log/mariadb-install.log" 2>&1 ||
-      die "could not make the database: $(tail -n 5 "$STATE/log/mariadb-install.log")"
+    # now and then it fails on a busy machine, without a folder of its own being at fault
+    local tries=0
+    until make_database; do
+      tries=$((tries + 1))
+      echo "up.sh: making the database failed: $(grep -iE 'error|fatal|cannot' "$STATE/log/mariadb-install.log" | head -n 5)" >&2
+      [ $tries -lt 3 ] || die "could not make the database, in $tries tries: see $STATE/log/mariadb-install.log"
+    done
   fi
   start mariadbd mariadbd --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --socket="$STATE/sql/socket" \
     --port=$SQL_PORT --bind-address=127.0.0.1 --pid-file="$STATE/sql/pid" --innodb-buffer-pool-size=64M \
