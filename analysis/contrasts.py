@@ -1,4 +1,4 @@
-"""The comparisons that a grid named before its first run, and no others: what a study stands or falls by."""
+"""The comparisons that a grid names, and no others: what a study stands or falls by."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def describe(study: Study, metric: str) -> Table:
         f"First line: {measured(study, metric)} of the first row, mean ± sample standard deviation over seeds. Second: "
         "first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
         f"p: exact two-sided sign-flip test, corrected by Holm over {count(len(places), 'comparison')}, which the grid "
-        f"named before its first run; not shown where it could not be under {LEVEL}, whatever the numbers.",
+        f"names; not shown where it could not be under {LEVEL}, whatever the numbers.",
         f"Settings and counts: table {study.name}.",
     ]
     table = Table(
         name=study.name + CONTRASTS,
         study=study,
-        caption=one_line(f"Comparisons that were named before the first run, study {study.name}."),
+        caption=one_line(f"Comparisons that the grid names, study {study.name}."),
         rows=[label(contrast) for contrast in study.contrasts],
         columns=study.columns,
         baselines={},

@@ -28,20 +28,12 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 
 @dataclass(frozen=True)
 class Ranked:
-    """A method, how it is called, and the study that it is compared in."""
+    """The study that a method is compared in."""
 
-    row: str
-    base: str
-    method: dict[str, Any]
     grid: Path
     """Written where the results are; its stem is the study."""
     most: int
     """Seeds that the tier has."""
-
-    @property
-    def placebo(self) -> str:
-        """The label of the row that has the method's spectrum and not its pattern."""
-        return f"{self.row}, placebo"
 
 
 def seconds(budget: str) -> float:
@@ -96,15 +88,14 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
         block = {**block, "model": {**block["model"], **mapping(model.encode(), Path("--model"))}}
     row = str(method["name"]).rpartition(":")[2]
     below: Any = yaml.safe_load(base) if base else "kaiming_uniform"
-    base_row = f"{row}'s base"
-    ranked = Ranked(row, base_row, method, Path(), len(block["seeds"]))
+    base_row, placebo = f"{row}'s base", f"{row}, placebo"
     content = {
         "title": f"{row} under the standard protocol, version 1, tier {tier}",
-        "contrasts": [[row, base_row], [row, ranked.placebo]],
+        "contrasts": [[row, base_row], [row, placebo]],
         "rows": {
             base_row: {"base": below},
             row: {"base": below, "method": method},
-            ranked.placebo: {"base": below, "method": {"name": "placebo", "of": method, "keep": "spectrum"}},
+            placebo: {"base": below, "method": {"name": "placebo", "of": method, "keep": "spectrum"}},
         },
         "blocks": [block],
     }
@@ -115,7 +106,7 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
         grid.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
     except OSError as error:
         raise VitinitError(f"cannot write {grid}: {error.strerror or error}") from None
-    return Ranked(row, base_row, method, grid, len(block["seeds"]))
+    return Ranked(grid, len(block["seeds"]))
 
 
 def rounds(budget: float, most: int, at_once: int, carry_out: Callable[[range], None]) -> int:

@@ -177,7 +177,7 @@ make_database() {
 start_accounting() {
   local sql="--no-defaults --socket=$STATE/sql/socket"
   if [ ! -d "$STATE/sql/data/mysql" ]; then
-    # now and then it fails on a busy machine, without a folder of its own being at fault
+    # now and then it fails on a busy machine; why is not known
     local tries=0
     until make_database; do
       tries=$((tries + 1))
