@@ -19,8 +19,8 @@ import yaml
 
 from analysis import command, frame
 from analysis.text import one_line, signed
-from benchmark.record import RunRecord
-from benchmark.yaml_text import mapping
+from benchmark.files.yaml_text import mapping
+from benchmark.records.record import RunRecord
 from initializers.errors import VitinitError
 
 Value = tuple[Any, ...]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
-from benchmark.record import EpochRow, FailureRecord, RunRecord, SkipRecord
+from benchmark.records.record import EpochRow, FailureRecord, RunRecord, SkipRecord
+from benchmark.records.store import Contents, Layout, Store
 from benchmark.spec import CONVMIXER, RunSpec
-from benchmark.store import Contents, Layout, Store
 from initializers.errors import VitinitError, unknown_name
 from initializers.report import Fidelity
 
@@ -51,7 +51,7 @@ class Study:
     """The other studies in these folders."""
     contents: Contents
     layout: Layout
-    """The order of the grid's rows, and its contrasts, as they stand beside the records (see `benchmark.store`)."""
+    """The order of the grid's rows, and its contrasts, as they stand beside the records."""
 
     @property
     def order(self) -> list[str]:

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import median
 
 from analysis import command, frame
-from analysis.build import Table, build, check_baseline, names
 from analysis.frame import Study, describe_model, flat
-from analysis.render import Column, columns, template
+from analysis.tables.build import Table, build, check_baseline, names
+from analysis.tables.render import Column, columns, template
 from analysis.text import count, one_line
-from benchmark.record import FailureRecord, RunRecord, SkipRecord
+from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 
 SPARK = (96, 24)
 """Width and height of a small curve in pixels."""

@@ -218,7 +218,7 @@ class ModelSpec(Frozen):
 
 
 class InitializerSpec(Frozen):
-    """An initialiser by name with its parameters; `benchmark.grid.resolve` checks them and fills in the defaults."""
+    """An initialiser by name with its parameters; `benchmark.grids.resolve` checks them, fills in defaults."""
 
     # Otherwise pydantic writes a NaN parameter as null, and two different runs would have one identity.
     model_config = ConfigDict(ser_json_inf_nan="constants")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.dataset_files import unavailable
+from benchmark.datasets.files import unavailable
 from benchmark.spec import DatasetSpec
-from runners import cli
-from runners.cli_options import console
+from runners.cli import main as cli
+from runners.cli.options import console
 from tests.miniature import make_source
 from tests.processes import until
 
@@ -79,7 +79,7 @@ def imagenet_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder that has it prepared. Not to be changed."""
-    from benchmark.prepare import prepare
+    from benchmark.preparing.pack import prepare
 
     folder = tmp_path_factory.mktemp("data")
     prepare(imagenet_source, folder / "imagenet", True, lambda done, total: None, 2)

@@ -19,7 +19,7 @@ OURS = ("analysis", "benchmark", "initializers", "runners", "slurm", "tests")
 FORKS = multiprocessing.get_context("forkserver")
 """Starts processes that have imported torch and the like already: doing so takes seconds."""
 FORKS.set_forkserver_preload(
-    ["tests.faults.harness", "runners.together", "sklearn.datasets", "sklearn.model_selection"]
+    ["tests.faults.harness", "runners.launching.together", "sklearn.datasets", "sklearn.model_selection"]
 )
 VITINIT = [sys.executable, "-m", "runners.cli"]
 PATIENCE = 900.0

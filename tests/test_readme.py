@@ -9,10 +9,10 @@ from statistics import stdev
 
 import pytest
 
-from analysis.build import build
 from analysis.frame import load
 from analysis.published import publication
-from analysis.render import columns
+from analysis.tables.build import build
+from analysis.tables.render import columns
 from tests.processes import fresh
 
 ROOT = Path(__file__).parents[1]

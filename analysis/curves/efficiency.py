@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis import gap
-from analysis.build import check_baseline
 from analysis.figures.curves import TOP1, over_sizes, several_sizes
 from analysis.figures.style import BAND, file_part, legend, panels, safe, span
 from analysis.frame import Study
-from analysis.notes import compared_with
+from analysis.tables import gap
+from analysis.tables.build import check_baseline
+from analysis.tables.notes import compared_with
 
 if TYPE_CHECKING:
     import pandas as pd

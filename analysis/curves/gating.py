@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from analysis.curves.layers import outer_labels, probed
 from analysis.figures.style import COLOURS, DASHES, counted, file_part, legend_below, panels, safe
 from analysis.frame import Study
-from benchmark.record import RunRecord
+from benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

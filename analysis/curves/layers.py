@@ -21,7 +21,7 @@ from analysis.figures.style import (
     safe,
 )
 from analysis.frame import Study
-from benchmark.record import Probe, RunRecord
+from benchmark.records.record import Probe, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

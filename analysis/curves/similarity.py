@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from analysis.cka import cka
+from analysis.curves.cka import cka
 from analysis.figures.kept import Kept, kept, kept_at_one_seed
 from analysis.figures.style import WIDTH, file_part, safe
 from analysis.frame import Study
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-    from analysis.cka import Floats
+    from analysis.curves.cka import Floats
 
 T = TypeVar("T")
 ACROSS = 4

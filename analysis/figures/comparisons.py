@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from analysis.build import Table, build
 from analysis.figures.style import legend, looks, panel_title, panels, safe, span
 from analysis.frame import Study
+from analysis.tables.build import Table, build
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from analysis import command
-from analysis.build import check_baseline
 from analysis.figures import fonts, style
 from analysis.frame import LOCAL, Study, load
+from analysis.tables.build import check_baseline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

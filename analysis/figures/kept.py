@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from analysis.frame import Study
-from benchmark.maps import AttentionMaps, read_maps
-from benchmark.record import RunRecord
+from benchmark.records.maps import AttentionMaps, read_maps
+from benchmark.records.record import RunRecord
 
 NONE = "no run with attention maps (vitinit run --keep-maps)"
 

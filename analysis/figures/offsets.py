@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from analysis.figures.style import WIDTH, safe
 from analysis.frame import Study
 from analysis.text import count
-from benchmark.record import RunRecord
+from benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from benchmark.beton import BetonData, threads_kept
-from benchmark.datasets import Data
-from benchmark.packed import PackedData
+from benchmark.datasets.load import Data
+from benchmark.image_files.beton import BetonData, threads_kept
+from benchmark.image_files.packed import PackedData
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError, plain
+from runners.basics.shard import Shard
 from runners.loaders.base import ALONE, Loader
 from runners.loaders.choice import LoaderName, open_data
 from runners.loaders.packed import PackedLoader
 from runners.loaders.resident import ResidentLoader
-from runners.shard import Shard
 
 __all__ = ["Loader", "LoaderName", "make_loader", "open_data"]
 

@@ -13,17 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.beton import BetonData
-from benchmark.datasets import Data
-from benchmark.packed import PackedData
+from benchmark.datasets.load import Data
+from benchmark.image_files.beton import BetonData
+from benchmark.image_files.packed import PackedData
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
-from runners.augment import crop_and_flip
+from runners.augmentation.crop_and_flip import crop_and_flip
+from runners.augmentation.mixing import erase, mix
+from runners.augmentation.rand_augment import carry_out, draw, fill_color
+from runners.basics.shard import Shard
+from runners.basics.streams import derive, stream
 from runners.loaders.ahead import carried_out
-from runners.mixing import erase, mix
-from runners.rand_augment import carry_out, draw, fill_color
-from runners.shard import Shard
-from runners.streams import derive, stream
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""

@@ -8,14 +8,14 @@ from typing import Literal
 
 import torch
 
-from benchmark import datasets
-from benchmark.beton import BetonData, decoded_size, ffcv_missing, load_beton, refuse_parts
-from benchmark.dataset_files import PACKED_NAMES
-from benchmark.datasets import Data
-from benchmark.packed import PackedData
+from benchmark.datasets import load as datasets
+from benchmark.datasets.files import PACKED_NAMES
+from benchmark.datasets.load import Data
+from benchmark.image_files.beton import BetonData, decoded_size, ffcv_missing, load_beton, refuse_parts
+from benchmark.image_files.packed import PackedData
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
-from runners.streams import derive
+from runners.basics.streams import derive
 
 LoaderName = Literal["auto", "resident", "ffcv"]
 

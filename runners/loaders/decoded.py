@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from benchmark.beton import BetonData
-from benchmark.datasets import Data
+from benchmark.datasets.load import Data
+from benchmark.image_files.beton import BetonData
 from benchmark.spec import Recipe
+from runners.basics.shard import Shard
 from runners.loaders.base import ALONE, Loader
-from runners.shard import Shard
 
 
 class DecodedLoader(Loader):

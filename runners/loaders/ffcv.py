@@ -18,13 +18,13 @@ from ffcv.loader import OrderOption
 from ffcv.loader.epoch_iterator import EpochIterator
 from torch import Tensor
 
-from benchmark.beton import BetonData, damaged, threads_kept
+from benchmark.image_files.beton import BetonData, damaged, threads_kept
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError, plain
+from runners.basics.shard import Shard
 from runners.loaders.base import ALONE
 from runners.loaders.choice import main_memory
 from runners.loaders.decoded import DecodedLoader
-from runners.shard import Shard
 
 SILENT_S = 300.0
 """After so many seconds without a batch, a run fails: FFCV itself would wait for ever."""

@@ -21,12 +21,12 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
-from benchmark.packed import PackedData, PackedSplit
+from benchmark.image_files.packed import PackedData, PackedSplit
 from benchmark.spec import Recipe
+from runners.augmentation.rand_augment import draw
+from runners.basics.shard import Shard
+from runners.basics.streams import derive
 from runners.loaders.base import ALONE, Loader
-from runners.rand_augment import draw
-from runners.shard import Shard
-from runners.streams import derive
 
 Change = Callable[[Image.Image], Image.Image]
 

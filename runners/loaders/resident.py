@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from benchmark.datasets import Data
+from benchmark.datasets.load import Data
 from benchmark.spec import Recipe
+from runners.basics.shard import Shard
 from runners.loaders.base import ALONE
 from runners.loaders.decoded import DecodedLoader
-from runners.shard import Shard
 
 
 class ResidentLoader(DecodedLoader):

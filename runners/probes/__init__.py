@@ -7,8 +7,8 @@ import time
 import torch
 from torch import Tensor
 
-from benchmark.models import VisionModel
-from benchmark.record import Probe
+from benchmark.models.build import VisionModel
+from benchmark.records.record import Probe
 from initializers.attention import attention_layers, token_grid
 from initializers.diagnostics import measured, nonlocality, rounded
 from runners.probes.attention import of_patch_embedding, target_mass

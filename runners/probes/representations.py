@@ -15,7 +15,7 @@ def grams(model: nn.Module, images_BCHW: Tensor, batch: int) -> Tensor:
     """Gram matrices of what each block puts out, layers x batches x batch x batch.
 
     An image's features are its patch tokens beside one another, minus their mean over the images of the batch. From
-    these matrices `analysis.cka` computes linear CKA between layers, epochs and runs.
+    these matrices `analysis.curves.cka` computes linear CKA between layers, epochs and runs.
 
     Args:
         model: with `blocks`; evaluated, and left as it was.

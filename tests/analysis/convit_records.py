@@ -8,8 +8,8 @@ from typing import Any
 
 from synthetic_records import finished, write
 
-from benchmark.dataset_files import IMAGES
-from benchmark.record import RunRecord
+from benchmark.datasets.files import IMAGES
+from benchmark.records.record import RunRecord
 from benchmark.spec import RunSpec
 
 GPSA = {"name": "convit_gpsa", "params": {"locality_strength": 1.0}}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmark.record import FailureRecord, Probe, RunRecord, SkipRecord
+from benchmark.records.record import FailureRecord, Probe, RunRecord, SkipRecord
+from benchmark.records.store import Store
 from benchmark.spec import RunSpec
-from benchmark.store import Store
 
 KAIMING = {"name": "kaiming_uniform"}
 TRUNC = {"name": "trunc_normal", "params": {"std": 0.02}}

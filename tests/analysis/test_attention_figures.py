@@ -12,8 +12,8 @@ from analysis import figures
 from analysis.figures.attention import after, before, layers, training
 from analysis.figures.style import set_defaults
 from analysis.frame import load
-from benchmark.maps import AttentionMaps, maps_to_bytes
-from benchmark.store import maps_path
+from benchmark.records.maps import AttentionMaps, maps_to_bytes
+from benchmark.records.store import maps_path
 
 mpl.use("agg")
 

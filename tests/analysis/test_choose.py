@@ -10,10 +10,10 @@ import yaml
 from synthetic_records import spec
 
 from analysis import choose, frame
-from benchmark import grid
-from benchmark.record import RunRecord
+from benchmark.grids import grid
+from benchmark.records.record import RunRecord
+from benchmark.records.store import Store
 from benchmark.spec import RunSpec
-from benchmark.store import Store
 from initializers.errors import VitinitError
 
 ROWS = ("Kaiming uniform", "Mimetic")

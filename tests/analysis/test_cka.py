@@ -10,12 +10,12 @@ import pytest
 from figure_checks import assert_readable
 from synthetic_records import done, write
 
-from analysis.cka import cka
+from analysis.curves.cka import cka
 from analysis.curves.similarity import epochs, initializers, layers
 from analysis.figures.style import set_defaults
 from analysis.frame import load
-from benchmark.maps import AttentionMaps, maps_to_bytes
-from benchmark.store import maps_path
+from benchmark.records.maps import AttentionMaps, maps_to_bytes
+from benchmark.records.store import maps_path
 from initializers.errors import VitinitError
 
 mpl.use("agg")

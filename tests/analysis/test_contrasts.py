@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from synthetic_records import done
 
-from analysis import contrasts, tables
-from analysis.build import build, names
 from analysis.frame import load
-from benchmark.store import Layout, Store
+from analysis.tables import __main__ as tables
+from analysis.tables import contrasts
+from analysis.tables.build import build, names
+from benchmark.records.store import Layout, Store
 
 TOP1 = {
     "Kaiming uniform": [40.0, 41.0, 42.0, 43.0, 44.0, 45.0, 46.0, 47.0],

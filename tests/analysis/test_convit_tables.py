@@ -9,10 +9,10 @@ import statistics
 from convit_records import SIZES, ablation, efficiency_small, masked, run
 from synthetic_records import done, everything, write
 
-from analysis.build import build, names
 from analysis.frame import load
-from analysis.gap import subsets
-from analysis.render import columns, to_csv, to_html, to_latex
+from analysis.tables.build import build, names
+from analysis.tables.gap import subsets
+from analysis.tables.render import columns, to_csv, to_html, to_latex
 
 
 def entry(table, row: str, column: str):

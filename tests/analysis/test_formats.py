@@ -14,10 +14,10 @@ import pytest
 from convit_records import ablation, efficiency, efficiency_small, without_terms
 from synthetic_records import ROWS, done, everything, failed, write
 
-from analysis import tables
-from analysis.build import build, names
 from analysis.frame import load
-from analysis.render import FORMATS, to_csv, to_html, to_latex, to_markdown
+from analysis.tables import __main__ as tables
+from analysis.tables.build import build, names
+from analysis.tables.render import FORMATS, to_csv, to_html, to_latex, to_markdown
 from analysis.text import escape_latex, escape_markdown, one_line, signed
 
 GOLDEN = Path(__file__).parent / "golden"

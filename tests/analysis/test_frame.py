@@ -8,8 +8,8 @@ import pytest
 from synthetic_records import done, failed, skipped, write
 
 from analysis.frame import load, load_all
-from benchmark import grid
-from benchmark.store import Layout, Store
+from benchmark.grids import grid
+from benchmark.records.store import Layout, Store
 from initializers.errors import VitinitError
 
 REFERENCE = Path(__file__).parents[2] / "results/reference"

@@ -6,10 +6,10 @@ import statistics
 
 import pytest
 
-from analysis.build import build, names
 from analysis.frame import load
-from analysis.render import FORMATS, to_latex
-from benchmark.record import RunRecord
+from analysis.tables.build import build, names
+from analysis.tables.render import FORMATS, to_latex
+from benchmark.records.record import RunRecord
 from tests.analysis.synthetic_records import done, write
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from analysis import published
-from analysis.context import notes
 from analysis.published import FOLDER, TRAINING_IMAGES, context, lookup, numbers, papers, publication
-from benchmark import grid
-from benchmark.dataset_files import IMAGES
+from analysis.tables.context import notes
+from benchmark.datasets.files import IMAGES
+from benchmark.grids import grid
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
 

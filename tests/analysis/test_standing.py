@@ -12,7 +12,7 @@ from synthetic_records import done
 from analysis import standing
 from analysis.frame import load
 from analysis.stats import paired
-from benchmark.store import Layout, Store
+from benchmark.records.store import Layout, Store
 
 BASE = np.array([40.0, 41.0, 39.0, 42.0, 40.0, 41.0, 38.0, 43.0, 40.0, 41.0])
 NOISE = np.array([0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.3, -0.3, 0.1])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from stored_records import record
 
-from benchmark.store import Store
+from benchmark.records.store import Store
 
 
 @pytest.fixture

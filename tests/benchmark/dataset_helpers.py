@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmark.datasets import Data, load
+from benchmark.datasets.load import Data, load
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 

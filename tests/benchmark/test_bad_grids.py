@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmark import grid
-from benchmark.models import build_model, parameter_count
-from benchmark.resolve import resolve_model
+from benchmark.grids import grid
+from benchmark.grids.resolve import resolve_model
+from benchmark.models.build import build_model, parameter_count
 from benchmark.spec import ModelSpec
 from initializers.errors import VitinitError
 

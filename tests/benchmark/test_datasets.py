@@ -22,8 +22,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torchvision.datasets import CIFAR10, CIFAR100, SVHN
 
-from benchmark import dataset_files, datasets
-from benchmark.datasets import data_dir, download, load, unavailable
+from benchmark.datasets import files as dataset_files
+from benchmark.datasets import load as datasets
+from benchmark.datasets.load import data_dir, download, load, unavailable
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 

@@ -16,7 +16,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
-from benchmark.datasets import load, unavailable
+from benchmark.datasets.load import load, unavailable
 from initializers.errors import VitinitError
 
 

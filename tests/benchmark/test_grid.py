@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from analysis.published import lookup
-from benchmark import grid, grid_cache, resolve
+from benchmark.grids import cache as grid_cache
+from benchmark.grids import grid, resolve
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
 from tests.processes import ROOT, fresh
@@ -254,7 +255,7 @@ def test_a_grid_with_a_plug_in_is_resolved_each_time(name, wrapped, tmp_path, ca
     (info / "entry_points.txt").write_text("[vitinit.initializers]\ntheirs = their_package:Theirs\n")
     script = f"""
 import sys
-from benchmark import grid
+from benchmark.grids import grid
 sys.dont_write_bytecode = True
 print(grid.load({str(path)!r}).cells[0].spec.method.params)
 """

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from stored_records import REFERENCE, undigested
 
-from benchmark import grid, grid_cache, spec
-from benchmark.record import RunRecord, from_bytes, to_bytes
+from benchmark import spec
+from benchmark.grids import cache as grid_cache
+from benchmark.grids import grid
+from benchmark.records.record import RunRecord, from_bytes, to_bytes
 from benchmark.spec import DatasetSpec, ModelSpec, Recipe, RunSpec
 from initializers.errors import VitinitError
 

@@ -9,13 +9,13 @@ from timm.models.convit import ConVit
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from benchmark.models import PRESETS, at_image_size, build_model
+from benchmark.models.build import PRESETS, at_image_size, build_model
 from benchmark.spec import ModelSpec
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.initialize import initialize
 from initializers.initialize import offset_maps as offset_maps_of
-from runners.streams import stream
+from runners.basics.streams import stream
 
 CONVIT = ModelSpec(**{**PRESETS["convit_micro"], "image_size": 32, "patch_size": 4, "width": 54, "heads": 9})
 VIT = ModelSpec(**{**PRESETS["vit_micro"], "image_size": 32, "patch_size": 4})

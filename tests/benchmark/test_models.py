@@ -16,7 +16,7 @@ from timm.models.convmixer import ConvMixer
 from torch import nn
 from torch.nn import functional as F
 
-from benchmark.models import PRESETS, build_model, parameter_count
+from benchmark.models.build import PRESETS, build_model, parameter_count
 from benchmark.spec import ModelSpec
 from initializers import registry
 

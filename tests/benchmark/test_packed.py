@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
-from benchmark import prepare as preparing
-from benchmark.datasets import download, load, unavailable
-from benchmark.prepare import prepare
+from benchmark.datasets.load import download, load, unavailable
+from benchmark.preparing import pack as preparing
+from benchmark.preparing.pack import prepare
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 from tests.miniature import NAMES, linked_copy
@@ -112,7 +112,7 @@ def test_the_number_of_threads_changes_nothing(imagenet_source, imagenet_dir, tm
 
 def test_a_preparation_that_is_killed_leaves_nothing_that_counts(imagenet_source, tmp_path):
     code = (
-        "import os, signal, sys; from pathlib import Path; from benchmark.prepare import prepare\n"
+        "import os, signal, sys; from pathlib import Path; from benchmark.preparing.pack import prepare\n"
         "kill = lambda done, total: done > 1500 and os.kill(os.getpid(), signal.SIGKILL)\n"
         "prepare(Path(sys.argv[1]), Path(sys.argv[2]), True, kill, 1)"
     )

@@ -17,11 +17,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
-from benchmark import pathfinder
-from benchmark.dataset_files import DRAWN_NAMES, IMAGES
-from benchmark.datasets import Data, download, load, unavailable
-from benchmark.grid import resolve_dataset
-from benchmark.pathfinder import DIFFICULTIES, DOT, PATH
+from benchmark.datasets.files import DRAWN_NAMES, IMAGES
+from benchmark.datasets.load import Data, download, load, pathfinder, unavailable
+from benchmark.datasets.pathfinder import DIFFICULTIES, DOT, PATH
+from benchmark.grids.grid import resolve_dataset
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 

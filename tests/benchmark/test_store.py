@@ -13,10 +13,10 @@ import pytest
 from pydantic import ValidationError
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped, undigested
 
-from benchmark import store
-from benchmark.record import FailureRecord, Masked, SkipRecord, from_bytes, to_bytes
+from benchmark.records import store
+from benchmark.records.record import FailureRecord, Masked, SkipRecord, from_bytes, to_bytes
+from benchmark.records.store import Store
 from benchmark.spec import RunSpec
-from benchmark.store import Store
 from initializers.errors import VitinitError, explain, plain
 from tests.sealing import sealed
 

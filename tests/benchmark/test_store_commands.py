@@ -13,12 +13,12 @@ import pytest
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped
 from typer.testing import CliRunner
 
-from benchmark.export import flatten, tables
-from benchmark.record import from_bytes
+from benchmark.records.export import flatten, tables
+from benchmark.records.record import from_bytes
+from benchmark.records.store import Store
 from benchmark.spec import RunSpec
-from benchmark.store import Store
 from initializers.errors import VitinitError
-from runners.cli_store import store_app
+from runners.cli.store import store_app
 
 # --- the command line ---
 

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from stored_records import REFERENCE, WHOLE, failed, record, skipped, undigested
 
-from benchmark import atomic, store
-from benchmark.atomic import write_atomically
-from benchmark.record import from_bytes, to_bytes
+from benchmark.files import atomic
+from benchmark.files.atomic import write_atomically
+from benchmark.records import store
+from benchmark.records.record import from_bytes, to_bytes
+from benchmark.records.store import Layout, Store
 from benchmark.spec import LATER
-from benchmark.store import Layout, Store
 from initializers.errors import VitinitError
 from tests.sealing import sealed
 

@@ -10,9 +10,9 @@ import torch
 from dataset_helpers import NOWHERE, error_of, make_folder, rows
 from pydantic import ValidationError
 
-from benchmark.datasets import load
+from benchmark.datasets.load import load
+from benchmark.datasets.subset import parts
 from benchmark.spec import DatasetSpec
-from benchmark.subset import parts
 
 LABELS = np.repeat(np.arange(4), (40, 30, 20, 10))[np.random.default_rng(0).permutation(100)]
 

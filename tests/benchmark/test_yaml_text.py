@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.yaml_text import MAX_VALUES, mapping
+from benchmark.files.yaml_text import MAX_VALUES, mapping
 from initializers.errors import VitinitError
 
 WHERE = Path("some/grid.yaml")

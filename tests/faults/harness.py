@@ -15,15 +15,16 @@ from pathlib import Path
 import torch
 import yaml
 
-from benchmark import grid
-from benchmark.atomic import write_atomically
-from benchmark.grid import Cell
-from benchmark.record import RunRecord
-from benchmark.store import Store
-from runners import claims, train
-from runners.run import carry_out
-from runners.setting import Execution, Interval, Setting
-from runners.stop import Stop
+from benchmark.files.atomic import write_atomically
+from benchmark.grids import grid
+from benchmark.grids.grid import Cell
+from benchmark.records.record import RunRecord
+from benchmark.records.store import Store
+from runners.basics.setting import Execution, Interval, Setting
+from runners.basics.stop import Stop
+from runners.one_run import claims
+from runners.one_run.run import carry_out
+from runners.training import train
 from tests.processes import FORKS, PATIENCE
 
 ALL = os.environ.get("FAULTS") == "all"

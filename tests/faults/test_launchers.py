@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmark.store import Store
+from benchmark.records.store import Store
 from initializers.errors import VitinitError
-from runners import claims
-from runners.display import Display
-from runners.launch import launch
+from runners.launching.local import launch
+from runners.one_run import claims
+from runners.terminal.display import Display
 from tests.faults.harness import ALL, assert_same, cells, setting
 from tests.processes import FORKS, PATIENCE, alive, call, children, fresh, grandchildren, start, until
 

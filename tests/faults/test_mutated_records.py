@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.record import Outcome, from_bytes, to_bytes
+from benchmark.records.record import Outcome, from_bytes, to_bytes
+from benchmark.records.store import Store
 from benchmark.spec import RunSpec
-from benchmark.store import Store
 from tests.sealing import sealed
 
 TRIED = 200

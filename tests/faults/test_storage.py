@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.store import Store
+from benchmark.records.store import Store
 from initializers.errors import VitinitError
-from runners.run import carry_out
-from runners.stop import Stop
+from runners.basics.stop import Stop
+from runners.one_run.run import carry_out
 from tests.faults.harness import assert_same, cells, finish, setting
 from tests.processes import FORKS, PATIENCE, call
 

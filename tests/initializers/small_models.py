@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmark.models import build_model
-from benchmark.resolve import resolve_model
+from benchmark.grids.resolve import resolve_model
+from benchmark.models.build import build_model
 from benchmark.spec import ModelSpec
 
 CLASSES = 10

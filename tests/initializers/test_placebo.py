@@ -26,8 +26,8 @@ from small_models import (
     streams,
 )
 
-from benchmark import grid
-from benchmark.resolve import resolve_initializer
+from benchmark.grids import grid
+from benchmark.grids.resolve import resolve_initializer
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.errors import VitinitError

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchmark.grid import Cell
-from benchmark.record import RunRecord
-from benchmark.store import Store
-from runners import cli
-from runners.cli_options import console
-from runners.environment import code
-from runners.run import carry_out
-from runners.setting import Execution, Setting
-from runners.stop import Stop
+from benchmark.grids.grid import Cell
+from benchmark.records.record import RunRecord
+from benchmark.records.store import Store
+from runners.basics.environment import code
+from runners.basics.setting import Execution, Setting
+from runners.basics.stop import Stop
+from runners.cli import main as cli
+from runners.cli.options import console
+from runners.one_run.run import carry_out
 from tests.runners.small_run import THREAD, spec
 
 

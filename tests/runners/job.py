@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from benchmark import grid
-from benchmark.grid import Cell
-from benchmark.resolve import resolve_initializer
+from benchmark.grids import grid
+from benchmark.grids.grid import Cell
+from benchmark.grids.resolve import resolve_initializer
 from initializers.registry import Initializer
-from runners.cluster import Pack, carry_out_pack
-from runners.environment import source_hash
-from runners.setting import Execution, Interval, Setting
+from runners.basics.environment import source_hash
+from runners.basics.setting import Execution, Interval, Setting
+from runners.launching.cluster import Pack, carry_out_pack
 
 
 class Slow(Initializer):

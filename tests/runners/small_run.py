@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from benchmark.record import RunRecord
+from benchmark.records.record import RunRecord
 from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunSpec
 
 NOW = "2026-01-01T00:00:00+00:00"

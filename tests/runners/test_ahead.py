@@ -12,7 +12,7 @@ import torch
 from benchmark.spec import Recipe
 from runners.loaders import ahead, make_loader
 from runners.loaders.ahead import carried_out
-from runners.speed import random_data
+from runners.measuring.speed import random_data
 
 
 @pytest.fixture(autouse=True)

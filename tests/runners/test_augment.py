@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from benchmark.spec import Recipe
-from runners.augment import crop_and_flip
-from runners.streams import stream
+from runners.augmentation.crop_and_flip import crop_and_flip
+from runners.basics.streams import stream
 
 CUDA = pytest.param(
     "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")

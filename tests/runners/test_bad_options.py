@@ -10,8 +10,9 @@ import yaml
 from PIL import Image
 
 from initializers.errors import VitinitError
-from runners import cli, cli_plan
-from runners.environment import ROOT
+from runners.basics.environment import ROOT
+from runners.cli import main as cli
+from runners.cli import plan as cli_plan
 
 GRID = {
     "title": "初期化: Größe ±",
@@ -53,7 +54,7 @@ def test_a_profile_is_for_a_cluster_only_and_force_names_a_run(refused, tmp_path
 
 
 def test_a_dry_run_says_what_force_would_do(here):
-    from benchmark import grid
+    from benchmark.grids import grid
 
     cell = grid.load("smoke").cells[0]
     code, printed = here("run", "smoke", "--executor", "local", "--dry-run", "--force", cell.run_id)

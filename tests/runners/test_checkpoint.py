@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark import atomic
-from runners import checkpoint
-from runners.checkpoint import Checkpoints
-from runners.setting import Interval
+from benchmark.files import atomic
+from runners.basics.setting import Interval
+from runners.training import checkpoint
+from runners.training.checkpoint import Checkpoints
 
 
 @pytest.fixture

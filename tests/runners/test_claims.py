@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from initializers.errors import VitinitError
-from runners import claims
-from runners.stop import Stop
+from runners.basics.stop import Stop
+from runners.one_run import claims
 from tests.processes import PATIENCE
 
 HOLD = """
 import sys, time
 from pathlib import Path
 from runners import claims
-from runners.stop import Stop
+from runners.basics.stop import Stop
 with claims.held(Path(sys.argv[1]), Stop()):
     print("held", flush=True)
     time.sleep(600)

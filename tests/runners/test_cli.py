@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis import figures, tables
-from benchmark.store import Store
-from runners import cli
+from analysis import figures
+from analysis.tables import __main__ as tables
+from benchmark.records.store import Store
+from runners.cli import main as cli
 from tests.processes import PATIENCE, alive, children, start, until
 
 TINY = {

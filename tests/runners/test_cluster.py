@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmark import grid
-from benchmark.record import from_bytes
-from benchmark.store import Store
-from runners import claims, cluster, environment, jobs, snapshot
-from runners.estimate import estimate
-from runners.outcome import failure
-from runners.plan import plan
-from runners.setting import Execution, Setting
-from runners.stop import Stop
+from benchmark.grids import grid
+from benchmark.records.record import from_bytes
+from benchmark.records.store import Store
+from runners.basics import environment
+from runners.basics.setting import Execution, Setting
+from runners.basics.stop import Stop
+from runners.launching import cluster, jobs, snapshot
+from runners.launching.estimate import estimate
+from runners.launching.plan import plan
+from runners.one_run import claims
+from runners.one_run.outcome import failure
 from slurm.profiles import Profile
 from tests.processes import PATIENCE, begin, fresh, until
 
@@ -204,9 +206,11 @@ def test_a_copy_of_the_code_is_what_its_hash_says_and_imports_by_itself(tmp_path
     assert snapshot.take(tmp_path / "code") == copy
     assert [path.name for path in (tmp_path / "code").iterdir()] == [copy.name]
     assert environment.source_hash(copy) == environment.source_hash()
-    script = "import runners.cluster, slurm, benchmark; print(runners.cluster.__file__, slurm.__file__)"
+    script = (
+        "import runners.launching.cluster, slurm, benchmark; print(runners.launching.cluster.__file__, slurm.__file__)"
+    )
     done = fresh("-c", script, cwd=copy, path=(copy,))
-    assert done.stdout.split() == [f"{copy}/runners/cluster.py", f"{copy}/slurm/__init__.py"], done.stderr
+    assert done.stdout.split() == [f"{copy}/runners/launching/cluster.py", f"{copy}/slurm/__init__.py"], done.stderr
 
 
 def test_a_job_that_finds_other_code_records_that_and_trains_nothing(cells, tmp_path, monkeypatch):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmark.datasets import Data, Split
+from benchmark.datasets.load import Data, Split
 from benchmark.spec import ModelSpec, Recipe
 from initializers.errors import VitinitError
-from runners import distributed, train
-from runners.distributed import ALONE, Failed, World, joined
+from runners.basics.setting import Execution, check_whole_batches
+from runners.basics.shard import Shard
+from runners.basics.stop import Stop
 from runners.loaders.resident import ResidentLoader
-from runners.resume import share_state
-from runners.run import carry_out
-from runners.setting import Execution, check_whole_batches
-from runners.shard import Shard
-from runners.stop import Stop
-from runners.train import Training, micro_batches, optimize
+from runners.one_run.resume import share_state
+from runners.one_run.run import carry_out
+from runners.training import distributed, train
+from runners.training.distributed import ALONE, Failed, World, joined
+from runners.training.train import Training, micro_batches, optimize
 from tests.faults import harness
 from tests.runners.test_train import Interrupted, initialised
 from tests.runners.worlds import together

@@ -13,15 +13,15 @@ import pytest
 import torch
 import yaml
 
-from benchmark import datasets
-from benchmark.grid import Cell
-from benchmark.record import FailureRecord, RunRecord
-from benchmark.store import Store
-from runners import train
-from runners.distributed import ALONE, World, joined
-from runners.setting import End, Ended, Setting
-from runners.stop import Stop, on_signals
-from runners.together import carry_out_together, in_turn, shared
+from benchmark.datasets import load as datasets
+from benchmark.grids.grid import Cell
+from benchmark.records.record import FailureRecord, RunRecord
+from benchmark.records.store import Store
+from runners.basics.setting import End, Ended, Setting
+from runners.basics.stop import Stop, on_signals
+from runners.launching.together import carry_out_together, in_turn, shared
+from runners.training import train
+from runners.training.distributed import ALONE, World, joined
 from tests.faults import harness
 from tests.processes import PATIENCE, ROOT
 from tests.runners.worlds import Died, at_call, together

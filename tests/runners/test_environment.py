@@ -12,8 +12,8 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from runners import environment as provenance
-from runners.environment import blas, code_in, cpu_model, cpu_name, differences, driver_version, environment
+from runners.basics import environment as provenance
+from runners.basics.environment import blas, code_in, cpu_model, cpu_name, differences, driver_version, environment
 
 CPU = torch.device("cpu")
 
@@ -32,10 +32,10 @@ def plain_folder(tmp_path):
     """A small copy of the house, without git."""
     root = tmp_path / "house"
     for name, text in {
-        "runners/environment.py": "a = 1\n",
+        "runners/basics/environment.py": "a = 1\n",
         "initializers/method.py": "b = 2\n",
         "benchmark/grids/small.yaml": "title: x\n",
-        "analysis/tables.py": "c = 3\n",
+        "analysis/tables/__main__.py": "c = 3\n",
         "README.md": "text\n",
         ".gitignore": "scratch/\n",
     }.items():
@@ -67,7 +67,7 @@ def test_a_clean_checkout(checkout):
     ("name", "text"),
     [
         ("initializers/method.py", "b = 3\n"),
-        ("analysis/tables.py", "c = 4\n"),
+        ("analysis/tables/__main__.py", "c = 4\n"),
         ("benchmark/grids/mine.yaml", "title: mine\n"),
         ("initializers/neue Méthode\n.py", "e = 5\n"),
         ("initializers/method.py", None),
@@ -104,14 +104,14 @@ def test_the_users_git_configuration_changes_nothing(checkout):
 
 
 def test_the_source_hash_is_over_names_and_bytes(plain_folder):
-    names = ("benchmark/grids/small.yaml", "initializers/method.py", "runners/environment.py")
+    names = ("benchmark/grids/small.yaml", "initializers/method.py", "runners/basics/environment.py")
     parts = b""
     for name in names:
         content = (plain_folder / name).read_bytes()
         parts += f"{name}\0{len(content)}\0".encode() + content
     before = code_in(plain_folder)
     assert before == {"commit": None, "dirty": None, "diff": None, "source": hashlib.sha256(parts).hexdigest()}
-    (plain_folder / "analysis/tables.py").write_text("nothing that trains\n")
+    (plain_folder / "analysis/tables/__main__.py").write_text("nothing that trains\n")
     assert code_in(plain_folder) == before
     (plain_folder / "initializers/method.py").rename(plain_folder / "initializers/renamed.py")
     renamed = code_in(plain_folder)["source"]
@@ -154,7 +154,7 @@ def test_a_repository_without_commits(plain_folder):
 
 def test_the_code_of_a_process_is_taken_once_and_without_torch():
     text = (
-        "import sys; from runners.environment import code, source_hash; first = code();"
+        "import sys; from runners.basics.environment import code, source_hash; first = code();"
         "assert first is code() and first['source'] == source_hash(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", text], cwd=provenance.ROOT).returncode == 0
@@ -286,8 +286,8 @@ def test_freed_memory_is_not_fetched_again():
     code = """
 import resource
 import torch
-from runners.environment import set_flags
-from runners.setting import Execution
+from runners.basics.environment import set_flags
+from runners.basics.setting import Execution
 
 set_flags(Execution(device="cpu", threads=1, executor="inline"))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -10,13 +10,13 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from benchmark.grid import Cell
-from benchmark.record import EpochRow, RunRecord
-from benchmark.store import Store
-from runners.display import Display
-from runners.run import carry_out
-from runners.setting import Event
-from runners.stop import Stop, Stopped
+from benchmark.grids.grid import Cell
+from benchmark.records.record import EpochRow, RunRecord
+from benchmark.records.store import Store
+from runners.basics.setting import Event
+from runners.basics.stop import Stop, Stopped
+from runners.one_run.run import carry_out
+from runners.terminal.display import Display
 from tests.faults.harness import assert_same, cells, setting
 
 pytestmark = pytest.mark.usefixtures("one_thread")

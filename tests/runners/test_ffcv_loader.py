@@ -14,20 +14,20 @@ import torch
 import yaml
 from PIL import Image
 
-from benchmark import grid
-from benchmark.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
 from benchmark.datasets import load
-from benchmark.prepare_beton import prepare_beton
+from benchmark.grids import grid
+from benchmark.image_files.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
+from benchmark.preparing.decode import prepare_beton
+from benchmark.records.store import Store
 from benchmark.spec import DatasetSpec, Recipe
-from benchmark.store import Store
 from initializers.errors import VitinitError
+from runners.basics.setting import Event, Execution, Setting
+from runners.basics.shard import Shard
+from runners.basics.stop import Stop, Stopped
+from runners.launching.preflight import preflight
 from runners.loaders import base, make_loader, open_data
-from runners.preflight import preflight
-from runners.run import carry_out
-from runners.setting import Event, Execution, Setting
-from runners.shard import Shard
-from runners.speed import beton, random_data
-from runners.stop import Stop, Stopped
+from runners.measuring.speed import beton, random_data
+from runners.one_run.run import carry_out
 from tests.faults.harness import assert_same
 from tests.processes import until
 
@@ -275,7 +275,7 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
         raise AssertionError("FFCV needs no image decoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr("benchmark.datasets._image", decoded)
+        patch.setattr("benchmark.datasets.load._image", decoded)
         assert preflight([cell], setting("", "ffcv")) == {cell.spec.dataset: 390}
     carry_out(cell, setting("resident", "resident"), Stop())
     finish = base.Loader._finish

@@ -8,16 +8,16 @@ import torch
 from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 
-from benchmark.maps import AttentionMaps, read_maps
-from benchmark.models import build_model
-from benchmark.store import Store, maps_path
+from benchmark.models.build import build_model
+from benchmark.records.maps import AttentionMaps, read_maps
+from benchmark.records.store import Store, maps_path
 from initializers import registry
 from initializers.initialize import initialize
+from runners.basics.setting import Event
+from runners.basics.stop import Stop, Stopped
+from runners.basics.streams import stream
 from runners.loaders import make_loader, open_data
-from runners.run import carry_out
-from runners.setting import Event
-from runners.stop import Stop, Stopped
-from runners.streams import stream
+from runners.one_run.run import carry_out
 from tests.faults.harness import assert_same, cells, setting
 
 ROWS = ("dropout", "convit", "mimetic")

@@ -11,10 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmark import beton
-from benchmark.beton import decoded_size, how_to_prepare
-from benchmark.dataset_files import IMAGES
-from benchmark.datasets import Data, Split, load
+from benchmark.datasets.files import IMAGES
+from benchmark.datasets.load import Data, Split, load
+from benchmark.image_files import beton
+from benchmark.image_files.beton import decoded_size, how_to_prepare
 from benchmark.spec import DatasetSpec, Recipe
 from initializers.errors import VitinitError
 from runners.loaders import base as loaders_base

@@ -12,13 +12,13 @@ from timm.data.random_erasing import RandomErasing
 from timm.loss import SoftTargetCrossEntropy
 from torch.nn import functional as F
 
-from benchmark.datasets import Data, Split
+from benchmark.datasets.load import Data, Split
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
+from runners.augmentation.mixing import erase, mix
+from runners.basics.shard import Shard
+from runners.basics.streams import derive
 from runners.loaders import make_loader
-from runners.mixing import erase, mix
-from runners.shard import Shard
-from runners.streams import derive
 
 CLASSES = 5
 CPU = torch.device("cpu")

@@ -15,18 +15,18 @@ from timm.data import create_transform
 from timm.data.auto_augment import rand_augment_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 
-from benchmark import grid
 from benchmark.datasets import load
+from benchmark.grids import grid
+from benchmark.records.store import Store
 from benchmark.spec import DatasetSpec, Recipe
-from benchmark.store import Store
 from initializers.errors import VitinitError
+from runners.basics.setting import Execution, Interval, Setting
+from runners.basics.shard import Shard
+from runners.basics.stop import Stop, Stopped
+from runners.basics.streams import derive
 from runners.loaders import make_loader
 from runners.loaders.packed import PackedLoader, random_resized_crop
-from runners.run import carry_out
-from runners.setting import Execution, Interval, Setting
-from runners.shard import Shard
-from runners.stop import Stop, Stopped
-from runners.streams import derive
+from runners.one_run.run import carry_out
 from tests.faults.harness import assert_same
 
 CPU = torch.device("cpu")

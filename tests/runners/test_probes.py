@@ -9,22 +9,22 @@ import pytest
 import torch
 from torch import nn
 
-from benchmark.gated_attention import leaving_out
-from benchmark.models import PRESETS, build_model
+from benchmark.models.build import PRESETS, build_model
+from benchmark.models.gated_attention import leaving_out
+from benchmark.records.store import Store
 from benchmark.spec import ModelSpec
-from benchmark.store import Store
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.diagnostics import distances, measured, nonlocality
 from initializers.impulse.targets import impulse_targets
 from initializers.initialize import initialize
+from runners.basics.setting import Event
+from runners.basics.stop import Stop, Stopped
+from runners.basics.streams import stream
+from runners.one_run.run import carry_out
 from runners.probes import probe
 from runners.probes.attention import target_mass
 from runners.probes.receptive_field import receptive_field
-from runners.run import carry_out
-from runners.setting import Event
-from runners.stop import Stop, Stopped
-from runners.streams import stream
 from tests.faults.harness import assert_same, cells, setting
 
 pytestmark = pytest.mark.usefixtures("one_thread")

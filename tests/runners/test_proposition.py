@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.datasets import Data, load
+from benchmark.datasets.load import Data, load
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
-from runners import proposition
+from runners.measuring import proposition
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

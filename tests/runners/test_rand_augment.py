@@ -18,13 +18,13 @@ from scipy import stats
 from sklearn.datasets import load_sample_images
 from timm.data import auto_augment
 
-from benchmark.datasets import Data, Split
+from benchmark.datasets.load import Data, Split
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
+from runners.augmentation.rand_augment import KINDS, carry_out, draw, fill_color
+from runners.basics.shard import Shard
+from runners.basics.streams import derive
 from runners.loaders import base, make_loader
-from runners.rand_augment import KINDS, carry_out, draw, fill_color
-from runners.shard import Shard
-from runners.streams import derive
 
 CUDA = pytest.param(
     "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")

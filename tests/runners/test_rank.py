@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from initializers.errors import VitinitError
-from runners import rank
+from runners.launching import rank
 
 ROOT = Path(__file__).parents[2]
 MINE = '''
@@ -92,7 +92,7 @@ def test_what_is_no_method_is_one_line(method: str, message: str, tmp_path: Path
 def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     """The whole path in seconds: the smoke grid's setting in place of a tier's."""
     (tmp_path / "my_method.py").write_text(MINE)
-    code = "from runners import rank; rank.TIERS['quick'] = 'smoke'; import runners.cli; runners.cli.main()"
+    code = "from runners.launching import rank; rank.TIERS['quick'] = 'smoke'; import runners.cli.main as c; c.main()"
 
     def ranked(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

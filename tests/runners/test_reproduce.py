@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.record import FailureRecord, SkipRecord
-from benchmark.store import Store
+from benchmark.records.record import FailureRecord, SkipRecord
+from benchmark.records.store import Store
 from initializers.errors import VitinitError
-from runners.environment import ROOT
+from runners.basics.environment import ROOT
 from runners.loaders import choice
-from runners.reproduce import compare, execution, repeat
+from runners.one_run.reproduce import compare, execution, repeat
 from tests.runners.small_run import NOW, THREAD, altered
 from tests.sealing import sealed
 
@@ -126,7 +126,7 @@ def test_a_reference_record_can_be_repeated(tmp_path):
 
 
 def test_a_repetition_that_is_stopped_goes_on(recorded, tmp_path):
-    from runners.stop import Stopped
+    from runners.basics.stop import Stopped
 
     def stop_after_the_first_epoch(event):
         if event.epoch:

@@ -7,13 +7,13 @@ from contextlib import suppress
 import pytest
 import torch
 
-from benchmark.grid import Cell
-from benchmark.store import Store
-from runners.environment import set_flags
+from benchmark.grids.grid import Cell
+from benchmark.records.store import Store
+from runners.basics.environment import set_flags
+from runners.basics.setting import Event, Execution, Interval, Setting
+from runners.basics.stop import Stop, Stopped
 from runners.loaders.decoded import DecodedLoader
-from runners.run import carry_out
-from runners.setting import Event, Execution, Interval, Setting
-from runners.stop import Stop, Stopped
+from runners.one_run.run import carry_out
 from tests.faults.harness import assert_same, cells
 
 CUDA = pytest.param(

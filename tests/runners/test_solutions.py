@@ -6,16 +6,16 @@ import os
 import pytest
 import torch
 
-from benchmark.grid import Cell
-from benchmark.record import RunRecord
+from benchmark.grids.grid import Cell
+from benchmark.records.record import RunRecord
 from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunSpec
-from runners import solutions
-from runners.environment import code
-from runners.reproduce import compare, repeat
-from runners.run import carry_out
-from runners.setting import Execution, Setting
-from runners.solutions import Solutions
-from runners.stop import Stop
+from runners.basics.environment import code
+from runners.basics.setting import Execution, Setting
+from runners.basics.stop import Stop
+from runners.one_run import solutions
+from runners.one_run.reproduce import compare, repeat
+from runners.one_run.run import carry_out
+from runners.one_run.solutions import Solutions
 from tests.runners.test_reproduce import Silent
 
 HERE = {"packages": {"torch": "2"}, "flags": {"threads": 1}, "argv": ["one"]}

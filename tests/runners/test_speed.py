@@ -13,12 +13,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmark import speed
-from benchmark.models import build_model
-from benchmark.resolve import resolve_model
+from benchmark.grids.resolve import resolve_model
+from benchmark.models.build import build_model
 from benchmark.spec import ModelSpec
 from initializers.errors import VitinitError
-from runners import cli
-from runners.speed import Meter, scaling
+from runners.cli import main as cli
+from runners.measuring.speed import Meter, scaling
 
 VIT = ModelSpec(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
 TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
@@ -191,7 +191,7 @@ def test_scaling_changes_one_thing_at_a_time():
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(monkeypatch, capsys, arguments, said):
-    monkeypatch.setattr("runners.machine.default_device", lambda: "cpu")
+    monkeypatch.setattr("runners.basics.machine.default_device", lambda: "cpu")
     monkeypatch.setattr(sys, "argv", ["vitinit", "speed", *arguments])
     with pytest.raises(SystemExit) as stop:
         cli.main()

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from benchmark import grid
-from benchmark.datasets import Data, Split
-from benchmark.models import build_model
-from benchmark.resolve import resolve_model
+from benchmark.datasets.load import Data, Split
+from benchmark.grids import grid
+from benchmark.grids.resolve import resolve_model
+from benchmark.models.build import build_model
 from benchmark.spec import ModelSpec, Recipe
 from initializers import registry
 from initializers.initialize import initialize
+from runners.basics.streams import stream
 from runners.loaders.resident import ResidentLoader
-from runners.streams import stream
-from runners.train import Diverged, Training, evaluate, fingerprint, train
+from runners.training.train import Diverged, Training, evaluate, fingerprint, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -2,13 +2,13 @@
 
 import torch
 
-from benchmark.models import build_model
+from benchmark.models.build import build_model
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.initialize import fidelity, pseudo_input_attention
 from initializers.registry import Resources
+from runners.basics.streams import stream
 from runners.loaders import make_loader, open_data
-from runners.streams import stream
 from tests.runners.test_solutions import carried_out, tiny
 
 

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from benchmark.grid import Cell
-from benchmark.record import RunRecord, from_bytes, to_bytes
+from benchmark.grids.grid import Cell
+from benchmark.records.record import RunRecord, from_bytes, to_bytes
+from benchmark.records.store import Store
 from benchmark.spec import DatasetSpec, RunSpec
-from benchmark.store import Store
 from initializers.errors import VitinitError
-from runners.environment import code
+from runners.basics.environment import code
+from runners.basics.setting import Execution, Setting
+from runners.basics.stop import Stop
 from runners.loaders import open_data
-from runners.reproduce import compare
-from runners.run import carry_out
-from runners.setting import Execution, Setting
-from runners.stop import Stop
+from runners.one_run.reproduce import compare
+from runners.one_run.run import carry_out
 from tests.runners.small_run import THREAD, spec
 
 

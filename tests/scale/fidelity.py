@@ -14,15 +14,15 @@ from typing import Any
 import torch
 
 from benchmark.datasets import load
-from benchmark.models import build_model
-from benchmark.resolve import resolve_model, resolve_recipe
+from benchmark.grids.resolve import resolve_model, resolve_recipe
+from benchmark.models.build import build_model
 from benchmark.spec import DatasetSpec
 from initializers import registry
 from initializers.initialize import initialize
-from runners.environment import code, environment
+from runners.basics.environment import code, environment
+from runners.basics.streams import stream
 from runners.loaders import make_loader
-from runners.run import PROBE_IMAGES
-from runners.streams import stream
+from runners.one_run.run import PROBE_IMAGES
 
 OUT = Path(__file__).parents[2] / "results/reference/fidelity/vit_tiny/fidelity.json"
 SEEDS = (0, 1, 2)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from benchmark.models import build_model
-from benchmark.resolve import resolve_model, resolve_recipe
-from runners.checkpoint import Checkpoints
-from runners.setting import Interval
-from runners.train import Training
+from benchmark.grids.resolve import resolve_model, resolve_recipe
+from benchmark.models.build import build_model
+from runners.basics.setting import Interval
+from runners.training.checkpoint import Checkpoints
+from runners.training.train import Training
 
 LIMIT_PERCENT = 2.0
 

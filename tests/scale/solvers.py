@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmark.models import build_model
+from benchmark.models.build import build_model
 from benchmark.spec import ModelSpec
 from initializers import registry
 from initializers.attention import position_embedding, token_grid

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from benchmark.dataset_files import MD5
-from benchmark.grid import Cell, load
-from benchmark.record import EpochRow, FailureRecord, RunRecord, to_bytes
-from benchmark.store import Store
+from benchmark.datasets.files import MD5
+from benchmark.grids.grid import Cell, load
+from benchmark.records.record import EpochRow, FailureRecord, RunRecord, to_bytes
+from benchmark.records.store import Store
 
 NAME = "scale"
 ROWS = {

@@ -10,13 +10,15 @@ import pytest
 from rich.cells import cell_len
 from study import NAME, make
 
-from analysis import tables
-from benchmark.grid import load
-from benchmark.store import Store
-from runners import claims, cli, cli_plan
-from runners.cli_options import console
-from runners.plan import Planned, plan
-from runners.stop import Stop
+from analysis.tables import __main__ as tables
+from benchmark.grids.grid import load
+from benchmark.records.store import Store
+from runners.basics.stop import Stop
+from runners.cli import main as cli
+from runners.cli import plan as cli_plan
+from runners.cli.options import console
+from runners.launching.plan import Planned, plan
+from runners.one_run import claims
 
 
 @pytest.fixture(autouse=True)

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from benchmark.datasets import load
-from benchmark.models import build_model
+from benchmark.models.build import build_model
 from benchmark.spec import DatasetSpec, ModelSpec, Recipe
 from initializers import registry
 from initializers.initialize import initialize
-from runners.environment import set_flags
+from runners.basics.environment import set_flags
+from runners.basics.setting import Execution
+from runners.basics.streams import stream
 from runners.loaders import make_loader
-from runners.setting import Execution
-from runners.streams import stream
-from runners.train import Training, train
+from runners.training.train import Training, train
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 MODEL = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2, drop_rate=0.2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from benchmark.datasets import load
-from benchmark.resolve import resolve_model
+from benchmark.grids.resolve import resolve_model
 from benchmark.spec import DatasetSpec
 from runners.loaders import make_loader
-from runners.speed import AUGMENTATIONS, PAPERS, new_training, peak_memory_mib, recipe, reset_peak_memory
-from runners.train import train
+from runners.measuring.speed import AUGMENTATIONS, PAPERS, new_training, peak_memory_mib, recipe, reset_peak_memory
+from runners.training.train import train
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

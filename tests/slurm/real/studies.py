@@ -8,8 +8,9 @@ from pathlib import Path
 import yaml
 from single_node import until
 
-from benchmark.store import Store
-from runners import claims, jobs
+from benchmark.records.store import Store
+from runners.launching import jobs
+from runners.one_run import claims
 from tests.processes import call
 
 EPOCHS = 30

@@ -11,8 +11,8 @@ import pytest
 from single_node import until
 from studies import GRID, Study, accidents_one_after_the_other, preemption, same_bits
 
-from benchmark.store import Store
-from runners import jobs
+from benchmark.records.store import Store
+from runners.launching import jobs
 from tests.processes import ROOT, VITINIT
 
 

@@ -1,0 +1,1 @@
+"""Tables from records: `python -m analysis.tables`."""

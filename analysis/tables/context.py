@@ -1,0 +1,100 @@
+"""Published numbers: the lines under a table that say what stands in it and what is context, and a paper's table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.published import (
+    CONFIDENCE,
+    Publication,
+    Published,
+    PublishedCell,
+    context,
+    numbers,
+    publication,
+    source,
+)
+from analysis.text import one_line, signed
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from analysis.tables.build import Table
+
+MASKED_TABLE = ("2103.10697", "Table 6")
+"""The published table of what trained ConViTs can do without a term of attention."""
+
+
+def published_table(table: Table) -> tuple[Publication, str] | None:
+    """The published table that one of ours is to be read with."""
+    from analysis.tables.build import INITIALIZATION, MASKED
+
+    if table.name == table.study.name + MASKED:
+        return publication(MASKED_TABLE[0]), MASKED_TABLE[1]
+    return None if table.name == table.study.name + INITIALIZATION else context(table.study.name)
+
+
+def beside(table: Table) -> list[str]:
+    """What stands under a table of the published numbers in it, and one line of those that are context."""
+    standing = [cell.published for cell in table.cells.values() if cell.published]
+    sources = dict.fromkeys(number.source for number in standing)
+    lines = []
+    if sources:
+        lines.append(
+            f"Paper: {'; '.join(sources)}. A number stands only where dataset, model, epochs, base and the method with "
+            "its parameters are ours, as far as the paper or its code says."
+        )
+        if any(cell.published_difference is not None for cell in table.cells.values()):
+            lines[-1] += " Its differences are between its own numbers."
+    found = published_table(table)
+    if found:
+        here = {id(number.cell) for number in standing}
+        names = {outcome.spec.dataset.name for outcome in table.study.outcomes}
+        rest = [number for number in numbers(*found) if id(number.cell) not in here]
+        shared = [n for n in rest if n.setting.dataset in names and n.cell.unit == "top1" and not n.setting.masked]
+        where = "the same table" if source(*found) in sources else source(*found)
+        has = f" has {_listed(shared)}" if shared else ""
+        if rest and (has or not sources):
+            lines.append(f"Context, beside no run of ours: {where}{has}; --context prints it.")
+    return lines
+
+
+def _listed(shared: list[Published]) -> str:
+    """Row and number, column by column."""
+    columns: dict[str, list[str]] = {}
+    for number in shared:
+        columns.setdefault(number.cell.column, []).append(f"{number.cell.row} {number.value:.2f}")
+    return "; ".join(f"{column}: {', '.join(texts)}" for column, texts in columns.items())
+
+
+def notes(publication: Publication, name: str) -> list[str]:
+    """What is to be said under a published table."""
+    table = publication.tables[name]
+    letters = dict.fromkeys(cell.provenance for cell in table.cells)
+    lines = [f"Setting: {table.setting}.", f"Source: {table.source}. {publication.source}"]
+    lines += [f"{cell.row}, {cell.column}: {cell.note}." for cell in table.cells if cell.note]
+    lines.append(f"Read in: {', '.join(f'{letter} {CONFIDENCE[letter]}' for letter in letters)}.")
+    return [one_line(line) for line in lines]
+
+
+def to_terminal(publication: Publication, name: str) -> RichTable:
+    """A published table for rich: number, error bar, and the letter of where it was read."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    table = publication.tables[name]
+    texts = {(cell.row, cell.column): _text(cell) for cell in table.cells}
+    result = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    result.add_column("")
+    for column in table.columns:
+        result.add_column(Text(one_line(column)), justify="right")
+    for row in table.rows:
+        result.add_row(Text(one_line(row)), *(Text(texts.get((row, column), "")) for column in table.columns))
+    return result
+
+
+def _text(cell: PublishedCell) -> str:
+    units = {"top1": f"{cell.value:.2f}", "points": f"{signed(cell.value)} points", "epochs": f"{cell.value:.0f}"}
+    spread = f"±{cell.spread:.2f}" if cell.spread is not None else ""
+    return f"{units[cell.unit]}{spread} {cell.provenance}"

@@ -1,0 +1,77 @@
+"""The comparisons that a grid names, and no others: what a study stands or falls by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.frame import Study
+from analysis.tables.build import CONTRASTS, LEVEL, Cell, Key, Table, values_by_seed
+from analysis.tables.notes import measured
+from analysis.text import count, one_line
+
+if TYPE_CHECKING:
+    from analysis.stats import Paired
+
+
+def compared(study: Study) -> bool:
+    """Whether any contrast of the grid has two finished runs of one seed."""
+    if not (study.contrasts and study.contents.done):
+        return False
+    seeds = {key: set(values.index) for key, values in values_by_seed(study, "last").items()}
+    return any(
+        seeds.get((ours, column), set()) & seeds.get((theirs, column), set())
+        for ours, theirs in study.contrasts
+        for column in study.columns
+    )
+
+
+def label(pair: tuple[str, str]) -> str:
+    """How a contrast is written: the first minus the second."""
+    return f"{pair[0]} − {pair[1]}"
+
+
+def describe(study: Study, metric: str) -> Table:
+    """One line a contrast: the first row's accuracy, what it has over the second, and p."""
+    from analysis.stats import holm, paired, sample
+
+    values = values_by_seed(study, metric)
+    ours: dict[Key, Cell] = {}
+    pairs: dict[Key, Paired] = {}
+    for contrast in study.contrasts:
+        for column in study.columns:
+            first, second = (values.get((row, column)) for row in contrast)
+            key = label(contrast), column
+            difference = paired(first, second) if first is not None and second is not None else None
+            if difference:
+                pairs[key] = difference
+            ours[key] = Cell(sample(first) if first is not None else None)
+    # What has no run yet keeps its place in the correction: a p can only fall when it comes.
+    places = list(ours)
+    corrected = holm([_p(pairs.get(key)) for key in places])
+    least = holm([pairs[key].least_p if key in pairs else 1.0 for key in places])
+    cells = {
+        key: Cell(ours[key].ours, pairs.get(key), p, floor) if key in pairs else ours[key]
+        for key, p, floor in zip(places, corrected, least, strict=True)
+    }
+    notes = [
+        f"First line: {measured(study, metric)} of the first row, mean ± sample standard deviation over seeds. Second: "
+        "first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
+        f"p: exact two-sided sign-flip test, corrected by Holm over {count(len(places), 'comparison')}, which the grid "
+        f"names; not shown where it could not be under {LEVEL}, whatever the numbers.",
+        f"Settings and counts: table {study.name}.",
+    ]
+    table = Table(
+        name=study.name + CONTRASTS,
+        study=study,
+        caption=one_line(f"Comparisons that the grid names, study {study.name}."),
+        rows=[label(contrast) for contrast in study.contrasts],
+        columns=study.columns,
+        baselines={},
+        cells=cells,
+    )
+    table.notes.extend(one_line(note) for note in notes)
+    return table
+
+
+def _p(pair: Paired | None) -> float:
+    return 1.0 if pair is None or pair.p is None else pair.p

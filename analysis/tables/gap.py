@@ -1,0 +1,119 @@
+"""Accuracy by number of training images, and the gap between initialisations: ConViT's Table 2."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from analysis.frame import Study
+from analysis.published import Published
+from analysis.tables.build import (
+    GAP,
+    Cell,
+    Table,
+    Values,
+    example_specs,
+    own_bases,
+    published_numbers,
+    values_by_seed,
+)
+from analysis.tables.context import beside
+from analysis.tables.notes import compared_with, measured
+from analysis.text import one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST_SIZES = 3
+"""Sizes of the training set; fewer are no curve."""
+
+
+def subsets(study: Study) -> list[str]:
+    """The columns of datasets of which finished runs saw training sets of several sizes."""
+    sizes = defaultdict(set)
+    for record in study.contents.done.values():
+        sizes[record.spec.dataset.name].add(record.spec.dataset.train_size)
+    examples = example_specs(study)
+    return [place for place in study.columns if len(sizes[examples[None, place].dataset.name]) >= LEAST_SIZES]
+
+
+def compared(study: Study) -> bool:
+    """Whether there are gaps between rows over several sizes of the training set."""
+    if not subsets(study):
+        return False
+    finished = set(study.runs["row"])
+    return any({row, other} <= finished for row, other in baselines(study, None).items())
+
+
+def baselines(study: Study, baseline: str | None) -> dict[str, str]:
+    """The row that each row's gap is to: this one, or its own base.
+
+    A method whose own base is not in the study (ConViT's would be a ConViT without local initialisation) has its gap to
+    the first row without a method, as in ConViT's Table 2, where that is DeiT.
+    """
+    if baseline:
+        return {row: baseline for row in study.rows if row != baseline}
+    examples, own = example_specs(study), own_bases(study)
+    first = next((row for row in study.rows if not examples[row, None].method), None)
+    found = {row: own.get(row, first) for row in study.rows if examples[row, None].method}
+    return {row: other for row, other in found.items() if other}
+
+
+def describe(study: Study, metric: str, baseline: str | None) -> Table:
+    """One line a training set; see the notes for what is in it."""
+    bases = baselines(study, baseline)
+    plain = [row for row in study.rows if row not in bases]
+    values, published = values_by_seed(study, metric), published_numbers(study)
+    cells: dict[tuple[str, str], Cell] = {}
+    lines = {}
+    for place in subsets(study):
+        label = lines[place] = _label(place, published, study.rows)
+        for row in study.rows:
+            cells[label, row] = _accuracy(values.get((row, place)), published.get((row, place)))
+            if row in bases:
+                cells[label, _gap(row)] = _relative(row, bases[row], place, values, published)
+    notes = [
+        f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds.",
+        f"Gap: 100 (top-1 / top-1 of the base − 1), ours by seed, to {compared_with(bases)}. "
+        f"Settings, tests and counts: table {study.name}.",
+    ]
+    table = Table(
+        name=study.name + GAP,
+        study=study,
+        caption=one_line(f"Top-1 accuracy by number of training images, study {study.name}, and gaps."),
+        rows=list(lines.values()),
+        columns=[*plain, *(column for row in bases for column in (row, _gap(row)))],
+        baselines={},
+        cells=cells,
+    )
+    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
+    return table
+
+
+def _label(place: str, published: dict[tuple[str, str], Published], rows: list[str]) -> str:
+    """The column's, with the share of the images that the paper took, where it has the setting."""
+    found = [number.setting.train_fraction for row in rows if (number := published.get((row, place)))]
+    return f"{place}: {100 * found[0]:g}%" if found and found[0] else place
+
+
+def _gap(row: str) -> str:
+    return f"{row}: gap (%)"
+
+
+def _accuracy(ours: pd.Series[float] | None, published: Published | None) -> Cell:
+    from analysis.stats import sample
+
+    return Cell(sample(ours) if ours is not None else None, published=published)
+
+
+def _relative(row: str, base: str, place: str, values: Values, published: dict[tuple[str, str], Published]) -> Cell:
+    from analysis.stats import sample
+
+    gains, paper = [], None
+    if (row, place) in values and (base, place) in values:
+        # pandas divides by index, that is by seed; a seed that only one side has gives NaN.
+        theirs = values[base, place]
+        gains = list((100 * (values[row, place] / theirs.where(theirs > 0) - 1)).dropna())
+    if (row, place) in published and (base, place) in published:
+        paper = 100 * (published[row, place].value / published[base, place].value - 1)
+    return Cell(sample(gains) if gains else None, published_difference=paper, signed=True)

@@ -1,0 +1,59 @@
+"""What the initialisations of a study cost and how close they come to their aim, beside the accuracy they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from analysis.frame import Study
+from analysis.tables.build import INITIALIZATION, Cell, Table
+from analysis.text import one_line
+from benchmark.records.record import RunRecord
+from initializers.report import Fidelity
+
+Measure = Callable[[RunRecord], "float | None"]
+
+
+def _mass(fidelity: Fidelity | None) -> float | None:
+    return 100 * fidelity.mass if fidelity else None
+
+
+def _norm(record: RunRecord) -> float | None:
+    norms = record.init.norms[0].query if record.init.norms else []
+    return sum(norms) / len(norms) if norms else None
+
+
+MEASURES: dict[str, Measure] = {
+    "top-1 (%)": lambda record: record.top1,
+    "on target, pseudo-input (%)": lambda record: _mass(record.init.pseudo_input),
+    "on target, images (%)": lambda record: _mass(record.init.real_images),
+    "norm of W_q": _norm,
+    "initialisation (ms)": lambda record: 1000 * record.init.seconds,
+}
+NOTES = (
+    "On target: attention mass that a query of the first layer puts on its target token, mean over heads and queries, "
+    "on the pseudo-input that the method solved on (biases left out) and on real images. None without a target.",
+    "Norm of W_q: Frobenius, mean over the heads of the first layer. Initialisation: base and method together; of a "
+    "solution that an earlier run had computed, the time that it took then.",
+    "Mean ± sample standard deviation over n seeds; top-1 after the last epoch.",
+)
+
+
+def describe(study: Study) -> Table:
+    """The table, of columns where some method has targets; see `NOTES` for what is in it."""
+    from analysis.stats import sample
+
+    cells: dict[tuple[str, str], Cell] = {}
+    columns, rows = [], set()
+    for place in study.columns:
+        records = [record for record in study.contents.done.values() if study.column[record.run_id] == place]
+        if not any(record.init.pseudo_input for record in records):
+            continue
+        rows |= {record.row for record in records}
+        for name, measure in MEASURES.items():
+            columns.append(f"{place}: {name}")
+            for row in study.rows:
+                values = [value for record in records if record.row == row if (value := measure(record)) is not None]
+                cells[row, columns[-1]] = Cell(sample(sorted(values)) if values else None)
+    caption = one_line(f"What initialisation does and costs, study {study.name}.")
+    shown = [row for row in study.rows if row in rows]
+    return Table(study.name + INITIALIZATION, study, caption, shown, columns, {}, cells, notes=list(NOTES))

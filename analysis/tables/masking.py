@@ -1,0 +1,94 @@
+"""What trained ConViTs can do without a term of their first GPSA layers' attention: ConViT's Table 6."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from analysis.frame import Study
+from analysis.published import Published, numbers, publication
+from analysis.tables.build import MASKED, Cell, Table
+from analysis.tables.context import MASKED_TABLE, beside
+from analysis.text import count, one_line
+from benchmark.records.record import RunRecord
+
+TERMS = {"content attention": "content", "positional attention": "position"}
+"""As the paper's cells and as records call them."""
+
+Test = tuple[int, str]
+"""Per cent of the GPSA layers, and the term that is left out in them."""
+WHOLE: Test = (0, "")
+
+
+def left_out(study: Study) -> bool:
+    """Whether a finished run has been tested so."""
+    return any(record.masked for record in study.contents.done.values())
+
+
+def describe(study: Study) -> Table:
+    """The table; see its notes for what is in it."""
+    from analysis.stats import sample
+
+    tested = {key: its for key, runs in study.cells.items() if (its := [run for run in runs if run.masked])}
+    published = _published()
+    ours: dict[str, dict[Test, list[float]]] = {}
+    papers: dict[str, dict[Test, Published]] = {}
+    for (column, row), runs in tested.items():
+        label = f"{row}, {column}" if len({column for column, _ in tested}) > 1 else row
+        ours[label] = _by_test(runs)
+        if published[WHOLE].setting.is_of(runs[0].spec):
+            papers[label] = published
+    tests = sorted({test for row in ours.values() for test in row} | {test for row in papers.values() for test in row})
+    cells = {}
+    for row in ours:
+        for test in tests:
+            values = ours[row].get(test)
+            cells[row, _label(test)] = Cell(sample(values) if values else None, published=papers.get(row, {}).get(test))
+    runs = [run for its in tested.values() for run in its]
+    images = sorted({found.images for run in runs for found in run.masked})
+    notes = [
+        f"Top-1 after the last epoch on {' or '.join(map(str, images))} test images, the same in every run, mean ± "
+        f"sample standard deviation over n seeds. Settings and counts: table {study.name}.",
+        "Without content the first GPSA layers, so many per cent of all of them, attend by position alone, without "
+        "position by content alone; nothing is trained in between.",
+    ]
+    table = Table(
+        name=study.name + MASKED,
+        study=study,
+        caption=one_line(
+            f"Top-1 accuracy of {count(len(runs), 'trained ConViT')} without a term of attention, study {study.name}."
+        ),
+        rows=list(ours),
+        columns=[_label(test) for test in tests],
+        baselines={},
+        cells=cells,
+    )
+    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
+    return table
+
+
+def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
+    """Top-1 of each run, by seed."""
+    values: dict[Test, list[float]] = defaultdict(list)
+    for run in runs:
+        values[WHOLE].append(run.masked[0].top1_whole)
+        for found in run.masked:
+            values[_share(found.layers, run.spec.model.gpsa_layers or 1), found.term].append(found.top1)
+    return values
+
+
+def _published() -> dict[Test, Published]:
+    paper, name = MASKED_TABLE
+    found = {}
+    for number in numbers(publication(paper), name):
+        known = number.setting
+        share = _share(known.masked_layers or 0, known.model["gpsa_layers"])
+        found[(share, TERMS[known.masked]) if known.masked else WHOLE] = number
+    return found
+
+
+def _share(layers: int, of: int) -> int:
+    return round(100 * layers / of)
+
+
+def _label(test: Test) -> str:
+    return "whole" if test == WHOLE else f"no {test[1]}, {test[0]}%"

@@ -1,0 +1,214 @@
+"""What stands under a table: every setting, source and count, computed from the records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from analysis.frame import Study
+from analysis.tables.build import LEVEL
+from analysis.tables.context import beside
+from analysis.text import count, one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.tables.build import Table
+
+SPLITS = {"test": "test top-1", "val": "top-1 on validation images, taken from the training split,"}
+METRICS = {
+    "last": "{} in percent after the last epoch",
+    "best": "best {} in percent of all evaluated epochs (it selects on what it measures)",
+}
+
+
+def measured(study: Study, metric: str) -> str:
+    """What the numbers of a study are, in one phrase."""
+    splits = set(study.runs["split"])
+    both = "test top-1 (in columns named validation, on images taken from the training split)"
+    return METRICS[metric].format(SPLITS[splits.pop()] if len(splits) == 1 else both)
+
+
+def notes(table: Table, metric: str) -> list[str]:
+    """The sentences below the table, in order.
+
+    Args:
+        table: All but its notes.
+        metric: `last` or `best`.
+    """
+    study = table.study
+    runs = study.runs[study.runs["row"].isin(table.rows)]
+    lines = [f"Ours: {measured(study, metric)}, mean ± sample standard deviation over seeds (none for n=1)."]
+    lines += _comparisons(table)
+    lines += _together(table)
+    lines += _unequal(table, runs)
+    lines += _settings(runs)
+    lines += _provenance(runs)
+    lines += beside(table)
+    lines += _counts(study)
+    return [one_line(line) for line in lines]
+
+
+def compared_with(baselines: dict[str, str]) -> str:
+    """The row that most others are compared with, and by their names those that are compared with another one."""
+    rows: dict[str, list[str]] = defaultdict(list)
+    for row, other in baselines.items():
+        rows[other].append(row)
+    most = max(rows, key=lambda other: len(rows[other]))
+    return "; ".join([most, *(f"of {', '.join(its)}: {other}" for other, its in rows.items() if other != most)])
+
+
+def _comparisons(table: Table) -> list[str]:
+    lines = []
+    tests = {key: cell.against for key, cell in table.cells.items() if cell.against}
+    if tests:
+        compared = {row: table.baselines[row] for row, _ in tests}
+        own = f"the own base (same base and model, no method: {compared_with(compared)})"
+        lines.append(
+            f"Second line: difference by seed to {table.baseline or own}, with its 95 % interval "
+            "(Student's t; none under 3 common seeds)."
+        )
+        if tested := [pair for pair in tests.values() if pair.p is not None]:
+            lines[-1] += (
+                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tested), 'comparison')}"
+                f"{_without_p(table)}."
+            )
+    elif table.baseline:
+        lines.append(f"No differences: the baseline row {table.baseline} has no finished run.")
+    if alone := [row for row in _methods(table) if row not in table.baselines]:
+        lines.append(
+            "No difference (--baseline ROW gives one), as no row has their base and model without a method: "
+            f"{', '.join(alone)}."
+        )
+    if any(cell.best for cell in table.cells.values()):
+        lines.append(
+            "Bold: the highest mean of the column, and every row whose difference from it by seed has an interval that "
+            "contains 0 (rows of 3 seeds or more)."
+        )
+    if any(cell.excludes_published for cell in table.cells.values()):
+        lines.append("†: the 95 % interval of our mean does not contain the paper's number.")
+    return lines
+
+
+def _methods(table: Table) -> list[str]:
+    """Rows with a method, in the order of the table; none where all are compared with one row."""
+    with_method = {outcome.row for outcome in table.study.outcomes if outcome.spec.method}
+    return [row for row in table.rows if row in with_method and not table.baseline]
+
+
+def _without_p(table: Table) -> str:
+    """How low p could be by number of pairs, where that is too high for it to be shown."""
+    floors = {}
+    for cell in table.cells.values():
+        if cell.against and cell.least_p is not None and cell.least_p > LEVEL:
+            n = cell.against.n
+            floors[n] = f"n={n}: {cell.against.least_p:.2g} in one test alone, {cell.least_p:.2g} corrected"
+    why = f"not shown where it could not be under {LEVEL}, whatever the numbers"
+    return f"; {why} ({'; '.join(floors[n] for n in sorted(floors))})" if floors else ""
+
+
+def _together(table: Table) -> list[str]:
+    if not table.across:
+        return []
+    over = ", ".join(table.together)
+    lines = [f"Last column, over {over}: mean of the means; IQM, the mean of the middle half of all runs"]
+    if any(across.better for across in table.across.values()):
+        lines[0] += "; P, the probability that one run is better than one of the row that differences are to"
+    lines[0] += (
+        ". Intervals: bootstrap, stratified by column; with few seeds they are too narrow "
+        "(3 seeds: near 85 % in place of 95 %)."
+    )
+    if left := [row for row in table.rows if row not in table.across]:
+        lines.append(f"Without 3 seeds in each of these columns: {', '.join(left)}.")
+    return lines
+
+
+def _unequal(table: Table, runs: pd.DataFrame) -> list[str]:
+    """Cells without a run, and those with another number of seeds than most."""
+    lines = []
+    skipped = {(run.row, table.study.column[run.run_id]) for run in table.study.contents.skipped.values()}
+    absent = [key for key, cell in table.cells.items() if cell.ours is None and key not in skipped]
+    missing = [f"{row} on {column}" for row, column in absent]
+    if missing:
+        lines.append(f"No finished run: {', '.join(missing)}.")
+    n = {key: cell.ours.n for key, cell in table.cells.items() if cell.ours}
+    usual = max(set(n.values()), key=lambda value: (list(n.values()).count(value), value))
+    other = [f"{row} on {column} ({value})" for (row, column), value in n.items() if value != usual]
+    lines.append(f"n = {count(usual, 'seed')}{'; other: ' * bool(other)}{', '.join(other)}.")
+    short = [
+        f"{row} on {column} ({cell.against.n})"
+        for (row, column), cell in table.cells.items()
+        if cell.ours and cell.against and cell.against.n < cell.ours.n
+    ]
+    return lines + ([f"Differences over fewer seeds than n: {', '.join(short)}."] if short else [])
+
+
+def _settings(runs: pd.DataFrame) -> list[str]:
+    """Model and epochs of each column; columns with the same are one sentence, rows that differ are named."""
+    sentences: dict[str, list[str]] = defaultdict(list)
+    warnings = []
+    for column, group in runs.groupby("column", sort=False):
+        rows: dict[str, list[str]] = defaultdict(list)
+        for _, run in group.drop_duplicates(["row", "model", "epochs", "lr"]).iterrows():
+            rows[f"{run['model']}, {count(run['epochs'], 'epoch')}{_own_rate(group, run)}"].append(run["row"])
+        (first, _), *rest = rows.items()
+        images = " or ".join(f"{images:,}" for images in sorted(set(group["train_images"])))
+        sentence = "; ".join([first, *(f"{', '.join(names)}: {text}" for text, names in rest)])
+        sentences[sentence].append(f"{column} ({images} training images)")
+        if (group.groupby("seed")["checksum"].nunique() > 1).any():
+            warnings.append(f"Not comparable: the runs on {column} read different data (checksums differ).")
+    return [f"{', '.join(columns)}: {sentence}." for sentence, columns in sentences.items()] + warnings
+
+
+def _own_rate(group: pd.DataFrame, run: pd.Series[Any]) -> str:
+    """The learning rate, where rows of a column have different ones."""
+    return f", learning rate {run['lr']:g}" if group["lr"].nunique() > 1 else ""
+
+
+def _provenance(runs: pd.DataFrame) -> list[str]:
+    def values(name: str) -> list[str]:
+        known = sorted({str(value) for value in runs[name].dropna()})
+        return known + ["unknown"] * bool(runs[name].isna().any())
+
+    mixed = [
+        f"{noun} ({', '.join(values(name))})"
+        for name, noun in (("precision", "precision"), ("device", "device"), ("hardware", "hardware"))
+        if len(values(name)) > 1
+    ]
+    commits = sorted({str(commit)[:10] for commit in runs["commit"].dropna()})
+    text = f"Precision {', '.join(values('precision'))}; device {', '.join(values('device'))}; "
+    text += f"{'mixed commits' if len(commits) > 1 else 'commit'} {', '.join(commits) or 'unknown'}"
+    if runs["commit"].isna().any() and commits:
+        text += f" ({count(int(runs['commit'].isna().sum()), 'run')} without one)"
+    dirty = int((runs["dirty"] == True).sum())  # noqa: E712 - None counts as not dirty
+    text += f"; {dirty} of {count(len(runs), 'run')} from a tree with uncommitted changes." if dirty else "."
+    return [text] + ([f"Mixed: {'; '.join(mixed)}."] if mixed else [])
+
+
+def _counts(study: Study) -> list[str]:
+    contents = study.contents
+    lines = [
+        f"Runs: {len(contents.done)} finished, {len(contents.failed)} failed, {len(contents.skipped)} skipped; "
+        f"{count(len(contents.problems), 'invalid file')} left out."
+    ]
+    changed = [run for run in contents.done.values() if run.environment.get("changed_while_running")]
+    if changed:
+        lines.append(
+            f"{count(len(changed), 'run')} went on after a stop with other code, libraries, processor or flags than "
+            "before (changed_while_running in the record): another machine need not get the same bits."
+        )
+    for word, outcomes in (("Failed", contents.failed), ("Skipped", contents.skipped)):
+        where: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for outcome in outcomes.values():
+            why = outcome.reason if outcome.status == "skipped" else f"{outcome.error}: {outcome.message}"
+            first_line = next(iter(why.strip().splitlines()), "")
+            where[one_line(first_line, 160)][f"{outcome.row} on {study.column[outcome.run_id]}"].append(
+                outcome.spec.seed
+            )
+        for reason, cells in sorted(where.items()):
+            places = (
+                f"{cell} (seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))})"
+                for cell, seeds in sorted(cells.items())
+            )
+            lines.append(f"{word}: {'; '.join(places)}: {reason}")
+    return lines + [f"Invalid file: {problem}" for problem in contents.problems]

@@ -1,0 +1,60 @@
+"""What is switched on in each ConViT of a study, beside the accuracy it leads to: ConViT's Table 3."""
+
+from __future__ import annotations
+
+from analysis.frame import Study
+from analysis.tables.build import SWITCHES, Cell, Table, example_specs, published_numbers, values_by_seed
+from analysis.tables.context import beside
+from analysis.tables.notes import measured
+from analysis.text import one_line
+
+METHOD = "convit_gpsa"
+PARAMETERS = {"train gating": "train_gating", "conv init": "conv_init", "train GPSA": "train_gpsa"}
+"""By label; each is on unless a record says otherwise."""
+GATED = "use GPSA"
+
+
+def switched(study: Study) -> bool:
+    """Whether a finished run has any of them off."""
+    methods = [record.spec.method for record in study.contents.done.values()]
+    return any(
+        method.params.get(name) is False
+        for method in methods
+        if method and method.name == METHOD
+        for name in PARAMETERS.values()
+    )
+
+
+def describe(study: Study, metric: str) -> Table:
+    """The table; see its notes for what is in it."""
+    from analysis.stats import sample
+
+    examples, values, published = example_specs(study), values_by_seed(study, metric), published_numbers(study)
+    cells: dict[tuple[str, str], Cell] = {}
+    for row in study.rows:
+        method = examples[row, None].method
+        params = method.params if method and method.name == METHOD else None
+        for label, name in PARAMETERS.items():
+            cells[row, label] = Cell(switch=params is not None and bool(params.get(name, True)))
+        cells[row, GATED] = Cell(switch=params is not None)
+        for place in study.columns:
+            ours = values.get((row, place))
+            cells[row, place] = Cell(sample(ours) if ours is not None else None, published=published.get((row, place)))
+    notes = [
+        f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds. "
+        f"Settings, differences, tests and counts: table {study.name}.",
+        "Without train gating the gates stay as they start; without conv init W_v and positional attention start as "
+        "the base has them; without train GPSA all attention of the GPSA layers stays as it starts; without use GPSA "
+        "there are no such layers.",
+    ]
+    table = Table(
+        name=study.name + SWITCHES,
+        study=study,
+        caption=one_line(f"Top-1 accuracy by what of ConViT is switched on, study {study.name}."),
+        rows=study.rows,
+        columns=[*PARAMETERS, GATED, *study.columns],
+        baselines={},
+        cells=cells,
+    )
+    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
+    return table

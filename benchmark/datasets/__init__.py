@@ -1,0 +1,1 @@
+"""Datasets: their names, files, splits and images."""

@@ -1,0 +1,181 @@
+"""A prepared dataset (ImageNet-1K): the bytes of its image files, unchanged, in one file a split, beside an index.
+
+    <data-dir>/imagenet/manifest.json       class names, counts, sizes, and the sha256 of each index; written last
+    <data-dir>/imagenet/train.images        the image files one after the other
+    <data-dir>/imagenet/train.index.npy     one `ENTRY` an image: where it is, its label, the sha256 of its bytes
+    <data-dir>/imagenet/val.images, val.index.npy
+
+Images are read and decoded one by one, when they are asked for, and checked against their sha256 each time: that costs
+a few hundredths of decoding, and nothing is ever trained on a damaged file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, BinaryIO, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
+
+from benchmark.datasets.files import MANIFEST, packed_files
+from benchmark.datasets.subset import parts
+from benchmark.image_files.images import opened
+from benchmark.spec import DatasetSpec, Frozen
+from initializers.errors import VitinitError
+
+ENTRY = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<u2"), ("sha256", "u1", 32)])
+"""One image in the index."""
+
+FORMATS = ("JPEG", "PNG")
+"""PIL's names of what is decoded. ImageNet's files are JPEG, but for one PNG with a JPEG's name."""
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class SplitInfo(Frozen):
+    """What the manifest says of one split."""
+
+    images: PositiveInt
+    size: NonNegativeInt
+    """Bytes of the file with the images."""
+    index_sha256: Sha256
+
+
+class Manifest(Frozen):
+    """What is in the folder of a prepared dataset."""
+
+    version: Literal[1] = 1
+    classes: Annotated[list[str], Field(min_length=2)]
+    train: SplitInfo
+    val: SplitInfo
+
+
+@dataclass(frozen=True)
+class PackedSplit:
+    """Images that stay on the disk.
+
+    Attributes:
+        name: `train` or `val`.
+        index: N entries of dtype `ENTRY`.
+        file: the open file with the images.
+    """
+
+    name: str
+    index: np.ndarray
+    file: BinaryIO
+
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """int64, N, an index into `PackedData.classes`."""
+        return torch.from_numpy(self.index["label"].astype(np.int64))
+
+    def image(self, number: int) -> Image.Image:
+        """One image, decoded, RGB, in the size of its file. Safe to call from several threads.
+
+        Raises:
+            VitinitError: its bytes are not those that were prepared, or cannot be read.
+        """
+        entry = self.index[number]
+        where = f"image {number} of {self.file.name}"
+        try:
+            # Unlike a memory map, a file that is cut short under us is an error here, not the end of the process.
+            content = os.pread(self.file.fileno(), int(entry["length"]), int(entry["offset"]))
+            if hashlib.sha256(content).digest() != entry["sha256"].tobytes():
+                raise VitinitError(f"{where} is damaged: prepare the dataset again")
+            with opened(io.BytesIO(content), FORMATS) as image:
+                return image.convert("RGB")
+        except VitinitError:
+            raise
+        except Exception as error:  # PIL's decoders raise errors of many types
+            raise VitinitError(f"cannot read {where}: {error}") from error
+
+
+@dataclass(frozen=True)
+class PackedData:
+    """A prepared dataset, opened.
+
+    Attributes:
+        train: The training split, or the part of it that the spec asks for.
+        held_out: What accuracy is measured on: the test split (ImageNet's validation images, whose labels are public),
+            or the part of the training split that the spec takes for validation.
+        classes: The class names in the order of the labels.
+        mean: Mean per channel, pixels in 0..1.
+        std: Standard deviation per channel, pixels in 0..1.
+        checksum: sha256 (hex) over the digests and labels of the images of `train` and `held_out`.
+        image_size: Side of the images that the loader makes, in pixels.
+    """
+
+    train: PackedSplit
+    held_out: PackedSplit
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    checksum: str
+    image_size: int
+
+
+def load_packed(spec: DatasetSpec, image_size: int, folder: Path, draw: int = 0) -> PackedData:
+    """Open a prepared dataset and check its index; no image is read.
+
+    `draw` is which subset, where the spec redraws it by seed.
+
+    Raises:
+        VitinitError: the folder is not what `prepare` has left there, or `train_size` and `val_size` do not fit.
+    """
+    from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+
+    manifest = read_manifest(folder)
+    whole, held_out = _split("train", folder, manifest.train), _split("val", folder, manifest.val)
+    chosen, val = parts(whole.labels.numpy(), spec, len(manifest.classes), draw)
+    train = replace(whole, index=whole.index[chosen])
+    if spec.evaluate_on == "val":
+        held_out = replace(whole, index=whole.index[val])
+    checksum = hashlib.sha256()
+    for split in (train, held_out):
+        checksum.update(split.index["sha256"].tobytes() + split.index["label"].tobytes())
+    return PackedData(
+        train=train,
+        held_out=held_out,
+        classes=tuple(manifest.classes),
+        mean=IMAGENET_DEFAULT_MEAN,
+        std=IMAGENET_DEFAULT_STD,
+        checksum=checksum.hexdigest(),
+        image_size=image_size,
+    )
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What a prepared folder says of itself.
+
+    Raises:
+        VitinitError: it cannot be read, or is no manifest.
+    """
+    try:
+        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        raise _damaged(folder / MANIFEST, "it cannot be read as a manifest") from None
+
+
+def _split(name: str, folder: Path, info: SplitInfo) -> PackedSplit:
+    images, index = (folder / file for file in packed_files(name))
+    try:
+        content = index.read_bytes()
+        if hashlib.sha256(content).hexdigest() != info.index_sha256:
+            raise _damaged(index, "its sha256 is not the one in the manifest")
+        file = images.open("rb")
+        if (size := os.fstat(file.fileno()).st_size) != info.size:
+            raise _damaged(images, f"it has {size:,} bytes instead of {info.size:,}")
+    except OSError as error:
+        raise VitinitError(f"cannot read the prepared dataset: {error}") from None
+    return PackedSplit(name, np.load(io.BytesIO(content), allow_pickle=False), file)
+
+
+def _damaged(file: Path, why: str) -> VitinitError:
+    return VitinitError(f"{file} is damaged ({why}): move {file.parent} away and prepare the dataset again")

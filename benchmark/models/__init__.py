@@ -1,0 +1,1 @@
+"""Model families, built from their specs."""

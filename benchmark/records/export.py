@@ -1,0 +1,120 @@
+"""Records as tidy tables for other programs: one row a run, one row an epoch. Imports no torch."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmark.files.atomic import write_atomically
+from benchmark.records.record import Outcome, RunRecord
+from benchmark.records.store import Store
+from initializers.errors import VitinitError
+
+Row = dict[str, Any]
+
+
+def export(store: Store, studies: Iterable[str], out: Path, form: Literal["csv", "parquet"]) -> list[tuple[Path, int]]:
+    """Write `runs` and `epochs` of some studies into a folder.
+
+    Returns:
+        The two files with their numbers of rows.
+
+    Raises:
+        VitinitError: the folder cannot be written, or parquet is asked for and pyarrow is not installed.
+    """
+    if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise VitinitError("--format parquet needs pyarrow: pip install pyarrow; --format csv needs nothing")
+    runs, epochs = tables(store, studies)
+    written = []
+    for name, rows in (("runs", runs), ("epochs", epochs)):
+        path = out / f"{name}.{form}"
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, _csv(rows) if form == "csv" else _parquet(rows))
+        except OSError as error:
+            raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
+        written.append((path, len(rows)))
+    return written
+
+
+def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row]]:
+    """The rows of both tables; failed and skipped runs are in the first, with their reason."""
+    runs: list[Row] = []
+    epochs: list[Row] = []
+    for study in studies:
+        contents = store.read(study)
+        for record in contents.done.values():
+            runs.append(_row(record, ""))
+            epochs += [
+                {"run_id": record.run_id, "study": study, "row": record.row, "seed": record.spec.seed, **dict(epoch)}
+                for epoch in record.history
+            ]
+        runs += [_row(failed, f"{failed.error}: {failed.message}") for failed in contents.failed.values()]
+        runs += [_row(skipped, skipped.reason) for skipped in contents.skipped.values()]
+    return runs, epochs
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> Row:
+    """Nested fields as `outer.inner`; lists as JSON text."""
+    row: Row = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            row |= flatten(value, f"{prefix}{key}.")
+        else:
+            row[f"{prefix}{key}"] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return row
+
+
+def _row(outcome: Outcome, reason: str) -> Row:
+    row: Row = {
+        "run_id": outcome.run_id,
+        "study": outcome.study,
+        "row": outcome.row,
+        "status": outcome.status,
+        "reason": reason or None,
+        **flatten(outcome.spec.model_dump(mode="json")),
+    }
+    if isinstance(outcome, RunRecord):
+        # What the other columns hold already, and lists: one row a run has no room for them.
+        left_out = {"run_id", "study", "row", "status", "spec", "history", "sessions", "execution", "environment"}
+        lists = {"method_parameters", "norms", "offset_maps"}
+        fields = outcome.model_dump(mode="json", exclude={**dict.fromkeys(left_out, True), "init": lists})
+        best_epoch, best_top1 = outcome.best
+        row |= {"top1": outcome.top1, "best_top1": best_top1, "best_epoch": best_epoch}
+        row |= flatten(fields)
+    else:
+        row |= {"schema_version": outcome.schema_version, "written": outcome.written}
+    if outcome.status != "skipped":
+        row |= flatten({"execution": outcome.execution, "environment": outcome.environment})
+    for group in ("method", "init.pseudo_input", "init.real_images"):
+        row.pop(group, None)  # here only where there is none; otherwise its fields are columns of their own
+    return row
+
+
+def _columns(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def _csv(rows: list[Row]) -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _columns(rows), restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _parquet(rows: list[Row]) -> bytes:
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=_columns(rows))
+    for column in frame:
+        kinds = {type(value) for value in frame[column] if value is not None and value == value}
+        if len(kinds) > 1 and not kinds <= {int, float}:
+            # A parameter may be a number in one run and a word in another; a column of a file has one type.
+            frame[column] = frame[column].map(lambda value: None if value is None or value != value else str(value))
+    return frame.to_parquet(None, engine="pyarrow", index=False)

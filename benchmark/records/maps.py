@@ -1,0 +1,121 @@
+"""Attention maps and Gram matrices that a run has kept beside its record: `<root>/<study>/maps/<run_id>.npz`.
+
+A zip of five arrays: `epochs`, `maps`, `grams`, `images` and `weights`, as `AttentionMaps` has them. zip's CRC-32 tells
+of flipped bits. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmark.records.record import RunRecord
+from benchmark.records.store import maps_path
+from benchmark.spec import RunSpec
+from initializers.errors import VitinitError, plain
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """What each layer's heads attend to at some epochs, and how alike it finds images."""
+
+    epochs: tuple[int, ...]
+    """Ascending; 0 is before the first."""
+    maps_ELHNN: np.ndarray
+    """Attention, mean over test images, float16; rows are queries, columns are keys."""
+    grams_ELBnn: np.ndarray
+    """Gram matrices of what each block puts out, float32: B batches of n of those images, compared with one another.
+    Features are minus their mean over the batch. They serve `analysis.curves.cka`."""
+    images: int
+    """How many the maps are the mean over."""
+    weights: str
+    """Fingerprint of the weights after the last step: that of the record to which they belong."""
+
+    @property
+    def before_LHNN(self) -> np.ndarray:
+        """At initialisation."""
+        return self.maps_ELHNN[0]
+
+    @property
+    def after_LHNN(self) -> np.ndarray:
+        """After the last step."""
+        return self.maps_ELHNN[-1]
+
+
+def maps_to_bytes(maps: AttentionMaps) -> bytes:
+    """The content of the file; the same maps give the same bytes."""
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        epochs=np.array(maps.epochs),
+        maps=maps.maps_ELHNN,
+        grams=maps.grams_ELBnn,
+        images=maps.images,
+        weights=maps.weights,
+    )
+    return buffer.getvalue()
+
+
+def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
+    """The maps that are kept for a run; None where there are none.
+
+    They may be of another run of the same run_id, that of a second machine say: compare the weights.
+
+    Raises:
+        VitinitError: the file cannot be read, is damaged, or does not fit the model.
+    """
+    path = maps_path(root, record.study, record.run_id)
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = AttentionMaps(
+                tuple(int(epoch) for epoch in arrays["epochs"]),
+                arrays["maps"],
+                arrays["grams"],
+                int(arrays["images"]),
+                str(arrays["weights"]),
+            )
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # what numpy and zipfile raise for a damaged file is of many types
+        raise VitinitError(f"{path}: no attention maps, or damaged: {plain(str(error), 200)}") from None
+    if problem := _problem(found, record.spec):
+        raise VitinitError(f"{path}: {problem}")
+    return found
+
+
+def _problem(found: AttentionMaps, spec: RunSpec) -> str:
+    """What a file holds that the run cannot have kept; empty where it can."""
+    model, epochs = spec.model, found.epochs
+    if list(epochs) != sorted(set(epochs)) or epochs[:1] != (0,) or epochs[-1] != spec.recipe.epochs:
+        return f"attention maps of epochs {list(epochs)[:9]}, not of 0 to {spec.recipe.epochs}"
+    shape = (len(epochs), model.depth, model.heads, model.grid**2, model.grid**2)
+    maps, grams = found.maps_ELHNN, found.grams_ELBnn
+    if maps.shape != shape or maps.dtype != np.float16 or not ((maps >= 0) & (maps <= 1.01)).all():
+        return f"no attention maps of {' x '.join(map(str, shape))} shares of 1"
+    square = grams.ndim == 5 and grams.shape[3] == grams.shape[4]
+    if not square or grams.shape[:2] != shape[:2] or grams.dtype != np.float32 or not np.isfinite(grams).all():
+        return f"no Gram matrices of {shape[0]} epochs and {shape[1]} layers"
+    return ""
+
+
+def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[int, list[str]]:
+    """Every file of maps in a study: how many belong to a record and are whole, and a line for each other one."""
+    valid, wrong = 0, []
+    for path in sorted((root / study / "maps").glob("*.npz")):
+        record = done.get(path.stem)
+        try:
+            if record:
+                maps = read_maps(root, record)
+                if maps and maps.weights != record.weights:
+                    wrong.append(plain(f"{path}: of another run than the record: the final weights are others"))
+                else:
+                    valid += 1
+            elif not (root / study / "unfinished" / path.stem).exists():  # else its record is to come
+                wrong.append(plain(f"{path}: attention maps without a record"))
+        except VitinitError as error:
+            wrong.append(plain(str(error), 400))
+    return valid, wrong

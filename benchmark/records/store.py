@@ -1,0 +1,369 @@
+"""Records on disk: `<root>/<study>/<run_id>.json`, failures and skips beside them. Imports no torch.
+
+A record is there or it is not: it is written to a temporary file in the same folder, flushed, synced and moved into
+place, so that a killed process leaves no half-written record. A file that does not validate is reported, never
+counted and never deleted; it is renamed when its run is recorded anew.
+
+Three folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `weights/`, and
+`maps/` (see `maps.py`). The file `LAYOUT` is no record either: it holds what a table needs of the grid that no record
+can tell, the order of its rows and the contrasts that it names. (A grid gains rows, and what was recorded before
+would say something else than what came after.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field, ValidationError
+
+from benchmark.files.atomic import sync_folder, write_atomically
+from benchmark.records.record import (
+    FailureRecord,
+    Outcome,
+    RunRecord,
+    SkipRecord,
+    Whole,
+    from_bytes,
+    to_bytes,
+    whole_or_parsed,
+)
+from benchmark.spec import Frozen
+from initializers.errors import VitinitError, explain, plain
+
+SUFFIX = {"done": ".json", "failed": ".failed.json", "skipped": ".skipped.json"}
+
+MAX_BYTES = 64 * 2**20
+"""A larger file is no record: one of 10,000 epochs has 2 MB."""
+
+OLD_S = 600.0
+"""A temporary file of this age was left by a writer that was killed: writing one takes seconds."""
+
+LAYOUT = "LAYOUT"
+"""Name of the file with a study's `Layout`."""
+
+_SETTLED_NS = 2 * 10**9
+"""A file changed this recently may change again within the same tick of the file system's clock."""
+
+
+def maps_path(root: Path, study: str, run_id: str) -> Path:
+    """Where the maps of a run are, if it has kept any."""
+    return root / study / "maps" / f"{run_id}.npz"
+
+
+class Layout(Frozen):
+    """What tables need of a grid that no record can tell."""
+
+    rows: list[str] = Field(default_factory=list)
+    """Labels in the order of the grid."""
+    contrasts: list[tuple[str, str]] = Field(default_factory=list)
+    """The rows that the grid compares: the first minus the second."""
+
+    def before(self, other: Layout) -> Layout:
+        """This one, and behind it what only the other has."""
+        rows = dict.fromkeys([*self.rows, *other.rows])
+        return Layout(rows=list(rows), contrasts=list(dict.fromkeys([*self.contrasts, *other.contrasts])))
+
+
+@dataclass
+class Contents:
+    """Everything found in one study, by run_id. A finished run hides its earlier failures and skips."""
+
+    done: dict[str, RunRecord] = field(default_factory=dict)
+    failed: dict[str, FailureRecord] = field(default_factory=dict)
+    skipped: dict[str, SkipRecord] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    """One line for each file that is no valid record: its path and what is wrong."""
+
+
+@dataclass
+class Outline:
+    """The same without the numbers of finished runs: what a plan needs, in a fraction of the time."""
+
+    done: dict[str, RunRecord | Whole] = field(default_factory=dict)
+    failed: dict[str, FailureRecord] = field(default_factory=dict)
+    skipped: dict[str, SkipRecord] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Survey:
+    """What a study's folder holds besides its records."""
+
+    unfinished: int = 0
+    """Runs that have begun and left no record yet."""
+    superseded: int = 0
+    """Records that `run --force` put aside."""
+    set_aside: int = 0
+    """Damaged files that were renamed when their run was recorded anew."""
+    leftovers: list[str] = field(default_factory=list)
+    """Temporary files of writers that were killed; they may be deleted."""
+
+
+Kind = TypeVar("Kind", Contents, Outline)
+
+
+class Store:
+    """The records below one results folder.
+
+    One instance remembers the files it has validated: reading again costs little more than looking for changes.
+    """
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self._known: dict[tuple[str, type], dict[str, tuple[tuple[int, ...], Any]]] = {}
+        """By study, kind of reading and file name: the state of the file when it was read, and what it held."""
+
+    def studies(self) -> list[str]:
+        """Names of the studies that hold at least one JSON file."""
+        return [name for name in self.folders() if any(True for _ in _json_files(str(self.root / name)))]
+
+    def folders(self) -> list[str]:
+        """Names of all folders below the root, with or without records."""
+        try:
+            return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
+        except OSError:
+            return []
+
+    def strays(self) -> list[Path]:
+        """JSON files in the root itself, where no reader looks."""
+        try:
+            return [self.root / name for name in sorted(_json_files(str(self.root)))]
+        except OSError:
+            return []
+
+    def write(self, outcome: Outcome) -> Path:
+        """Write one outcome atomically and remove the ones it supersedes.
+
+        Raises:
+            VitinitError: the folder cannot be written, or the outcome does not validate.
+        """
+        try:
+            content = to_bytes(outcome)
+        except VitinitError as error:
+            raise VitinitError(f"refusing to write {self._path(outcome.study, outcome.run_id)}: {error}") from None
+        path = self._path(outcome.study, outcome.run_id, outcome.status)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._set_aside_invalid(path, outcome.study)
+            write_atomically(path, content)
+            for status in SUFFIX:
+                if outcome.status == "done" and status != "done":
+                    with contextlib.suppress(OSError):  # done hides it anyway
+                        earlier = self._path(outcome.study, outcome.run_id, status)
+                        self._set_aside_invalid(earlier, outcome.study)
+                        earlier.unlink(missing_ok=True)
+        except OSError as error:
+            raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
+        return path
+
+    def read(self, study: str) -> Contents:
+        """Read and validate every file of a study."""
+        with _no_garbage_collection():
+            return self._read(study, Contents, from_bytes)
+
+    def outline(self, study: str) -> Outline:
+        """Look at every file of a study; finished runs are checked by their digest and not parsed."""
+        with _no_garbage_collection():
+            return self._read(study, Outline, whole_or_parsed)
+
+    def _read(self, study: str, kind: type[Kind], parse: Callable[[bytes], Any]) -> Kind:
+        contents = kind()
+        folder = str(self.root / study)
+        known = self._known.get((study, kind), {})
+        seen: dict[str, tuple[tuple[int, ...], Any]] = {}
+        now = time.time_ns()
+        try:
+            names = sorted(_json_files(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return contents
+        except OSError as error:
+            contents.problems.append(plain(f"{folder}: cannot be read: {error.strerror or error}"))
+            return contents
+        for name in names:
+            try:
+                state, outcome = _read(folder, name, study, parse, known.get(name))
+            except VitinitError as error:
+                if not os.path.lexists(f"{folder}/{name}"):
+                    return self._read(study, kind, parse)  # a run ended, and its record is under another name
+                contents.problems.append(f"{plain(f'{folder}/{name}')}: {plain(str(error), 240)}")
+                continue
+            if now - max(state[1:3]) > _SETTLED_NS:
+                seen[name] = (state, outcome)
+            getattr(contents, outcome.status)[outcome.run_id] = outcome
+        self._known[study, kind] = seen
+        for run_id in contents.done:
+            contents.failed.pop(run_id, None)
+            contents.skipped.pop(run_id, None)
+        return contents
+
+    def write_layout(self, study: str, layout: Layout) -> None:
+        """Put down what the grid says; rows and contrasts of before that are not among these stay, as the last ones.
+
+        Raises:
+            VitinitError: the folder cannot be written.
+        """
+        path = self.root / study / LAYOUT
+        with contextlib.suppress(VitinitError):  # what cannot be read is written anew
+            earlier = self.layout(study)
+            layout = layout.before(earlier)
+            if path.is_file() and layout == earlier:
+                return
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, (layout.model_dump_json(indent=1) + "\n").encode())
+        except OSError as error:
+            where = f"the results folder {path.parent}: {error.strerror or error}"
+            raise VitinitError(f"cannot write to {where}") from None
+
+    def layout(self, study: str) -> Layout:
+        """What the grid of a study says; empty where nothing was put down, as in old folders.
+
+        Raises:
+            VitinitError: the file is there and is no layout.
+        """
+        path = self.root / study / LAYOUT
+        try:
+            return Layout.model_validate_json(path.read_bytes()) if path.is_file() else Layout()
+        except OSError as error:
+            raise VitinitError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except ValidationError as error:
+            why = str(explain(error, "")).removeprefix(": ")
+            raise VitinitError(f"{path}: does not hold the rows and contrasts of a grid: {plain(why, 160)}") from None
+
+    def outcome(self, study: str, run_id: str) -> Outcome | None:
+        """What one run has come to: done before failed before skipped. A file that is not valid counts as absent."""
+        for status in (*SUFFIX, "done"):  # once more at the end: done may have replaced failed meanwhile
+            path = self._path(study, run_id, status)
+            with contextlib.suppress(VitinitError):
+                outcome: Outcome = _read(str(path.parent), path.name, study, from_bytes)[1]
+                return outcome
+        return None
+
+    def supersede(self, study: str, run_id: str) -> list[Path]:
+        """Put the done and the failed record of a run and its attention maps aside, so that it runs again.
+
+        Nothing is deleted.
+
+        Returns:
+            The new paths, `<name>.superseded-<8 hex digits>`. No reader takes them for records.
+
+        Raises:
+            VitinitError: a file cannot be renamed.
+        """
+        moved = []
+        for path in (
+            self._path(study, run_id, "done"),
+            self._path(study, run_id, "failed"),
+            maps_path(self.root, study, run_id),
+        ):
+            try:
+                moved.append(_aside(path, "superseded"))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise VitinitError(f"cannot rename {path}: {error.strerror or error}") from None
+        if moved:
+            with contextlib.suppress(OSError):  # the names are right already; only a power cut could undo them
+                sync_folder(self.root / study)
+        return moved
+
+    def survey(self, study: str) -> Survey:
+        """Count what a study's folder holds besides its records, and name what killed writers left."""
+        survey, folder = Survey(), self.root / study
+        before = time.time() - OLD_S
+        for parent, folders, names in os.walk(folder):
+            if Path(parent) == folder / "unfinished":
+                survey.unfinished = len([n for n in folders if not (folder / f"{n}{SUFFIX['done']}").exists()])
+            for name in sorted(names):
+                if Path(parent) == folder:
+                    survey.superseded += ".json.superseded-" in name
+                    survey.set_aside += ".json.invalid-" in name
+                if name.startswith(".") and name.endswith(".tmp"):
+                    path = Path(parent) / name
+                    with contextlib.suppress(OSError):  # its writer was alive and has finished
+                        if path.lstat().st_mtime < before:
+                            survey.leftovers.append(plain(f"{path}: left by a writer that was killed; delete it"))
+        return survey
+
+    def _path(self, study: str, run_id: str, status: str = "done") -> Path:
+        return self.root / study / f"{run_id}{SUFFIX[status]}"
+
+    def _set_aside_invalid(self, path: Path, study: str) -> None:
+        """A damaged file where a record is to go is renamed, not overwritten: it may be all that is left."""
+        try:
+            _read(str(path.parent), path.name, study, from_bytes)
+        except VitinitError:
+            with contextlib.suppress(FileNotFoundError):
+                _aside(path, "invalid")
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of new objects that all stay make the collector look through them again and again, for nothing."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _json_files(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".json"):
+                yield entry.name
+
+
+def _read(
+    folder: str,
+    name: str,
+    study: str,
+    parse: Callable[[bytes], Any],
+    known: tuple[tuple[int, ...], Any] | None = None,
+) -> tuple[tuple[int, ...], Any]:
+    """One file: its state and its outcome, the known one if the state is the known one.
+
+    Raises:
+        VitinitError: it is no valid record of this study; what is wrong, without the path.
+    """
+    try:
+        # Opening a pipe would wait for its writer for ever.
+        descriptor = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise VitinitError("is not a file")
+            state = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
+            if known and known[0] == state:
+                return known
+            if found.st_size > MAX_BYTES:
+                raise VitinitError(f"has {found.st_size:,} bytes, which is more than a record can have")
+            data = os.read(descriptor, found.st_size)
+            while len(data) < found.st_size and (more := os.read(descriptor, found.st_size - len(data))):
+                data += more  # a network file system may give a part at a time
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise VitinitError(f"cannot be read: {error.strerror or error}") from None
+    outcome = parse(data)
+    if name != outcome.run_id + SUFFIX[outcome.status]:
+        raise VitinitError(f"holds {outcome.status} run {outcome.run_id}")
+    if outcome.study != study:
+        raise VitinitError(f"belongs to study {outcome.study!r}")
+    return state, outcome
+
+
+def _aside(path: Path, why: str) -> Path:
+    return path.rename(path.with_name(f"{path.name}.{why}-{uuid.uuid4().hex[:8]}"))

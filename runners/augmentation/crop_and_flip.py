@@ -1,0 +1,45 @@
+"""Random crop and horizontal flip of a batch, on its device, with draws of the CPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmark.spec import Recipe
+from runners.augmentation.image_operations import replace_
+
+
+def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generator, part: slice = slice(None)) -> Tensor:
+    """The training images of one step, cropped and flipped as the recipe says.
+
+    Args:
+        images_BCHW: uint8, a part of the batch.
+        recipe: says whether, and how large the batch is.
+        generator: on the CPU; what is drawn from it is for the whole batch.
+        part: which part of the batch the images are.
+    """
+    if recipe.crop_padding:
+        offsets_2B = torch.randint(2 * recipe.crop_padding + 1, (2, recipe.batch_size), generator=generator)
+        images_BCHW = crop(images_BCHW, recipe.crop_padding, *_sent(offsets_2B[:, part], images_BCHW.device))
+    if recipe.hflip:
+        flipped_B = torch.rand(recipe.batch_size, generator=generator) < recipe.hflip
+        places = _sent(flipped_B[part].nonzero()[:, 0], images_BCHW.device)
+        flipped_NCHW = images_BCHW.index_select(0, places).flip(-1)
+        images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
+        replace_(images_BCHW, places, flipped_NCHW)
+    return images_BCHW
+
+
+def crop(images_BCHW: Tensor, padding: int, top_B: Tensor, left_B: Tensor) -> Tensor:
+    """Zero-pad by `padding` pixels, then cut the original size out at an offset for each image."""
+    _, channels, height, width = images_BCHW.shape
+    padded = F.pad(images_BCHW, (padding,) * 4)
+    rows_BH = top_B[:, None] + torch.arange(height, device=top_B.device)
+    columns_BW = left_B[:, None] + torch.arange(width, device=top_B.device)
+    padded = padded.gather(2, rows_BH[:, None, :, None].expand(-1, channels, -1, padded.shape[3]))
+    return padded.gather(3, columns_BW[:, None, None].expand(-1, channels, height, -1))
+
+
+def _sent(numbers: Tensor, device: torch.device) -> Tensor:
+    return numbers.to(device, non_blocking=True)

@@ -1,0 +1,128 @@
+"""Mixup, cutmix and random erasing of whole batches, with timm's draws and timm's arithmetic.
+
+The draws are those that timm makes from the global generators, made from named streams instead: `numpy.random` for
+mixup and cutmix, `random` for the rectangles of erasing, torch on the CPU for their noise. So they are the same on
+every device, for every number of processes, and wherever a run was resumed.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmark.spec import Recipe
+from runners.basics.streams import derive, stream
+
+ERASED_AREA = (0.02, 1 / 3)
+"""Least and largest share of an image that is erased; with the next two, timm's defaults."""
+ERASED_LOG_RATIO = (math.log(0.3), math.log(1 / 0.3))
+"""Logarithm of the least and the largest height over width."""
+ERASING_ATTEMPTS = 10
+
+
+def mix(
+    images_BCHW: Tensor, labels_B: Tensor, recipe: Recipe, classes: int, seed: int, epoch: int, first: int
+) -> tuple[Tensor, Tensor]:
+    """Mixup or cutmix among every `recipe.mix_unit` neighbours, as timm's mode `batch` does in each process's batch.
+
+    One lambda and one choice between mixup and cutmix for each such chunk; an image's partner is the one at the
+    mirrored place in the chunk. Pixels are rounded to whole levels, as in timm's collate function.
+
+    Args:
+        images_BCHW: uint8, whole chunks.
+        labels_B: int64.
+        recipe: says how.
+        classes: how many there are.
+        seed: of the run.
+        epoch: counted from 0.
+        first: place of the first image in the order of the epoch; a multiple of `recipe.mix_unit`.
+
+    Returns:
+        The images, and their labels as shares of classes, float32, B x classes. They are not smoothed yet: smoothing is
+        linear, so the loss does it.
+    """
+    size, unit = images_BCHW.shape[-1], recipe.mix_unit
+    targets_BK = F.one_hot(labels_B, classes).float()
+    images, targets = [], []
+    for start in range(0, len(labels_B), unit):
+        draws = np.random.RandomState(derive(seed, "mix", epoch, (first + start) // unit) % 2**32)
+        lam, box = _lambda_and_box(draws, recipe, size)
+        chunk, shares = images_BCHW[start : start + unit], targets_BK[start : start + unit]
+        if box is None:
+            chunk = (chunk.float() * lam + chunk.flip(0).float() * (1 - lam)).round().to(torch.uint8)
+        else:
+            top, bottom, left, right = box
+            chunk, partners = chunk.clone(), chunk.flip(0)
+            chunk[:, :, top:bottom, left:right] = partners[:, :, top:bottom, left:right]
+        images.append(chunk)
+        targets.append(shares * lam + shares.flip(0) * (1.0 - lam))
+    return torch.cat(images), torch.cat(targets)
+
+
+def _lambda_and_box(
+    draws: np.random.RandomState, recipe: Recipe, size: int
+) -> tuple[float, tuple[int, int, int, int] | None]:
+    """The share of an image's own label, and for cutmix the rows and columns of the box that its partner fills."""
+    draws.rand()  # timm's probability of mixing at all, which is 1
+    cut = draws.rand() < 0.5 if recipe.mixup and recipe.cutmix else bool(recipe.cutmix)
+    if not cut:
+        return float(draws.beta(recipe.mixup, recipe.mixup)), None
+    side = int(size * np.sqrt(1 - float(draws.beta(recipe.cutmix, recipe.cutmix))))
+    y, x = int(draws.randint(0, size)), int(draws.randint(0, size))
+    top, bottom, left, right = (min(max(at, 0), size) for at in _around(y, side) + _around(x, side))
+    return 1.0 - (bottom - top) * (right - left) / float(size * size), (top, bottom, left, right)
+
+
+def _around(centre: int, side: int) -> tuple[int, int]:
+    return centre - side // 2, centre + (side + 1) // 2
+
+
+def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int, part: slice = slice(None)) -> Tensor:
+    """Random erasing: a rectangle of an image becomes noise N(0, 1), each pixel of its own.
+
+    Args:
+        images_BCHW: float32, normalised, a part of the batch; changed in place.
+        recipe: says how often, and how large the batch is; what is drawn is for the whole of it.
+        seed: of the run.
+        epoch: counted from 0.
+        step: of the epoch, counted from 0.
+        part: which part of the batch the images are.
+
+    Returns:
+        The images.
+    """
+    draws, generator = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
+    channels, height, width = images_BCHW.shape[1:]
+    ours, erased, noise = range(recipe.batch_size)[part], [], []
+    for place in range(recipe.batch_size):
+        box = _erased_box(draws, recipe.random_erasing, height, width)
+        if box is not None:
+            drawn = torch.randn((channels, *box[2:]), generator=generator)
+            if place in ours:
+                top, left, rows, columns = box
+                image_CHW = images_BCHW[place - ours.start]
+                erased.append(image_CHW[:, top : top + rows, left : left + columns])
+                noise.append(drawn.flatten())
+    if erased:  # all noise is sent at once
+        sent = torch.cat(noise).to(images_BCHW.device, non_blocking=True).split([len(values) for values in noise])
+        for pixels, values in zip(erased, sent, strict=True):
+            pixels.copy_(values.view_as(pixels))
+    return images_BCHW
+
+
+def _erased_box(draws: random.Random, probability: float, height: int, width: int) -> tuple[int, int, int, int] | None:
+    """Top, left, rows and columns; None where nothing is erased."""
+    if draws.random() > probability:
+        return None
+    for _ in range(ERASING_ATTEMPTS):
+        area = draws.uniform(*ERASED_AREA) * (height * width)
+        ratio = math.exp(draws.uniform(*ERASED_LOG_RATIO))
+        rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if rows < height and columns < width:
+            return draws.randint(0, height - rows), draws.randint(0, width - columns), rows, columns
+    return None

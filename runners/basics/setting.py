@@ -1,0 +1,112 @@
+"""Where and how runs are carried out, and what they have to say on the way. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmark.records.record import EpochRow, FailureRecord, RunRecord
+from benchmark.spec import RunSpec
+from initializers.errors import VitinitError
+
+
+@dataclass(frozen=True)
+class Interval:
+    """How often to save: after so many minutes, or so many optimiser steps, whichever comes first.
+
+    Where saving is slow, the minutes are stretched so that it takes no more than a hundredth of the time.
+    """
+
+    minutes: float = 5.0
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What changes speed or place only: recorded, never part of a run's identity."""
+
+    device: str
+    threads: int
+    executor: str
+    deterministic: bool = False
+    """Only operations that give the same bits every time; on a CPU they all do."""
+    processes: int = 1
+    """How many carry out a run together; `threads` are those of each."""
+    nodes: int = 1
+    """On so many machines."""
+    micro_batch: int | None = None
+    """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
+    compiled: bool = False
+    """Train through torch.compile."""
+    loader: str = "auto"
+    """Where batches come from: see `loaders.open_data`. A record names the loader that it came to."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and how the runs of a study are carried out; picklable."""
+
+    root: Path
+    """The results folder."""
+    study: str
+    data_dir: Path
+    execution: Execution
+    code: dict[str, Any]
+    """What `environment.code()` said in the process that launched the study."""
+    checkpoint: Interval = field(default_factory=Interval)
+    keep_weights: bool = False
+    """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
+    probes: bool = True
+    """Measure attention at the beginning and after each epoch: see `benchmark.records.record.Probe`."""
+    keep_maps: bool = False
+    """Keep attention maps before and after training: see `benchmark.records.maps`."""
+    maps_at: tuple[int, ...] = ()
+    """After these epochs too."""
+    grace_s: float = 10.0
+    """Seconds that runs have to save and end when the launch is stopped."""
+    reuse_solutions: bool = True
+    """Read what a slow initialiser has solved before for the same inputs on such a machine."""
+    retried: dict[str, str] = field(default_factory=dict)
+    """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a run in progress has to say: one of these fields."""
+
+    run_id: str
+    init_done: int = 0
+    init_total: int = 0
+    epoch: EpochRow | None = None
+    resumed: str = ""
+    """Where it goes on, and what has changed since it was stopped."""
+    trouble: str = ""
+    """What went wrong without ending the run."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that ended here without a record: stopped, or another launcher's."""
+
+    run_id: str
+    status: Literal["stopped", "elsewhere"]
+    reason: str
+
+
+End = RunRecord | FailureRecord | Ended
+
+
+def check_whole_batches(spec: RunSpec, execution: Execution) -> None:
+    """Refuse what would change the numbers of a model with BatchNorm, which takes mean and variance over a batch.
+
+    Raises:
+        VitinitError: its batches would be cut.
+    """
+    micro_batch = execution.micro_batch or spec.recipe.batch_size
+    if spec.model.batch_norm and (execution.processes > 1 or micro_batch < spec.recipe.batch_size):
+        how = f"in {execution.processes} processes" if execution.processes > 1 else f"with --micro-batch {micro_batch}"
+        raise VitinitError(
+            f"a {spec.model.arch} cannot be trained {how}: its BatchNorm takes the statistics of the whole batch of "
+            f"{spec.recipe.batch_size}; train it in one process, without --micro-batch"
+        )

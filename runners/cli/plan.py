@@ -1,0 +1,340 @@
+"""Commands of `vitinit` on the runs of a grid: `plan` and `status`, and choosing among the runs. Imports no torch."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich import box
+from rich.cells import cell_len
+from rich.console import Group
+from rich.table import Table
+
+from benchmark.records.store import Outline, Store
+from initializers.errors import VitinitError, plain, unknown_name
+from runners.basics.machine import gpu_possible
+from runners.cli.options import (
+    LOCAL,
+    REFERENCE,
+    DataOption,
+    GridArgument,
+    LimitOption,
+    OnlyOption,
+    ResultsOption,
+    SeedsOption,
+    console,
+)
+from runners.terminal.duration import duration
+from runners.terminal.markup import safe
+
+if TYPE_CHECKING:
+    from benchmark.grids.grid import Cell, Grid
+    from runners.launching.plan import Planned
+
+MOST_NAMED = 30
+"""An error names no more values than this."""
+SHOWN = 8
+"""So many reasons why runs wait are listed."""
+
+
+def plan(
+    grid: GridArgument,
+    seeds: SeedsOption = None,
+    only: OnlyOption = None,
+    limit: LimitOption = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else from vitinit speed.")
+    ] = False,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(help="Of the estimate, and of what is warned of. auto: cuda where there is one."),
+    ] = "auto",
+    data_dir: DataOption = None,
+    results: ResultsOption = LOCAL,
+) -> None:
+    """Show every run of a grid and what is to become of it. Nothing is written."""
+    planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results)
+    if estimate:
+        _print_estimate(loaded, planned, device, results)
+    else:
+        print_plan(loaded, planned, contents)
+    if device == "cpu" or (device == "auto" and not gpu_possible()):
+        warn_of_precision(_left(planned))
+
+
+def status(
+    grid: GridArgument,
+    seeds: SeedsOption = None,
+    only: OnlyOption = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it anew until nothing is live, queued or to do, or until Ctrl-C.")
+    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks with --watch.")] = 5.0,
+    data_dir: DataOption = None,
+    results: ResultsOption = LOCAL,
+) -> None:
+    """Count what is done, live, failed, skipped and still to do, by row and dataset."""
+    from rich.live import Live
+
+    store, loaded = Store(results), load_grid(grid, seeds)
+    planned, contents = planned_of(loaded, store, only, data_dir)
+    if not watch:
+        console.print(_status(loaded, planned, contents))
+        return
+    with suppress(KeyboardInterrupt), Live(_status(loaded, planned, contents), console=console) as view:
+        while any(item.state in ("live", "queued", "to do") for item in planned):
+            time.sleep(interval)
+            planned, contents = planned_of(loaded, store, only, data_dir)
+            view.update(_status(loaded, planned, contents), refresh=True)
+
+
+def planned_runs(
+    grid: str,
+    seeds: str | None,
+    only: list[str] | None,
+    limit: int | None,
+    data_dir: Path | None,
+    results: Path,
+    retry_failed: bool = False,
+) -> tuple[list[Planned], Outline, Grid]:
+    """The runs of a grid that the options choose, what the study's folder holds, and the grid."""
+    loaded = load_grid(grid, seeds)
+    kept, contents = planned_of(loaded, Store(results), only, data_dir)
+    if limit is not None:
+        wanted = ("to do", "failed") if retry_failed else ("to do",)
+        to_do = [item for item in kept if item.state in wanted]
+        kept = [item for item in kept if item.state not in wanted] + to_do[:limit]
+    return kept, contents, loaded
+
+
+def load_grid(grid: str, seeds: str | None) -> Grid:
+    """A grid by name or file, with the seeds of `--seeds` if there are any."""
+    from benchmark.grids import grid as grids
+
+    return grids.load(grid, _seeds(seeds))
+
+
+def planned_of(
+    grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None
+) -> tuple[list[Planned], Outline]:
+    """The runs of a loaded grid that `--only` chooses, and what the study's folder holds."""
+    from benchmark.datasets.files import data_dir as data_folder
+    from runners.launching.plan import plan as plan_grid
+
+    planned, contents = plan_grid(grid, store, data_folder(data_dir))
+    kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
+    if planned and not kept:
+        raise _nothing_matches(grid, only or [])
+    return kept, contents
+
+
+def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
+    for condition in only:
+        if not any(_matches(cell, condition) for cell in grid.cells):
+            key, _, pattern = condition.partition("=")
+            known = {_names(cell)[key] for cell in grid.cells}
+            known = known if len(known) <= MOST_NAMED else set()
+            return VitinitError(f"--only: no run of grid {grid.name!r} matches: {unknown_name(key, pattern, known)}")
+    return VitinitError(f"--only {' --only '.join(only)}: no run of grid {grid.name!r} matches all of them")
+
+
+def _seeds(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    from benchmark.grids.grid import MAX_SEEDS, no_seed_twice
+
+    shown, seeds = plain(text, 60), list[int]()
+    try:
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            named = range(int(first), int(last if dash else first) + 1)
+            if not named:
+                raise VitinitError(f"--seeds {shown!r}: {part[:60]!r} names no seed")
+            if named[-1] - named[0] >= MAX_SEEDS or len(seeds) + len(named) > MAX_SEEDS:
+                raise VitinitError(f"--seeds {shown!r}: names more than {MAX_SEEDS:,} seeds")
+            seeds += named
+    except ValueError:
+        raise VitinitError(f"--seeds {shown!r}: write 0-4 or 0,2,7") from None
+    try:
+        return no_seed_twice(seeds)
+    except ValueError as error:
+        raise VitinitError(f"--seeds {shown!r}: {error}") from None
+
+
+def _names(cell: Cell) -> dict[str, str]:
+    """What --only may ask for."""
+    spec = cell.spec
+    return {
+        "row": cell.row,
+        "dataset": spec.dataset.label,
+        "base": spec.base.name,
+        "method": spec.method.name if spec.method else "none",
+        "arch": spec.model.arch,
+        "seed": str(spec.seed),
+        "id": cell.run_id,
+    }
+
+
+def _matches(cell: Cell, condition: str) -> bool:
+    values = _names(cell)
+    key, separator, pattern = condition.partition("=")
+    if not separator:
+        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)}")
+    if key not in values:
+        raise unknown_name("key of --only", key, values)
+    value, pattern = values[key].lower(), pattern.lower()
+    # brackets may be those of "cifar10[5000]", and the bare name means the dataset at any size
+    patterns = pattern, pattern.replace("[", "[[]")
+    return any(fnmatch.fnmatchcase(value, each) for each in patterns) or (
+        key == "dataset" and value.partition("[")[0] == pattern
+    )
+
+
+def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
+    """One line for each run, then the counts."""
+    lines = [("run", "row", "dataset", "seed", "epochs", "state")]
+    for item in planned:
+        spec, reason = (
+            item.cell.spec,
+            f": {item.reason}" if item.reason and item.state in ("queued", "failed", "to do") else "",
+        )
+        numbers = str(spec.seed), str(spec.recipe.epochs)
+        lines.append((item.cell.run_id, item.cell.row, spec.dataset.label, *numbers, item.state + reason))
+    # Not through rich, which takes seconds for thousands of lines and would break them at the terminal's width.
+    columns = [_aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*lines, strict=True))]
+    heading, *rest = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=True)
+    print("\n".join(rest), file=console.file)
+    for line in left_out(planned):
+        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
+    console.print(_details(planned, contents))
+
+
+def _left(planned: list[Planned]) -> list[Cell]:
+    """What can be carried out and has no record; its data may have to be fetched first."""
+    return [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
+
+
+def warn_of_precision(cells: list[Cell]) -> None:
+    """Say which recipes ask for a precision in which this processor is slow."""
+    from runners.measuring import precision
+
+    for line in precision.warnings(cell.spec.recipe for cell in cells):
+        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
+
+
+def left_out(planned: list[Planned]) -> list[str]:
+    """A line for each folder of images that holds more than images."""
+    folders = dict.fromkeys(path for item in planned if (path := item.cell.spec.dataset.path))
+    if not folders:
+        return []
+    from benchmark.image_files.images import IMAGE_FORMATS, passed_over
+
+    lines = []
+    for folder in folders:
+        with suppress(OSError):  # what cannot be listed is refused when it is read
+            found = passed_over(Path(folder))
+            if found:
+                kinds = ", ".join(
+                    f"{count} {kind}"
+                    for kind, count in sorted(found.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+                )
+                more = f" and {len(found) - SHOWN} other kinds" if len(found) > SHOWN else ""
+                lines.append(
+                    f"folder:{folder}: {sum(found.values())} left out: {kinds}{more}; images are "
+                    f"{', '.join(IMAGE_FORMATS)} in the folder of their class"
+                )
+    return lines
+
+
+def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Path) -> None:
+    """One line for each dataset, model and recipe among the runs that have no record yet; then the hours of all."""
+    from benchmark import speed
+    from runners.basics.machine import default_device
+    from runners.launching.estimate import estimate, in_proportion
+
+    chosen = default_device() if device == "auto" else device
+    cells = _left(planned)
+    if not cells:
+        console.print("nothing is left to do")
+        return
+    roots = [results, REFERENCE]
+    measured, reports = estimate(cells, roots, chosen), speed.reports(roots, chosen)
+    guessed = in_proportion(cells, reports[0]) if reports else {}
+    table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD, title_justify="left")
+    for heading in ("dataset", "model", "epochs", "runs", "each", "hours", "from"):
+        table.add_column(heading, justify="left" if heading in ("dataset", "model", "from") else "right")
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        model = cell.spec.model
+        shape = f"{model.arch} {model.width} x {model.depth}, {model.grid**2} tokens, {cell.spec.recipe.precision}"
+        groups.setdefault((cell.spec.dataset.label, shape, str(cell.spec.recipe.epochs)), []).append(cell)
+    total, unknown = 0.0, 0
+    for (dataset, shape, epochs), members in groups.items():
+        known = [measured.seconds.get(cell.run_id, guessed.get(cell.run_id)) for cell in members]
+        times = [seconds for seconds in known if seconds is not None]
+        total, unknown = total + sum(times), unknown + len(members) - len(times)
+        source = "records" if members[0].run_id in measured.seconds else "speed" if times else "unknown"
+        each = duration(sum(times) / len(times)) if times else ""
+        hours = f"{sum(times) / 3600:.2f}" if times else ""
+        table.add_row(safe(dataset), shape, epochs, str(len(members)), each, hours, source)
+    console.print(table)
+    where = sorted({*measured.measured_on, *([reports[0].name] if guessed else [])})
+    if not where:
+        console.print(f"nothing like it was measured on {chosen} yet; measure this machine with: vitinit speed")
+        return
+    missing = f", without {unknown} runs that nothing is known of" if unknown else ""
+    console.print(f"{total / 3600:.2f} hours, one run at a time, as measured on {safe(', '.join(where))}{missing}")
+
+
+def _aligned(column: Sequence[str], right: bool) -> list[str]:
+    """The texts of a column, safe to print and all of one width."""
+    shown = {text: plain(text) for text in set(column)}
+    width = max(map(cell_len, shown.values()))
+    for text, printed in shown.items():
+        gap = " " * (width - cell_len(printed))
+        shown[text] = gap + printed if right else printed + gap
+    return [shown[text] for text in column]
+
+
+def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
+    from runners.launching.plan import STATES
+
+    table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD)
+    states = [state for state in STATES if any(item.state == state for item in planned)]
+    for heading in ("row", "dataset", *states, "top-1 (last epoch)"):
+        table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right")
+    groups: dict[tuple[str, str], list[Planned]] = {}
+    for item in planned:
+        groups.setdefault((item.cell.row, item.cell.spec.dataset.label), []).append(item)
+    for (row, dataset), items in groups.items():
+        top1 = [contents.done[item.cell.run_id].top1 for item in items if item.state == "done"]
+        counts = Counter(item.state for item in items)
+        mean = f"{sum(top1) / len(top1):.2f}% (n={len(top1)})" if top1 else ""
+        table.add_row(safe(row), safe(dataset), *(str(counts[state] or "") for state in states), mean)
+    failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
+    return Group(table, *(safe(line) for line in failed), _details(planned, contents))
+
+
+def _details(planned: list[Planned], contents: Outline) -> str:
+    """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
+    from runners.launching.plan import STATES
+
+    counts = Counter(item.state for item in planned)
+    lines = [f"{len(planned)} runs: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])]
+    lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
+    for state in ("queued", "to do"):
+        reasons = Counter(p.reason for p in planned if p.state == state and p.reason)
+        lines += [f"{state}, {count} runs: {reason}" for reason, count in reasons.most_common(SHOWN)]
+        if len(reasons) > SHOWN:
+            lines.append(f"{state}: and {len(reasons) - SHOWN} reasons more; see: vitinit plan")
+    skipped = {p.skipped: p.reason for p in planned if p.state == "skip"}
+    lines += [f"skip {what}: {reason}" for what, reason in skipped.items()]
+    lines += [f"not a record, left alone: {problem}" for problem in contents.problems]
+    return "\n".join(safe(line) for line in lines)

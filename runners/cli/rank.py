@@ -1,0 +1,63 @@
+"""The command `vitinit rank`: is my initialisation better, and is it its pattern?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from benchmark.datasets import files as dataset_files
+from initializers.errors import VitinitError
+from runners.cli.options import LOCAL, REFERENCE, DataOption, console
+from runners.terminal.markup import safe
+
+
+def rank(
+    method: Annotated[
+        str,
+        typer.Argument(
+            help="A method: its name, {name: NAME, PARAMETER: VALUE}, path/to/file.py:Class or package.module:Class."
+        ),
+    ],
+    budget: Annotated[str, typer.Option(help="As many seeds as fit: 90s, 30m, 2h.")] = "30m",
+    tier: Annotated[
+        Literal["quick", "standard"],
+        typer.Option(help="quick: 0.1 M parameters, five epochs. standard: 0.3 M, forty: a seed takes an hour."),
+    ] = "quick",
+    base: Annotated[
+        str | None, typer.Option(help="What the method leaves alone: a name or {name: ...}. [kaiming_uniform]")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Changes to the tier's model: {FIELD: VALUE}.")] = None,
+    data_dir: DataOption = None,
+    results: Annotated[Path, typer.Option(help="Where records go.")] = LOCAL,
+) -> None:
+    """Train a method, its own base and its placebo under the standard protocol, and say where it stands.
+
+    The same command again takes what is recorded and goes on with more seeds.
+    """
+    from runners.basics.machine import cores
+    from runners.launching.rank import TIERS, call, prepare, rounds, seconds
+
+    time = seconds(budget)
+    folder = dataset_files.data_dir(data_dir)
+    ranked = prepare(method, tier, base, model, results)
+    from benchmark.grids.grid import load
+
+    for cell in load(str(ranked.grid)).cells:
+        if cell.misfit:
+            raise VitinitError(f"row {cell.row!r}: {cell.misfit} (--model changes the model)")
+        if reason := dataset_files.unavailable(cell.spec.dataset, folder):
+            raise VitinitError(f"the standard protocol needs {cell.spec.dataset.name}, and {reason}")
+
+    def carry_out(seeds: range) -> None:
+        arguments = ["run", str(ranked.grid), "--seeds", f"{seeds.start}-{seeds.stop - 1}", "--executor", "local"]
+        arguments += ["--data-dir", str(folder), "--no-download", "--results", str(results)]
+        if code := call("runners.cli", arguments):
+            raise typer.Exit(code)
+
+    done = rounds(time, ranked.most, cores(), carry_out)
+    more = "" if done == ranked.most else f"vitinit rank {method!r} --tier {tier} --budget"
+    console.print(f"{done} of the tier's {ranked.most} seeds; records in {safe(str(results / ranked.grid.stem))}")
+    arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(REFERENCE / TIERS[tier])]
+    raise typer.Exit(call("analysis.standing", [*arguments, *(["--more", more] if more else [])]))

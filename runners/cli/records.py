@@ -1,0 +1,237 @@
+"""Commands of `vitinit` on single records: `show` prints one, `reproduce` carries its run out again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+import yaml
+from rich.markup import escape
+from rich.table import Table
+
+from benchmark.records.record import FailureRecord, Outcome, RunRecord
+from benchmark.records.store import Store
+from initializers.errors import VitinitError, plain
+from runners.basics.environment import ROOT, code, git
+from runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
+
+if TYPE_CHECKING:
+    from runners.one_run.reproduce import Comparison
+
+REPRODUCED = Path("results/reproduced")
+SHOWN = 10
+"""So many run ids of an ambiguous prefix are listed."""
+
+ResultsOption = Annotated[Path, typer.Option(help="Where records are; results/reference is searched after it.")]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record on disk."""
+
+    root: Path
+    path: Path
+    record: Outcome
+
+
+def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
+    """Print one record: its spec, accuracy, initialisation, provenance, and the command that repeats it."""
+    found = find(run_id, results)[0]
+    record = found.record
+    content = record.model_dump(mode="json")
+    if isinstance(record, RunRecord):
+        epoch, top1 = record.best
+        _say(
+            f"{record.row}, {record.spec.dataset.label}, seed {record.spec.seed}: top-1 {record.top1:.2f}% after the "
+            f"last of {len(record.history)} epochs; best epoch {epoch} with {top1:.2f}%"
+        )
+        content["init"].pop("offset_maps", None)
+    for line in yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).splitlines():
+        printable = "".join(char if char.isprintable() else "?" for char in line)
+        console.print(escape(printable), soft_wrap=True)
+    if isinstance(record, RunRecord):
+        for line in how_to_repeat(found, record):
+            _say(line)
+
+
+def reproduce(
+    run_id: RunIdArgument,
+    results: ResultsOption = LOCAL,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the device that the run was recorded on.")
+    ] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Default: as many as the run was recorded with.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the record of the repetition goes.")] = REPRODUCED,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Import an initialiser that the record names as package.module:Class.")
+    ] = False,
+    data_dir: DataOption = None,
+) -> None:
+    """Repeat a recorded run from its record alone and compare every number. Exit code 0: bitwise equal, 1: not.
+
+    When it is stopped, the same command goes on with it.
+    """
+    found = find(run_id, results)
+    first = next((item for item in found if isinstance(item.record, RunRecord)), None)
+    if first is None:
+        record = found[0].record
+        raise VitinitError(f"run {record.run_id} is recorded as {record.status}: there are no numbers to compare with")
+    then = first.record
+    assert isinstance(then, RunRecord)
+    if out.resolve() == first.root.resolve():
+        raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
+
+    from benchmark.datasets.files import data_dir as data_folder
+    from runners.basics.stop import Stopped
+    from runners.one_run import reproduce as repetition
+    from runners.terminal.display import Display
+
+    execution = repetition.execution(then, device, threads)
+    where = f"{execution.device}, {execution.threads} thread{'s' if execution.threads > 1 else ''}"
+    where += ", deterministic" if execution.deterministic else ""
+    _say(f"repeating {first.path} on {where}; its record goes to {out / then.study}")
+    try:
+        now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console), trust)
+    except (Stopped, KeyboardInterrupt) as stopped:
+        _say(f"stopped{f' ({stopped})' if str(stopped) else ''}; the same command goes on with it")
+        raise typer.Exit(130) from None
+    if isinstance(now, FailureRecord):
+        _say(f"the repetition failed with {now.error}: {now.message}")
+        raise typer.Exit(1)
+    comparison = repetition.compare(then, now)
+    print_comparison(comparison)
+    raise typer.Exit(0 if comparison.equal else 1)
+
+
+def find(prefix: str, results: Path) -> list[Found]:
+    """The records of the run whose id begins so, those in `results` first; the names of the files tell which.
+
+    Raises:
+        VitinitError: there is none, there are those of several runs, or none is valid.
+    """
+    roots = list(dict.fromkeys((results, REFERENCE)))
+    paths = [path for root in roots for path in _named(root, prefix)]
+    run_ids = sorted({path.name.partition(".")[0] for path in paths})
+    if not run_ids:
+        searched = " or ".join(map(str, roots))
+        raise VitinitError(f"no record of a run {prefix!r} in {searched}; see: vitinit plan GRID")
+    if len(run_ids) > 1:
+        rest = f" and {len(run_ids) - SHOWN} more" if len(run_ids) > SHOWN else ""
+        raise VitinitError(f"{prefix!r} is ambiguous: {', '.join(run_ids[:SHOWN])}{rest}")
+    found = []
+    for folder in dict.fromkeys(path.parent for path in paths):
+        record = Store(folder.parent).outcome(folder.name, run_ids[0])
+        if record:
+            path = next((path for path in paths if path.parent == folder and _status(path) == record.status), folder)
+            found.append(Found(folder.parent, path, record))
+    if not found:
+        problems = Store(paths[0].parent.parent).read(paths[0].parent.name).problems
+        raise VitinitError(next((text for text in problems if run_ids[0] in text), f"{paths[0]} is no valid record"))
+    return found
+
+
+def how_to_repeat(found: Found, record: RunRecord) -> list[str]:
+    """The command that repeats a run, and what has to be said of it."""
+    environment, here = record.environment, code()
+    words = ["vitinit", "reproduce", record.run_id]
+    command = shlex.join(words + (["--results", str(found.root)] if found.root != LOCAL else []))
+    commit, source = environment.get("commit"), environment.get("source")
+    same = source is not None and source == here["source"]
+    if not _hexadecimal(commit):
+        lines = [f"repeat it: {command}", "No git commit was recorded: the command takes the code that is here."]
+    elif source is None:
+        lines = [f"repeat it with the code that is here: {command}"]
+        lines += [f"with its own code, which is older than that command: git checkout {commit} && {_as_it_was(record)}"]
+    else:
+        # The checkout takes a record away that is part of a later commit.
+        back = f"git checkout @{{-1}} -- {shlex.quote(str(found.path))} && " if _in_git(found.path) else ""
+        lines = [f"repeat it: git checkout {commit} && {back}{command}"]
+    if _hexadecimal(commit) and not _known(commit):
+        lines.append("This repository does not have the commit: fetch it first.")
+    if environment.get("dirty"):
+        lines.append(_on_changes(environment, here))
+    if same:
+        lines.append(f"The code that is here is that of the record: {command} is enough.")
+    elif source is not None:
+        lines.append("The code that is here is not that of the record.")
+    else:
+        lines.append("The record does not hold a hash of its code: whether the code here is the same is not known.")
+    return lines
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """A table of what was compared, what differs in the environment, and the verdict."""
+    table = Table()
+    for heading in ("compared", "values", "result"):
+        table.add_column(heading, justify="right" if heading == "values" else "left")
+    for line in comparison.lines:
+        table.add_row(escape(line.what), str(line.values or ""), escape(line.result))
+    console.print(table)
+    for key, (then, now) in comparison.environment.items():
+        _say(f"{key}: {then} then, {now} now", 200)
+    if comparison.unrecorded:
+        _say(f"not known of then: {', '.join(comparison.unrecorded)}")
+    if comparison.equal:
+        _say("bitwise equal in everything that the record holds, times aside")
+        return
+    why = "; ".join(comparison.causes) or "nothing that is recorded of the environment explains it"
+    _say(f"differs; {'this may explain it: ' if comparison.causes else ''}{why}")
+
+
+def _named(root: Path, prefix: str) -> list[Path]:
+    """The files of records whose name begins so."""
+    if not re.fullmatch("[0-9a-f]{1,16}", prefix):
+        return []
+    return sorted(path for path in root.glob(f"*/{prefix}*.json") if _status(path))
+
+
+def _status(path: Path) -> str | None:
+    match = re.fullmatch(r"[0-9a-f]{16}(?:\.(failed|skipped))?\.json", path.name)
+    return match and (match.group(1) or "done")
+
+
+def _hexadecimal(commit: Any) -> bool:
+    """Whether it can be printed as part of a command: records come from other people."""
+    return isinstance(commit, str) and re.fullmatch("[0-9a-f]{7,64}", commit) is not None
+
+
+def _as_it_was(record: RunRecord) -> str:
+    argv = record.environment.get("argv")
+    words = [str(word) for word in argv[1:]] if isinstance(argv, list) else ["run", record.study]
+    return shlex.join(["vitinit", *words, "--only", f"id={record.run_id}"])
+
+
+def _on_changes(environment: dict[str, Any], here: dict[str, Any]) -> str:
+    text = "It was run with changes that are in no commit, so the commit alone does not give the code back"
+    diff = environment.get("diff")
+    if diff is None:
+        return f"{text}."
+    if (diff, environment.get("commit")) == (here["diff"], here["commit"]):
+        return f"{text}; the same changes are here (diff {str(diff)[:12]})."
+    return f"{text}; the changes that are here are others (diff {str(diff)[:12]} then, {str(here['diff'])[:12]} now)."
+
+
+def _in_git(path: Path) -> bool:
+    return _answers(path.parent, "ls-files", "--error-unmatch", "--", path.name)
+
+
+def _known(commit: Any) -> bool:
+    return _answers(ROOT, "cat-file", "-e", f"{commit}^{{commit}}")
+
+
+def _answers(folder: Path, *arguments: str) -> bool:
+    try:
+        git(folder, *arguments)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def _say(text: str, width: int | None = None) -> None:
+    """Print one line that may hold text from a record."""
+    console.print(escape(plain(text, width)), soft_wrap=True)

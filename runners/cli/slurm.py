@@ -1,0 +1,79 @@
+"""`vitinit slurm`: the cluster's side of a study. Imports no torch."""
+
+from __future__ import annotations
+
+import typer
+
+import slurm.jobs
+from benchmark.records.store import Store
+from initializers.errors import VitinitError, plain
+from runners.cli.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, console
+from runners.launching import jobs
+from runners.terminal.markup import safe
+from slurm import profiles
+from slurm.submit import log_files
+
+slurm_app = typer.Typer(help="Jobs of a cluster: check a profile, cancel, read logs.", no_args_is_help=True)
+
+LINES = 200
+"""So many last lines of each log are shown."""
+
+
+@slurm_app.command()
+def check(profile: ProfileOption = None) -> None:
+    """Ask the cluster whether it takes jobs of a profile, before hundreds fail. Exit code 1 if it does not."""
+    from slurm.check import check as problems_with
+
+    loaded = profiles.load(profile)
+    problems = problems_with(loaded)
+    for problem in problems:
+        console.print(f"profile {safe(loaded.name)}: {safe(problem)}")
+    if problems:
+        raise typer.Exit(1)
+    console.print(f"profile {safe(loaded.name)}: the cluster takes such jobs ({safe(jobs.summary(loaded))})")
+
+
+@slurm_app.command("profiles")
+def profiles_() -> None:
+    """List the profiles that come with the project; copy one, change it, and name the file."""
+    for name in profiles.names():
+        console.print(f"{name}  {safe(jobs.summary(profiles.load(name)))}  {safe(str(profiles.HERE / name))}.yaml")
+
+
+@slurm_app.command()
+def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
+    """Cancel all jobs of a grid. Its runs save where they are; the same `run` command goes on with them."""
+    from pathlib import Path
+
+    study = Path(grid).stem if grid.endswith((".yaml", ".yml")) else grid
+    look = jobs.look(results, study)
+    if not look.jobs:
+        raise VitinitError(f"no run of {study!r} was handed to a cluster from {results}")
+    if look.silence:
+        raise VitinitError(f"cannot cancel jobs of {study!r}: {look.silence}")
+    slurm.jobs.cancel(look.states)
+    runs = {run_id for job in look.jobs if job.job_id in look.states for run_id in job.run_ids}
+    count = len(look.states)
+    console.print(f"cancelled {count} jobs with {len(runs)} runs" if count else "no job of it is left to cancel")
+
+
+@slurm_app.command()
+def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
+    """Print what the last job of a run has written."""
+    found = {
+        full: job
+        for study in Store(results).folders()
+        for full, job in jobs.look(results, study).handed.items()
+        if full.startswith(run_id)
+    }
+    if not found:
+        raise VitinitError(f"run {run_id}: was not handed to a cluster from {results}")
+    if len(found) > 1:
+        raise VitinitError(f"run {run_id}: several runs begin like this: {', '.join(sorted(found))}")
+    ((full, job),) = found.items()
+    paths = log_files(job.folder, job.job_id)
+    console.print(f"run {full}, job {job.job_id}" + ("" if paths else ": nothing written yet"))
+    for path in paths:
+        console.print(f"[bold]{safe(str(path))}[/bold]")
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:]:
+            print(plain(line))

@@ -1,0 +1,194 @@
+"""`vitinit speed`: how fast this machine loads, augments, trains, initialises and saves."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+from rich import box
+from rich.table import Table
+
+from benchmark import speed as report
+from benchmark.files.atomic import write_atomically
+from benchmark.spec import Frozen
+from initializers.errors import VitinitError, plain, unknown_name
+from runners.cli.options import LOCAL, ResultsOption, console
+from runners.terminal.markup import safe
+
+if TYPE_CHECKING:
+    from runners.measuring.speed import Meter
+
+PARTS = ("loaders", "training", "scaling", "initializers", "checkpoints", "compiling")
+MODELS = ("vit_tiny/4", "vit_tiny/2")
+NO_PEAK = "faster than it"
+"""In place of a share of the matrix product: that product is not the peak then."""
+Row = TypeVar("Row", bound=Frozen)
+
+
+def speed(
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: cuda where there is one.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch. Default: one a core.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="PRESET/PATCH or PRESET/PATCH@PIXELS; repeatable. Default: vit_tiny/4 and vit_tiny/2."),
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(PARTS)}; repeatable. Default: all.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="For training. Default: 512 on a GPU, 64 on a CPU.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="At least so long for each number.")] = 2.0,
+    results: ResultsOption = LOCAL,
+) -> None:
+    """Measure this machine: print it, and write it to speed/MACHINE/speed.json in the results folder.
+
+    `vitinit plan GRID --estimate` turns it into hours. Nothing else should run meanwhile.
+    """
+    import torch
+
+    from runners.basics.environment import code, environment, set_flags
+    from runners.basics.machine import cores, default_device
+    from runners.basics.setting import Execution
+    from runners.launching.local import check_writable
+    from runners.measuring.speed import Meter, model_of
+    from runners.one_run.outcome import now
+
+    for part in only or ():
+        if part not in PARTS:
+            raise unknown_name("part of --only", part, PARTS)
+    if device == "cuda" and default_device() != "cuda":
+        raise VitinitError("--device cuda: torch finds no CUDA GPU here")
+    chosen = default_device() if device == "auto" else device
+    models = dict(model_of(text) for text in model or MODELS)
+    check_writable(results / "speed")
+    count = threads or cores()
+    set_flags(Execution(chosen, count, "inline"))
+    meter = Meter(torch.device(chosen), seconds)
+    machine = environment(meter.device, code())
+    console.print(f"measuring {safe(str(machine['gpu'] or machine['processor']))}, {count} threads; this takes minutes")
+    for precision, reason in meter.left_out.items():
+        console.print(f"{precision} is left out, being many times slower than fp32 here ({reason})", soft_wrap=True)
+    for precision in meter.precisions:
+        meter.matmul(precision)
+    wanted = [part for part in PARTS if part in (only or PARTS)]
+    found: dict[str, list[Any]] = {part: [] for part in PARTS}
+    for part in wanted:
+        rows, title, columns = _measurements(part, meter, models, batch_size, results)
+        found[part] = _shown(rows, title, columns)
+    peaks = ", ".join(f"{precision} {gflops:,.0f}" for precision, gflops in meter.matmul_gflops.items())
+    console.print(f"matrix products of {meter.matmul_size} x {meter.matmul_size}, best, in GFLOP/s: {peaks}")
+    measured = report.SpeedReport(
+        written=now(),
+        device=meter.device.type,
+        threads=count,
+        machine=machine,
+        matmul_gflops=meter.matmul_gflops,
+        matmul_size=meter.matmul_size,
+        **found,
+    )
+    path = report.path(results, measured)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, measured.model_dump_json(indent=1).encode() + b"\n")
+    console.print(f"written to {safe(str(path))}")
+
+
+Columns = dict[str, Callable[[Any], str]]
+
+
+def _measurements(
+    part: str, meter: Meter, models: dict[str, Any], batch_size: int | None, results: Path
+) -> tuple[Iterable[Frozen], str, Columns]:
+    """What is measured, the title of its table, and what it shows."""
+    rate: Columns = {"images/s": lambda row: f"{row.images_per_s:,.0f}"}
+    training: Columns = {
+        "precision": lambda row: row.precision,
+        "batch": lambda row: str(row.batch_size),
+        **rate,
+        "GFLOP/s": lambda row: f"{row.gflops:,.0f}",
+        "of the matmul peak": lambda row: NO_PEAK if row.share_of_peak is None else f"{row.share_of_peak:.2f}",
+    }
+    if part == "loaders":
+        columns: Columns = {"loader": lambda row: row.loader, "augmentation": lambda row: row.augmentation, **rate}
+        return _loaders(meter), "loading, batches of 512 images of 32 x 32", columns
+    if part == "training":
+        columns = {"model": lambda row: row.model, **training, "peak MiB": lambda row: f"{row.peak_memory_mib:,.0f}"}
+        return _training(meter, models, batch_size), "training, flip and RandAugment on, loading included", columns
+    if part == "scaling":
+        shape: Columns = {"tokens": lambda row: str(row.tokens), "width": lambda row: str(row.width)}
+        return _scaling(meter), "two layers: batch, tokens and width", {**shape, **training}
+    if part == "initializers":
+        columns = {
+            "initializer": lambda row: row.initializer,
+            "parameters": lambda row: ", ".join(f"{key} {value}" for key, value in row.params.items()),
+            "model": lambda row: row.model,
+            "seconds": lambda row: f"{row.seconds:.3f}" + (" (in proportion)" if row.measured_steps else ""),
+        }
+        return meter.initializers(_initialised(models)), "initialising", columns
+    if part == "checkpoints":
+        columns = {"model": lambda row: row.model, "MB": lambda row: f"{row.megabytes:.0f}"}
+        columns["seconds"] = lambda row: f"{row.seconds:.2f}"
+        return (meter.checkpoint(*item, results) for item in models.items()), "saving", columns
+    columns = {
+        "model": lambda row: row.model,
+        "precision": lambda row: row.precision,
+        "seconds": lambda row: f"{row.first_s:.0f}",
+        "for the next seed": lambda row: f"{row.again_s:.0f}",
+        "faster": lambda row: f"{row.faster:.2f}x",
+    }
+    fastest = max(meter.matmul_gflops, key=lambda precision: meter.matmul_gflops[precision])
+    return (meter.compiling(*item, fastest) for item in list(models.items())[:1]), "torch.compile", columns
+
+
+def _loaders(meter: Meter) -> Iterator[report.LoaderSpeed]:
+    from benchmark.image_files.beton import ffcv_missing
+    from runners.loaders import make_loader
+    from runners.measuring.speed import AUGMENTATIONS, LOADER_BATCH, PAPERS, beton, recipe
+
+    for name, fields in AUGMENTATIONS.items():
+        loader = make_loader(meter.data, recipe(LOADER_BATCH, "fp32", **fields), 0, meter.device)
+        yield meter.loader("resident", loader, name, 32)
+    if missing := ffcv_missing():
+        console.print(f"without FFCV: {safe(missing)}")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        data = beton(meter.data, Path(folder))
+        for name in ("none", PAPERS):
+            loader = make_loader(data, recipe(LOADER_BATCH, "fp32", **AUGMENTATIONS[name]), 0, meter.device)
+            yield meter.loader("ffcv", loader, name, 32)
+
+
+def _training(meter: Meter, models: dict[str, Any], batch_size: int | None) -> Iterator[report.TrainingSpeed]:
+    for name, spec in models.items():
+        for precision in meter.precisions:
+            yield meter.training(name, spec, precision, batch_size)
+
+
+def _scaling(meter: Meter) -> Iterator[report.TrainingSpeed]:
+    from runners.measuring.speed import scaling
+
+    for spec, batch_size in scaling():
+        for precision in meter.precisions[:2]:
+            name = f"{spec.depth} layers, width {spec.width}"
+            yield meter.training(name, spec, precision, batch_size, "none")
+
+
+def _initialised(models: dict[str, Any]) -> dict[str, Any]:
+    """The models asked for, and one of every other kind that an initialiser may need."""
+    from runners.measuring.speed import model_of
+
+    return models | dict(map(model_of, ("vit_base/16@224", "convit_tiny/4")))
+
+
+def _shown(rows: Iterable[Row], title: str, columns: Columns) -> list[Row]:
+    """Measure, and print a table of it."""
+    table, measured = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left"), []
+    for heading in columns:
+        table.add_column(heading, justify="right" if heading[0].isupper() or heading == "images/s" else "left")
+    with console.status(f"measuring: {title}"):
+        for row in rows:
+            measured.append(row)
+            table.add_row(*(safe(plain(show(row))) for show in columns.values()))
+    console.print(table)
+    return measured

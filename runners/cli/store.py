@@ -1,0 +1,77 @@
+"""`vitinit store`: looking after a folder of records. Imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from benchmark.records.store import Store
+from initializers.errors import VitinitError, plain, unknown_name
+from runners.cli.options import LOCAL
+
+store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
+
+ResultsOption = Annotated[Path, typer.Option(help="Folder with records.")]
+
+
+@store_app.command()
+def check(
+    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The same as --results.")] = None,
+    results: ResultsOption = LOCAL,
+) -> None:
+    """Validate every file of every study. Exit code 1 if anything is wrong; nothing is changed."""
+    from benchmark.records.maps import check_maps
+
+    store = _store(folder or results)
+    wrong = [f"{plain(str(path))}: not read; records belong into the folder of their study" for path in store.strays()]
+    total = 0
+    for study in store.folders():
+        contents, survey = store.read(study), store.survey(study)
+        with_maps, wrong_maps = check_maps(store.root, study, contents.done)
+        counts = {
+            "done": len(contents.done),
+            "failed": len(contents.failed),
+            "skipped": len(contents.skipped),
+            "unfinished": survey.unfinished,
+            "superseded": survey.superseded,
+            "set aside": survey.set_aside,
+            "with attention maps": with_maps,
+        }
+        found = [*contents.problems, *survey.leftovers, *wrong_maps]
+        if found or any(counts.values()):
+            typer.echo(f"{plain(study)}: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+        total += len(contents.done) + len(contents.failed) + len(contents.skipped)
+        wrong += found
+    for line in wrong:
+        typer.echo(f"wrong: {line}")
+    typer.echo(f"{total} valid records, {len(wrong)} wrong files in {plain(str(store.root))}")
+    if wrong:
+        raise typer.Exit(1)
+
+
+@store_app.command()
+def export(
+    results: ResultsOption = LOCAL,
+    study: Annotated[str | None, typer.Option(help="This study only. Default: all of them.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the tables go.")] = LOCAL / "export",
+    form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="parquet needs pyarrow.")] = "csv",
+) -> None:
+    """Write one table of runs and one of epochs, for other programs."""
+    from benchmark.records.export import export as write
+
+    store = _store(results)
+    studies = store.studies()
+    if not studies:
+        raise VitinitError(f"no records in {results}; run a study first, or name a folder: --results DIR")
+    if study is not None and study not in studies:
+        raise unknown_name("study", study, studies)
+    for path, rows in write(store, [study] if study else studies, out, form):
+        typer.echo(f"{plain(str(path))}: {rows} rows")
+
+
+def _store(results: Path) -> Store:
+    if not results.is_dir():
+        raise VitinitError(f"no results folder {results}")
+    return Store(results)

@@ -1,0 +1,270 @@
+"""Carrying the runs of a study out as jobs of a cluster: handing them over, and what a job does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+
+import slurm.jobs
+from benchmark.grids.grid import Cell
+from benchmark.records.record import FailureRecord, RunRecord
+from benchmark.records.store import Store
+from initializers.errors import VitinitError
+from runners.basics.environment import ROOT, source_hash
+from runners.basics.setting import Event, Setting
+from runners.basics.stop import Stop, on_signals
+from runners.launching import jobs
+from runners.launching.local import launch
+from runners.launching.together import carry_out_together
+from runners.one_run import claims
+from runners.one_run.outcome import failure, now
+from runners.terminal.display import Display
+from slurm import torchrun
+from slurm.errors import Refused, SlurmError
+from slurm.profiles import Profile
+from slurm.submit import submit
+
+BUSY_S = 600.0
+"""Short runs are packed so that a job is busy for about so long: to start one takes seconds."""
+
+
+TRIES = 5
+"""How often the controller is asked before a job gives up."""
+
+OUT_OF_MEMORY = r"oom.kill event|exceeded (job )?memory limit"
+"""What slurmstepd writes into the log of a job that it ends."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """The runs of one job, in order, and how they are carried out; picklable."""
+
+    cells: tuple[Cell, ...]
+    setting: Setting
+    workers: int
+    """How many of them at once."""
+    source: str
+    """`source_hash` of the code that the job has to run."""
+
+
+def packed(cells: list[Cell], work: dict[str, float], count: int) -> list[list[Cell]]:
+    """Share runs out to so many jobs, each about equally long: the longest first, always to the job with least.
+
+    Args:
+        cells: the runs.
+        work: how long each takes by run_id, in any unit.
+        count: of jobs, at most as many as there are runs.
+    """
+    packs: list[list[Cell]] = [[] for _ in range(count)]
+    load = [0.0] * count
+    for cell in sorted(cells, key=lambda cell: -work[cell.run_id]):
+        least = min(range(count), key=lambda number: (load[number], len(packs[number])))
+        packs[least].append(cell)
+        load[least] += work[cell.run_id]
+    return packs
+
+
+def runs_per_job(seconds: dict[str, float], runs: int, profile: Profile, workers: int) -> int:
+    """How many runs go into a job: enough to keep it busy for BUSY_S, fewer than fill half its time.
+
+    Args:
+        seconds: what runs take, as measured; where nothing is measured a run is a job, unless several run at once.
+        runs: how many there are.
+        profile: with the time limit.
+        workers: how many of them a job carries out at once.
+    """
+    if not seconds:
+        return min(workers, runs)
+    one = sum(seconds.values()) / len(seconds) / workers
+    return max(workers, min(runs, round(BUSY_S / one), int(30 * profile.minutes / one)))
+
+
+def dispatch(
+    packs: list[list[Cell]], setting: Setting, workers: int, profile: Profile, code: Path
+) -> tuple[Path, jobs.Dispatch]:
+    """Hand runs to the cluster, a pack a job.
+
+    Args:
+        packs: the runs of each job.
+        setting: where and how; its paths are absolute.
+        workers: how many runs a job carries out at once.
+        profile: what a job asks for.
+        code: the code that the jobs run, as `snapshot.take` gives it.
+
+    Raises:
+        SlurmError: the cluster does not answer.
+        Refused: it has taken some of the jobs only.
+        VitinitError: the results folder cannot be written, or the copy is not the code that `setting` says.
+    """
+    written = now()
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
+    name = f"{setting.study}-{folder.name[-6:]}"
+    source = source_hash(code)
+    if source != setting.code["source"]:
+        raise VitinitError("the code has been changed while this command was at work; call it again")
+    arguments = [Pack(tuple(cells), setting, workers, source) for cells in packs]
+    refused, job_ids = None, []
+    try:
+        folder.mkdir(parents=True)
+        try:
+            with _interruptible():
+                job_ids = submit(carry_out_pack, arguments, profile, folder, name=name, code=code)
+        except Refused as error:
+            refused, job_ids = error, error.submitted
+        taken = zip(job_ids, packs, strict=False)  # fewer when the cluster refused the others
+        by_job = {job_id: tuple(cell.run_id for cell in cells) for job_id, cells in taken}
+        dispatched = jobs.Dispatch(written=written, name=name, profile=profile.name, code=str(code), jobs=by_job)
+        jobs.write(folder, dispatched)
+    except OSError as error:
+        slurm.jobs.cancel(job_ids)  # nobody would know of them
+        raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+    if refused:
+        raise refused
+    return folder, dispatched
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """A closed terminal and `kill` are as Ctrl-C here: what was submitted is cancelled, as nobody would know of it."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def carry_out_pack(pack: Pack) -> None:
+    """What a job does: carry the runs of a pack out, or go on with them.
+
+    Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop, and the job
+    asks to be started again. Runs that the limit has stopped before they came a step further have failed: they would do
+    so for ever.
+    """
+    stop, before = Stop(), _reached(pack)
+    rank = os.environ.get("SLURM_PROCID", "0")
+    with on_signals(stop, impatient=False):
+        try:
+            _carry_out(pack, stop)
+        except KeyboardInterrupt as interrupt:
+            stop.request(str(interrupt) or "SIGINT")
+        except VitinitError as error:
+            if rank == "0":
+                _record_failures(pack, pack.cells, "VitinitError", str(error))
+            raise
+    if not stop.reason or rank != "0":
+        return  # rank 0 speaks for the job; to end as failed before it has would end it
+    print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
+    preempted = _persistently(slurm.jobs.preempted_current)
+    if preempted or (stop.reason.startswith("SIGUSR2") and _reached(pack) != before):
+        if _persistently(slurm.jobs.requeue_current):
+            sys.exit(0)
+    elif stop.reason.startswith("SIGUSR2"):
+        job_id = slurm.jobs.current()
+        begun = [cell for cell in pack.cells if (owner := _last_owner(pack, cell)) and owner.job == job_id]
+        message = f"not a single step could be saved within the time limit of its job {job_id}: ask for more time"
+        _record_failures(pack, begun, "OutOfTime", message)
+    sys.exit(1)
+
+
+def _persistently(ask: Callable[[], bool]) -> bool:
+    """What the controller answers; it may be busy for a moment just when it preempts many jobs.
+
+    Raises:
+        SlurmError: it has not answered in several tries.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(SlurmError):
+            return ask()
+        time.sleep(1)
+    return ask()
+
+
+def _carry_out(pack: Pack, stop: Stop) -> None:
+    if source_hash() != pack.source:
+        raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
+    rank, processes = torchrun.export()
+    if processes == 1:
+        display = Display(Console(highlight=False, width=160))
+        # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
+        work = dict.fromkeys((cell.run_id for cell in pack.cells), 1.0)
+        launch(list(pack.cells), pack.setting, pack.workers, display, stop=stop, work=work)
+        return
+    for end in carry_out_together(list(pack.cells), pack.setting, stop, _print):
+        if rank == 0:
+            print(f"{end.run_id}  {end.status}", flush=True)
+
+
+def _print(event: Event) -> None:
+    """What a run of several processes says, for the log."""
+    if event.epoch:
+        row = event.epoch
+        loss = f"training loss {row.train_loss:.3f}"
+        top1 = "" if row.top1 is None else f", top-1 {row.top1:.1f}%"
+        print(f"{event.run_id}  epoch {row.epoch}, {loss}{top1}", flush=True)
+    elif event.resumed or event.trouble:
+        print(f"{event.run_id}  {event.trouble or f'goes on from {event.resumed}'}", flush=True)
+
+
+def _reached(pack: Pack) -> set[str]:
+    """How far the runs of a pack have come: their records, and the names of their checkpoints, which hold the step."""
+    store, study = Store(pack.setting.root), pack.setting.study
+    found = set()
+    for cell in pack.cells:
+        recorded = store.outcome(study, cell.run_id)
+        found |= {f"{cell.run_id} {recorded.status} {recorded.written}"} if recorded else set()
+        found |= {str(path) for path in claims.folder(store.root, study, cell.run_id).glob("step-*.ckpt")}
+    return found
+
+
+def _last_owner(pack: Pack, cell: Cell) -> claims.Owner | None:
+    return claims.last(claims.folder(pack.setting.root, pack.setting.study, cell.run_id))
+
+
+def _record_failures(pack: Pack, cells: Iterable[Cell], error: str, message: str) -> None:
+    """Some of a pack's runs have failed for one reason; those that another job is carrying out have not."""
+    store, setting = Store(pack.setting.root), pack.setting
+    for cell in cells:
+        folder = claims.folder(setting.root, setting.study, cell.run_id)
+        with suppress(claims.Taken), claims.held(folder, Stop()):
+            recorded = store.outcome(setting.study, cell.run_id)
+            tried = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.run_id)
+            if not tried and not isinstance(recorded, RunRecord):
+                store.write(failure(cell, setting, error, message))
+
+
+def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Job]) -> None:
+    """Record as failed the runs whose job the cluster ended for its use of memory: they would do so again.
+
+    Args:
+        cells: runs without a record, of which no job is left.
+        setting: where and how they were to be carried out.
+        handed: the last job of each.
+    """
+    states = slurm.jobs.ended({handed[cell.run_id].job_id for cell in cells if cell.run_id in handed}) or {}
+    for cell in cells:
+        job = handed.get(cell.run_id)
+        # the job's other runs had not begun, or have been saved and let go of
+        owner = claims.last(claims.folder(setting.root, setting.study, cell.run_id))
+        if not job or not owner or owner.released or owner.job != job.job_id:
+            continue
+        state = states.get(job.job_id)
+        # without an accounting, or without cgroups, only the job's log tells
+        if (state and state.name == job.name and state.state == "OUT_OF_MEMORY") or jobs.log_tells(job, OUT_OF_MEMORY):
+            message = f"its job {job.job_id} on {owner.host} used more memory than it had asked for"
+            Store(setting.root).write(failure(cell, setting, "OutOfMemory", message))

@@ -1,0 +1,90 @@
+"""How long runs will take: as long as runs like them took, or from what `vitinit speed` measured. Imports no torch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmark.datasets.files import IMAGES
+from benchmark.grids.grid import Cell
+from benchmark.records.record import RunRecord
+from benchmark.records.store import Store
+from benchmark.spec import RunSpec
+from benchmark.speed import BACKWARD, SpeedReport, forward_flops
+
+CLASSES = {"cifar100": 100, "imagenet": 1000}
+"""Of datasets that have not ten."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What runs will take, where runs of the same kind have been measured."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By run_id."""
+    measured_on: tuple[str, ...] = ()
+    """The processors or GPUs."""
+
+
+def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> Estimate:
+    """Seconds of each run, from the records of the first folder that has any of its kind.
+
+    Runs of one kind have the same model, dataset and recipe, but for the number of epochs and the seed; the time for an
+    epoch is taken as the mean over their records.
+
+    Args:
+        cells: the runs.
+        roots: results folders, in order of preference.
+        device: `cpu` or `cuda`; records of the other say nothing.
+    """
+    wanted = {_kind(cell.spec): cell.spec for cell in cells}
+    measured: dict[str, list[tuple[float, str]]] = {}
+    for root in roots:
+        found = defaultdict(list)
+        store = Store(root)
+        for study in store.folders() if root.is_dir() else ():
+            for record in store.read(study).done.values():
+                kind = _kind(record.spec)
+                if kind in wanted and kind not in measured and record.execution.get("device") == device:
+                    found[kind].append((record.seconds / record.spec.recipe.epochs, _machine(record)))
+        measured |= found
+    seconds = {
+        cell.run_id: cell.spec.recipe.epochs * sum(each for each, _ in known) / len(known)
+        for cell in cells
+        if (known := measured.get(_kind(cell.spec)))
+    }
+    machines = {machine for kind in measured.values() for _, machine in kind}
+    return Estimate(seconds, tuple(sorted(machines)))
+
+
+def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float]:
+    """Seconds of each run by run_id, from the matrix products that it consists of; initialising is left out.
+
+    Those of a folder of images are missing, as are those at a precision that was not measured.
+    """
+    seconds = {}
+    for cell in cells:
+        spec = cell.spec
+        gflops = report.gflops(spec.model, spec.recipe.precision)
+        if gflops and spec.dataset.name in IMAGES:
+            train, test = IMAGES[spec.dataset.name]
+            val = spec.dataset.val_size or 0
+            train = min(train - val, spec.dataset.train_size or train)
+            held_out = val if spec.dataset.evaluate_on == "val" else test
+            forward = forward_flops(spec.model, classes=CLASSES.get(spec.dataset.name, 10))
+            recipe = spec.recipe
+            evaluations = sum(recipe.evaluates_after(epoch) for epoch in range(1, recipe.epochs + 1))
+            flops = recipe.epochs * (1 + BACKWARD) * forward * train + evaluations * forward * held_out
+            seconds[cell.run_id] = flops / (1e9 * gflops)
+    return seconds
+
+
+def _kind(spec: RunSpec) -> str:
+    recipe = spec.recipe.model_copy(update={"epochs": 1, "warmup_epochs": 0})
+    return f"{spec.dataset.model_dump_json()}{spec.model.model_dump_json()}{recipe.model_dump_json()}"
+
+
+def _machine(record: RunRecord) -> str:
+    return str(record.environment.get("gpu") or record.environment.get("processor"))

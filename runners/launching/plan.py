@@ -1,0 +1,93 @@
+"""From a grid and a results folder to what is to become of each run. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal, get_args
+
+from benchmark.datasets.files import unavailable
+from benchmark.grids.grid import Cell, Grid
+from benchmark.records.store import Outline, Store
+from runners.launching import jobs
+from runners.one_run import claims
+
+State = Literal["done", "live", "queued", "failed", "skip", "to do"]
+STATES: tuple[State, ...] = get_args(State)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell and what is to become of it."""
+
+    cell: Cell
+    state: State
+    reason: str = ""
+    """Who carries it out, where it waits, why it is skipped, what its last attempt failed of, or that it resumes."""
+
+    @property
+    def skipped(self) -> str:
+        """What is skipped, for people: a dataset that is not here, or a row that does not fit its block's model."""
+        dataset = self.cell.spec.dataset.label
+        return f"{self.cell.row}, {dataset}" if self.cell.misfit else dataset
+
+
+def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outline]:
+    """What each run of a grid needs; nothing is written.
+
+    A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `queued` when it
+    waits in a job of a cluster, else `skip` when its initialiser does not fit its model or its dataset is not here,
+    else `failed` when its last attempt failed, else `to do`.
+    """
+    # Before the records are read: a run that ends in between is then found done, never to do.
+    unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
+    owners = {run_id: owner for run_id, folder in unfinished.items() if (owner := claims.live(folder))}
+    look = jobs.look(store.root, grid.name)
+    handed = look.handed
+    contents = store.outline(grid.name)
+    missing = cache(lambda spec: unavailable(spec, data_dir))
+
+    def planned(cell: Cell) -> Planned:
+        run_id = cell.run_id
+        if run_id in contents.done:
+            return Planned(cell, "done")
+        if run_id in owners and not look.over(owners[run_id].job):
+            return Planned(cell, "live", owners[run_id].describe())
+        job, failed = handed.get(run_id), contents.failed.get(run_id)
+        if job and not (failed and failed.written >= job.written):
+            if job.job_id in look.states:
+                return Planned(cell, "queued", jobs.describe(job, look.states[job.job_id]))
+            if look.silence:  # not to know is no reason to hand it out again
+                return Planned(cell, "queued", f"was handed out as job {job.job_id}; cannot ask: {look.silence}")
+        if reason := cell.misfit or missing(cell.spec.dataset):
+            return Planned(cell, "skip", reason)
+        if failed:
+            return Planned(cell, "failed", f"{failed.error}: {failed.message}")
+        resumes = run_id in unfinished and any(unfinished[run_id].glob("*.ckpt"))
+        return Planned(cell, "to do", "stopped, resumes from its checkpoint" if resumes else "")
+
+    found = [planned(cell) for cell in grid.cells]
+    # those to be done still, though they had a job
+    gone = {
+        item.cell.run_id: handed[item.cell.run_id]
+        for item in found
+        if item.state == "to do" and item.cell.run_id in handed
+    }
+    ended = jobs.ended(set(gone.values()))
+    reasons = {run_id: ended[job.job_id] for run_id, job in gone.items()}
+    return [_with(item, reasons.get(item.cell.run_id)) for item in found], contents
+
+
+def _with(item: Planned, reason: str | None) -> Planned:
+    return replace(item, reason="; ".join(filter(None, (reason, item.reason)))) if reason else item
+
+
+def _unfinished(folder: Path) -> dict[str, Path]:
+    """The folders of unfinished runs by run_id: listed once, as most runs of a large grid have none."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: Path(entry.path) for entry in entries if entry.is_dir()}
+    except OSError:  # nothing was ever started here, or the last run has just been finished
+        return {}

@@ -1,0 +1,133 @@
+"""`vitinit rank`: one method under the standard protocol, beside its base and its placebo. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmark.files.yaml_text import mapping
+from benchmark.grids.grid import HERE
+from initializers.errors import VitinitError
+
+TIERS = {"quick": "standard-mechanism", "standard": "standard"}
+"""The grids whose setting and seeds a tier has, and beside whose records it stands."""
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The study that a method is compared in."""
+
+    grid: Path
+    """Written where the results are; its stem is the study."""
+    most: int
+    """Seeds that the tier has."""
+
+
+def seconds(budget: str) -> float:
+    """`90s`, `30m` or `2h` as seconds.
+
+    Raises:
+        VitinitError: it is something else.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+    if not match or not float(match[1]):
+        raise VitinitError(f"--budget {budget!r}: write seconds, minutes or hours: 90s, 30m, 2h")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def named(text: str) -> tuple[dict[str, Any], Path | None]:
+    """A method as the command line names it, and the file that it lies in, whose folder becomes importable.
+
+    `mimetic`, `{name: mimetic, parts: qk}`, `package.module:Class`, or `path/to/file.py:Class`.
+
+    Raises:
+        VitinitError: the file is not there, or cannot be a module.
+    """
+    fields = mapping(text.encode(), Path("METHOD")) if text.lstrip().startswith("{") else {"name": text}
+    name = str(fields.get("name"))
+    path, _, cls = name.rpartition(":")
+    if not path.endswith(".py"):
+        return fields, None
+    file = Path(path).absolute()
+    if not file.is_file():
+        raise VitinitError(f"there is no file {path}; write path/to/file.py:Class")
+    if not file.stem.isidentifier():
+        raise VitinitError(f"{path}: {file.stem!r} cannot be imported; a module's name has letters, digits and '_'")
+    return {**fields, "name": f"{file.stem}:{cls}"}, file
+
+
+def prepare(text: str, tier: str, base: str | None, model: str | None, results: Path) -> Ranked:
+    """Write the grid of a method, its base and its placebo, in the setting of a tier.
+
+    The study is named after the method and a hash of all that the grid says and of the method's file: an edited method
+    is another study, and no record of before is taken for one of it.
+
+    Raises:
+        VitinitError: the method or the base is not to be had, or does not fit the model.
+    """
+    method, file = named(text)
+    if file:
+        sys.path.insert(0, str(file.parent))
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(file.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    own = HERE / "grids" / f"{TIERS[tier]}.yaml"
+    block = mapping(own.read_bytes(), own)["blocks"][0]
+    if model:
+        block = {**block, "model": {**block["model"], **mapping(model.encode(), Path("--model"))}}
+    row = str(method["name"]).rpartition(":")[2]
+    below: Any = yaml.safe_load(base) if base else "kaiming_uniform"
+    base_row, placebo = f"{row}'s base", f"{row}, placebo"
+    content = {
+        "title": f"{row} under the standard protocol, version 1, tier {tier}",
+        "contrasts": [[row, base_row], [row, placebo]],
+        "rows": {
+            base_row: {"base": below},
+            row: {"base": below, "method": method},
+            placebo: {"base": below, "method": {"name": "placebo", "of": method, "keep": "spectrum"}},
+        },
+        "blocks": [block],
+    }
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode() + (file.read_bytes() if file else b""))
+    grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        grid.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    except OSError as error:
+        raise VitinitError(f"cannot write {grid}: {error.strerror or error}") from None
+    return Ranked(grid, len(block["seeds"]))
+
+
+def rounds(budget: float, most: int, at_once: int, carry_out: Callable[[range], None]) -> int:
+    """Carry out seeds, `at_once` at a time, as long as the next ones fit into the budget; one round always.
+
+    A round that had little to do, because it was recorded, says nothing of the time that the next one needs.
+
+    Returns:
+        How many seeds there are now.
+    """
+    began, longest, done = time.monotonic(), 0.0, 0
+    while done < most:
+        if done and time.monotonic() - began + longest > budget:
+            break
+        some = range(done, min(most, done + at_once))
+        before = time.monotonic()
+        carry_out(some)
+        longest, done = max(longest, time.monotonic() - before), some.stop
+    return done
+
+
+def call(module: str, arguments: list[str], environment: Mapping[str, str] | None = None) -> int:
+    """Run one of our commands in a process of its own, on this terminal."""
+    return subprocess.run([sys.executable, "-m", module, *arguments], env=environment).returncode

@@ -1,0 +1,180 @@
+"""Proposition 1 of arXiv 2404.01139 by numbers: `python -m runners.measuring.proposition`.
+
+A spatial mixing layer with one f x f filter a channel, followed by a channel mixing layer, reaches what any f x f
+filters would, without its own filters being trained, where it has D >= k f^2 channels; k is the rank of its input X.
+Activations, norms and skips are left out, as in the paper. X is the patch embedding of real images here, the target
+a random filter from every channel to every output, and the channel mixing the best there is (least squares).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from rich import box
+from rich.table import Table
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmark.datasets.load import Data, data_dir
+from benchmark.files.atomic import write_atomically
+from benchmark.grids.grid import resolve_dataset
+from benchmark.grids.resolve import resolve_model
+from benchmark.models.build import build_model
+from benchmark.spec import Frozen
+from initializers import registry
+from initializers.conv_filters import spatial_filters
+from initializers.errors import VitinitError
+from initializers.initialize import initialize
+from runners.basics.environment import code, environment
+from runners.basics.streams import stream
+from runners.cli.options import LOCAL, DataOption, console
+from runners.loaders import open_data
+
+SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
+"""Numbers of channels D to try, in k f^2."""
+OUTPUTS = 8
+"""Channels of the target."""
+
+
+class Point(Frozen):
+    """How well D filters do."""
+
+    filter: str
+    kernel_size: PositiveInt
+    width: PositiveInt
+    """D."""
+    share: PositiveFloat
+    """D / (k f^2): from 1 on, the proposition promises that nothing is missing."""
+    error: NonNegativeFloat
+    """Frobenius norm of what is missing of the target over that of the target."""
+
+
+class Report(Frozen):
+    """What was measured, of which images."""
+
+    dataset: str
+    image_size: PositiveInt
+    patch_size: PositiveInt
+    images: PositiveInt
+    seed: int
+    tolerance: PositiveFloat
+    rank: PositiveInt
+    """k: singular values of X above `tolerance` times the largest."""
+    other_ranks: dict[str, int]
+    """At other tolerances; and behind the GELU and BatchNorm that follow a patch embedding."""
+    points: list[Point]
+    environment: dict[str, Any]
+    """As in a record."""
+
+
+def numerical_rank(x_MD: Tensor, tolerance: float) -> int:
+    """How many singular values of a matrix are above `tolerance` times the largest."""
+    values = torch.linalg.svdvals(x_MD)
+    return int((values > tolerance * values[0]).sum())
+
+
+def mixer(image_size: int, patch_size: int, width: int, kernel_size: int, kind: str, seed: int) -> Any:
+    """A ConvMixer of one block at initialisation, in float64, with filters of `conv_filters`."""
+    fields = {"image_size": image_size, "patch_size": patch_size, "width": width, "kernel_size": kernel_size}
+    model = build_model(resolve_model({"preset": "convmixer_micro", "depth": 1, **fields}), classes=10)
+    params = {"filter": kind, **({"entries": kernel_size**2} if kind == "box" else {})}
+    parts = registry.build("kaiming_uniform", {}), registry.build("conv_filters", params)
+    initialize(model, *parts, lambda name: stream(seed, name))
+    return model.double()
+
+
+def relative_error(x_BDhw: Tensor, filters_DPQ: Tensor, seed: int) -> float:
+    """What the best channel mixing behind these filters misses of a target, relative to the target (see `Point`)."""
+    width, side, _ = filters_DPQ.shape
+    bank_ODPQ = torch.randn(OUTPUTS, width, side, side, generator=stream(seed, "target"), dtype=x_BDhw.dtype)
+    target_MO, spatial_MD = (
+        F.conv2d(x_BDhw, weight, padding="same", groups=groups).movedim(1, -1).flatten(0, -2)
+        for weight, groups in ((bank_ODPQ, 1), (filters_DPQ[:, None], width))
+    )
+    mixing_DO = torch.linalg.lstsq(spatial_MD, target_MO, driver="gelsd").solution  # filters may be dependent
+    return float((target_MO - spatial_MD @ mixing_DO).norm() / target_MO.norm())
+
+
+def measure(
+    data: Data, dataset: str, patch_size: int, kernel_sizes: list[int], images: int, seed: int, tolerance: float
+) -> Report:
+    """Measure k, then the error over D for every kind of filter and kernel size; a function of its arguments.
+
+    Raises:
+        VitinitError: there are too few images.
+    """
+    chosen = torch.randperm(len(data.train.labels), generator=stream(seed, "images"))[:images]
+    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (data.mean, data.std))
+    images_BCHW = (data.train.images[chosen].double() / 255 - mean) / std
+    size = images_BCHW.shape[-1]
+    widest = mixer(size, patch_size, 2 * 3 * patch_size**2, 2, "random", seed)  # of no less rank than the patches
+    with torch.no_grad():
+        embedded = widest.stem[0](images_BCHW)
+        plain, normed = (x.movedim(1, -1).flatten(0, -2) for x in (embedded, widest.stem[1:](embedded)))
+    rank = numerical_rank(plain, tolerance)
+    ranks = {f"above {each:g}": numerical_rank(plain, each) for each in (1e-1, 1e-2, 1e-3)}
+    most = round(max(SHARES) * rank * max(kernel_sizes) ** 2)
+    if len(plain) <= most:
+        raise VitinitError(f"{len(plain)} patches cannot tell {most} channels apart; take more images")
+    points = []
+    for side in kernel_sizes:
+        for kind in ("random", "impulse", "box"):
+            for share in SHARES:
+                width = round(share * rank * side**2)
+                model = mixer(size, patch_size, width, side, kind, seed)
+                with torch.no_grad():
+                    error = relative_error(model.stem[0](images_BCHW), spatial_filters(model)[0].weight[:, 0], seed)
+                points.append(Point(filter=kind, kernel_size=side, width=width, share=share, error=error))
+    return Report(
+        dataset=dataset,
+        image_size=size,
+        patch_size=patch_size,
+        images=len(chosen),
+        seed=seed,
+        tolerance=tolerance,
+        rank=rank,
+        other_ranks={**ranks, "behind GELU and BatchNorm": numerical_rank(normed, tolerance)},
+        points=points,
+        environment=environment(torch.device("cpu"), code()),
+    )
+
+
+def main(
+    dataset: Annotated[str, typer.Option(help="Whose images are embedded.")] = "digits",
+    image_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 8,
+    patch_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 2,
+    kernel_size: Annotated[list[int], typer.Option(min=2, help="f; repeatable.")] = [3],  # noqa: B006
+    images: Annotated[int, typer.Option(min=1, help="Drawn from the training split.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    tolerance: Annotated[float, typer.Option(min=0, help="Of the rank: smallest over largest singular value.")] = 1e-6,
+    data: DataOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for the JSON.")] = LOCAL / "proposition",
+) -> None:
+    """Proposition 1 of arXiv 2404.01139: error of fixed spatial filters over the number of channels."""
+    opened = open_data(resolve_dataset({"name": dataset}), image_size, data_dir(data), "resident")
+    if not isinstance(opened, Data):
+        raise VitinitError(f"dataset {dataset!r} is not kept in memory; choose one that is")
+    report = measure(opened, dataset, patch_size, kernel_size, images, seed, tolerance)
+    table = Table("filter", "f", "D", "D / (k f²)", "relative error", box=box.SIMPLE_HEAD)
+    for row in report.points:
+        table.add_row(row.filter, str(row.kernel_size), str(row.width), f"{row.share:g}", f"{row.error:.1e}")
+    console.print(table)
+    others = ", ".join(f"{rank} ({what})" for what, rank in report.other_ranks.items())
+    console.print(f"k = {report.rank}: rank of {report.images} images' patch embeddings above {tolerance:g}; {others}")
+    path = out / f"{dataset}-{image_size}px-patch{patch_size}-seed{seed}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, report.model_dump_json(indent=1).encode() + b"\n")
+    console.print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except VitinitError as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        sys.exit(2)

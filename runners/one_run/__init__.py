@@ -1,0 +1,1 @@
+"""One RunSpec -> one record."""

@@ -1,0 +1,66 @@
+"""What a run leaves in the results folder: its record, or why there is none."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from benchmark.grids.grid import Cell
+from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
+from benchmark.records.store import Store
+from initializers.errors import VitinitError
+from runners.basics.environment import encodable, environment
+from runners.basics.setting import Setting
+
+if TYPE_CHECKING:
+    from runners.training.checkpoint import Checkpoints
+
+
+def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> None:
+    """Write the record; when the folder does not take it, put it where the user can fetch it."""
+    try:
+        store.write(outcome)
+    except VitinitError:
+        checkpoints.make_room()  # a full disk has room for a record then
+        try:
+            store.write(outcome)
+        except VitinitError as error:
+            raise VitinitError(f"{error}; {_rescue(outcome, store)}") from None
+
+
+def _rescue(outcome: RunRecord | FailureRecord, store: Store) -> str:
+    try:
+        path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
+    except (OSError, VitinitError):
+        return "the run's last checkpoint is kept: the same command goes on from there"
+    return f"the record is safe, put it in place when that can be written: mv {path} {store.root / outcome.study}/"
+
+
+def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str = "") -> FailureRecord:
+    """The record of a run that did not finish."""
+    import torch
+
+    return FailureRecord(
+        run_id=cell.spec.run_id,
+        study=setting.study,
+        row=cell.row,
+        spec=cell.spec,
+        written=now(),
+        error=error,
+        message=encodable(message),
+        traceback=encodable(trace),
+        execution=asdict(setting.execution),
+        environment=environment(torch.device(setting.execution.device), setting.code),
+    )
+
+
+def skip(cell: Cell, study: str, reason: str) -> SkipRecord:
+    """The record of a run that cannot start here."""
+    return SkipRecord(run_id=cell.spec.run_id, study=study, row=cell.row, spec=cell.spec, written=now(), reason=reason)
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,271 @@
+"""Repeating a recorded run from the spec inside its record, and comparing the two number by number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from benchmark.records.record import FailureRecord, RunRecord
+from initializers.errors import VitinitError
+from runners.basics.environment import code, differences, flat
+
+if TYPE_CHECKING:
+    from runners.basics.setting import Execution
+    from runners.terminal.display import Display
+
+# torch takes seconds to import: `vitinit` imports this module for its help too.
+
+MAX_THREADS = 1024
+"""No machine has more; a record that asks for them is damaged or made up."""
+
+PARTS = (
+    ("dataset checksum", r"dataset\.checksum"),
+    ("final weights", r"weights"),
+    ("learning rate", r"history\.\d+\.lr"),
+    ("training loss", r"history\.\d+\.train_loss"),
+    ("test or validation loss", r"history\.\d+\.(test|val)_loss"),
+    ("test or validation top-1 in percent", r"history\.\d+\.(test|val)_top1"),
+    ("weight norms at initialisation", r"init\.(norms|method_parameters)\b.*"),
+    ("attention at initialisation", r"init\..*"),
+    ("attention over epochs", r"(probes|masked)\b.*"),
+    ("spec, parameters, dataset size", r".*"),
+)
+"""Lines of the comparison, and the paths in a record that belong to each; the first that matches counts."""
+
+CAUSES = (
+    ("the code is not the same", r"source|commit|dirty|diff"),
+    ("other versions of libraries compute in another order", r"packages\..*|python|blas|cuda|cudnn|driver"),
+    ("another processor or GPU computes in another order", r"processor|platform|cpu\.(model|capability)|gpu"),
+    ("other flags, threads or device choose other operations", r"flags\..*|variables\..*|execution\..*"),
+)
+"""What a difference may come of, and the facts that tell."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One part of two records compared."""
+
+    what: str
+    values: int
+    """How many were compared; 0 where the older record does not hold it."""
+    differ: int
+    result: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A recorded run and its repetition."""
+
+    lines: list[Line]
+    environment: dict[str, tuple[Any, Any]]
+    """What differs between the two in code, libraries, machine and execution: then and now."""
+    unrecorded: list[str]
+    """What the older record does not say of its environment."""
+    causes: list[str]
+    """Which of those differences may explain others."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether every number and every bit that the record holds is the same."""
+        return not any(line.differ for line in self.lines)
+
+
+def execution(
+    record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto", threads: int | None = None
+) -> Execution:
+    """How to repeat a run: as it was recorded, unless told otherwise.
+
+    Raises:
+        VitinitError: it was on a device that is not here, or the record does not say on how many threads.
+    """
+    from runners.basics.machine import cores, default_device
+    from runners.basics.setting import Execution
+
+    recorded = str(record.execution.get("device")).partition(":")[0]
+    chosen = recorded if device == "auto" else device
+    if chosen not in ("cpu", "cuda"):
+        raise VitinitError(f"the record names the device {recorded!r}; say --device cpu or --device cuda")
+    if chosen == "cuda" and default_device() != "cuda":
+        way_out = "; --device cpu repeats the run, with other rounding" if device == "auto" else ""
+        raise VitinitError(f"the run is to be repeated on cuda, and torch finds no CUDA GPU here{way_out}")
+    count: Any = threads or (record.execution.get("threads") if chosen == recorded else cores())
+    if type(count) is not int or not 1 <= count <= MAX_THREADS:
+        raise VitinitError("the record does not say on how many threads it ran; say --threads N")
+    micro_batch = record.execution.get("micro_batch")
+    return Execution(
+        device=chosen,
+        threads=count,
+        executor="inline",
+        deterministic=record.execution.get("deterministic") is True,
+        micro_batch=micro_batch if type(micro_batch) is int and micro_batch > 0 else None,
+        compiled=record.execution.get("compiled") is True,
+        # What was resident was so perhaps by --loader, where auto would ask for FFCV. All others auto finds anew.
+        loader="resident" if record.execution.get("loader") == "resident" else "auto",
+    )
+
+
+def repeat(
+    record: RunRecord, execution: Execution, out: Path, data_dir: Path, display: Display, trust: bool = False
+) -> RunRecord | FailureRecord:
+    """Carry the run out again; its record goes to `out`, and a repetition recorded there earlier is put aside.
+
+    A repetition that was stopped goes on where it was. `trust` lets a record name code to be imported.
+
+    Raises:
+        Stopped: it was asked to stop; it has saved where it was.
+        VitinitError: the run cannot be carried out here, or is being repeated by another process.
+    """
+    from benchmark.grids.grid import Cell
+    from benchmark.records.store import Store
+    from runners.basics.setting import Setting
+    from runners.basics.stop import Stop, on_signals
+    from runners.one_run.claims import Taken
+    from runners.one_run.run import carry_out
+
+    check_trusted(record, trust)
+    check_possible(record, data_dir, execution.device, execution.loader)
+    cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
+    if store.outcome(record.study, record.run_id):
+        store.supersede(record.study, record.run_id)
+    setting = Setting(
+        root=out,
+        study=record.study,
+        data_dir=data_dir,
+        execution=execution,
+        code=code(),
+        probes=bool(record.probes),
+        reuse_solutions=False,  # the numbers of the run are to come out again, not to be looked up
+    )
+    with on_signals(stop), display:
+        display.begin([cell], {record.run_id: 1.0})
+        display.start(cell)
+        try:
+            outcome = carry_out(cell, setting, stop, display.event)
+        except Taken as taken:
+            raise VitinitError(f"run {record.run_id} in {out}: {taken}") from None
+        display.end(outcome)
+    return outcome
+
+
+def check_trusted(record: RunRecord, trust: bool) -> None:
+    """A record is data, but an initialiser named `package.module:Class` is code: to look it up is to execute it.
+
+    Raises:
+        VitinitError: the record names such code, and it is not trusted.
+    """
+    spec = record.spec
+    named = [name for part in (spec.base, spec.method) if part for name in part.names() if ":" in name]
+    if named and not trust:
+        raise VitinitError(
+            f"run {record.run_id} needs {', '.join(named)}, which would be imported and so executed; "
+            "say --trust if you trust the record"
+        )
+
+
+def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loader: str = "auto") -> None:
+    """Find out before hours of training whether the run can be repeated here: initialisers, model and images.
+
+    Raises:
+        VitinitError: it cannot; the message says why.
+    """
+    import torch
+
+    from benchmark.models.build import build_model
+    from initializers import registry
+    from runners.loaders import open_data
+
+    spec = record.spec
+    try:
+        with torch.device("meta"):
+            empty = build_model(spec.model, record.dataset.classes)
+        registry.build(spec.base.name, spec.base.params, "base").check(empty)
+        if spec.method:
+            registry.build(spec.method.name, spec.method.params, "method").check(empty)
+        found = open_data(spec.dataset, spec.model.image_size, data_dir, loader, device, spec.seed).checksum
+    except VitinitError as error:
+        raise VitinitError(f"run {record.run_id} cannot be repeated here: {error}") from None
+    if found != record.dataset.checksum:
+        raise VitinitError(
+            f"run {record.run_id} cannot be repeated here: the images of {spec.dataset.label} have checksum "
+            f"{found[:12]}, those of the record {record.dataset.checksum[:12]}"
+        )
+
+
+def compare(then: RunRecord, now: RunRecord) -> Comparison:
+    """Compare everything that a record holds, less times, with its repetition.
+
+    Args:
+        then: the record as read from its file, so that a field of before its time is known from one that is None.
+        now: its repetition.
+    """
+    told = then.model_dump(mode="json", exclude_unset=True, exclude={"execution", "environment"})
+    parts: dict[str, list[tuple[str, Any, Any]]] = {what: [] for what, _ in PARTS}
+    for path, first, second in _pairs(told, now.without_times(), ""):
+        what = next(what for what, pattern in PARTS if re.fullmatch(pattern, path))
+        parts[what].append((path, first, second))
+    lines = [_line(what, pairs) for what, pairs in parts.items()]
+    recorded, repeated = _facts(then), _facts(now)
+    unrecorded = sorted(repeated.keys() - recorded.keys())
+    environment = {key: values for key, values in differences(recorded, repeated).items() if key not in unrecorded}
+    causes = _causes(environment, recorded, repeated)
+    for name, record in (("recorded run", then), ("repetition", now)):
+        if record.environment.get("changed_while_running"):
+            causes.append(f"the {name} was stopped and went on with something changed (changed_while_running)")
+    return Comparison(lines, environment, unrecorded, causes)
+
+
+def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Every value of the older record with its counterpart.
+
+    Fields that only one side has are passed over: the older one lacks those that were added to records since, and the
+    newer one is given without times.
+    """
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in (key for key in then if key in now):
+            yield from _pairs(then[key], now[key], f"{path}.{key}" if path else key)
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for index, (first, second) in enumerate(zip(then, now, strict=True)):
+            yield from _pairs(first, second, f"{path}.{index}")
+    else:
+        yield path, then, now
+
+
+def _line(what: str, pairs: list[tuple[str, Any, Any]]) -> Line:
+    different = [pair for pair in pairs if pair[1] != pair[2]]
+    if not pairs:
+        return Line(what, 0, 0, "not in the record")
+    if not different:
+        return Line(what, len(pairs), 0, "equal")
+    sizes = [abs(second - first) for _, first, second in different if _number(first) and _number(second)]
+    result = f"largest difference {max(sizes):.3g}" if len(sizes) == len(different) else "differ"
+    epochs = [int(match.group(1)) + 1 for path, *_ in different if (match := re.match(r"history\.(\d+)\.", path))]
+    return Line(what, len(pairs), len(different), result + (f", first in epoch {min(epochs)}" if epochs else ""))
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _facts(record: RunRecord) -> dict[str, Any]:
+    """The environment of a run, with what is recorded of its execution, by dotted key."""
+    execution = {key: record.execution.get(key) for key in ("device", "threads")}
+    # Records of before these were recorded are of runs without them.
+    since = {"deterministic": False, "processes": 1, "micro_batch": None, "compiled": False}
+    execution |= {key: record.execution.get(key, default) for key, default in since.items()}
+    return flat({**record.environment, "execution": execution})
+
+
+def _causes(different: dict[str, tuple[Any, Any]], then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Sentences on what may explain other numbers."""
+    keys = set(different)
+    if then.get("source") is not None and then.get("source") == now.get("source"):
+        keys -= {"commit", "dirty", "diff"}  # what computes numbers is the same all the same
+    elif then.get("dirty") or now.get("dirty"):
+        keys.add("dirty")
+    causes = [cause for cause, pattern in CAUSES if any(re.fullmatch(pattern, key) for key in keys)]
+    if now["execution.device"] == "cuda" and not now["execution.deterministic"]:
+        causes.append("on a GPU, a run without --deterministic differs from time to time")
+    return causes

@@ -1,0 +1,112 @@
+"""Where a run begins in a session: at its newest checkpoint that can be used, the same in all its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmark.records.record import Session
+from initializers.errors import VitinitError, plain
+from initializers.report import InitReport
+from runners.basics.environment import differences
+from runners.training.checkpoint import Checkpoints, pack, unpack
+from runners.training.distributed import World
+from runners.training.train import Training
+
+SHARING = {"processes": 1, "nodes": 1, "micro_batch": None, "compiled": False}
+"""What of a run's execution decides how sums are rounded, beside what its environment says; with the values of runs of
+before this was recorded. A change of the loader, which gives the same images, is told of too."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run at the beginning of a session."""
+
+    training: Training
+    init: InitReport
+    sessions: list[Session] = field(default_factory=list)
+    """Those before."""
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    """What has changed between sessions, this one included: where something has, its bits cannot be promised."""
+    resumed: str = ""
+    """Where it goes on, and what has changed since it was stopped."""
+    targets_LHNN: Tensor | None = None
+    """Of a run that begins: what its method aims at."""
+    observed: dict[str, Any] | None = None
+    """Of a run that goes on: the state of its observer; empty where it had none."""
+
+
+def resume(
+    checkpoints: Checkpoints,
+    run_id: str,
+    checksum: str,
+    environment: dict[str, Any],
+    execution: dict[str, Any],
+    new_training: Callable[[], Training],
+) -> Begun | None:
+    """The run as its newest checkpoint that can be used left it.
+
+    Args:
+        checkpoints: of the run.
+        run_id: of the run.
+        checksum: of the images.
+        environment: of this session.
+        execution: of this session.
+        new_training: makes a training for the state to go into.
+
+    Raises:
+        VitinitError: the images are not those that the run began with.
+    """
+    for state in checkpoints.newest_first():
+        training = new_training()
+        try:
+            if state["run_id"] != run_id:
+                raise ValueError(f"it belongs to run {state['run_id']}")
+            training.load_state_dict(state["training"])
+            changes, resumed = list(state["changes"]), f"epoch {training.epoch + 1}, step {training.step}"
+            before = {"loader": execution["loader"], **state.get("execution", {})}
+            then = {**state["environment"], "execution": _sharing(before)}
+            found = differences(then, {**environment, "execution": _sharing(execution)})
+            if found:
+                what = {key: list(values) for key, values in found.items()}
+                changes.append({"from_step": training.total_steps, "changed": what})
+                resumed += f" (changed since then: {', '.join(found)})"
+            past = Begun(
+                training=training,
+                init=InitReport.model_validate(state["init"]),
+                sessions=[Session.model_validate(session) for session in state["sessions"]],
+                changes=changes,
+                resumed=resumed,
+                observed=dict(state.get("observed", {})),
+            )
+            began_with = str(state["checksum"])
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # what torch raises for a state of another model is of many types
+            checkpoints.report(f"a checkpoint in {checkpoints.folder} is passed over: {plain(str(error), 300)}")
+            continue
+        if began_with != checksum:
+            raise VitinitError(
+                f"the images have changed since the run was stopped (checksum {began_with[:12]}, now {checksum[:12]}); "
+                f"put them back, or begin anew with --force {run_id}"
+            )
+        checkpoints.goes_on(training.total_steps)
+        return past
+    return None
+
+
+def share_state(training: Training, world: World) -> None:
+    """Give all processes the training of rank 0, by way of its state: one of them reads or initialises, once."""
+    if world.size > 1:
+        content = world.broadcast(None if world.rank else bytes(pack(training.state_dict())))
+        if world.rank:
+            training.load_state_dict(unpack(content))
+
+
+def _sharing(execution: dict[str, Any]) -> dict[str, Any]:
+    shared = {key: execution.get(key, default) for key, default in SHARING.items()}
+    return {**shared, "loader": execution["loader"]}

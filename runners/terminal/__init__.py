@@ -1,0 +1,1 @@
+"""Words and progress for people at a terminal."""

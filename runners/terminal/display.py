@@ -1,0 +1,110 @@
+"""Live progress in the terminal: runs done, epoch, top-1, time left; one line for each finished run."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from benchmark.grids.grid import Cell
+from benchmark.records.record import FailureRecord, RunRecord
+from runners.basics.setting import Ended, Event
+from runners.terminal.duration import duration
+from runners.terminal.markup import safe
+
+
+class Display:
+    """A context manager; tell it what starts, what a run says, and what ends."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"), console=console
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._cells: dict[str, Cell] = {}
+        self._share: dict[str, float] = {}
+        """How much of each run is done, 0 to 1."""
+        self._top1: dict[str, str] = {}
+        """What was last said of each run's accuracy."""
+
+    def __enter__(self) -> Display:
+        self._start = time.monotonic()
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks.values():
+            self._progress.remove_task(task)
+        self._progress.stop()
+
+    def begin(self, cells: list[Cell], work: dict[str, float]) -> None:
+        """Announce all runs, with how long each takes by run_id, in any unit."""
+        self._cells = {cell.spec.run_id: cell for cell in cells}
+        self._work = work
+        self._ended = 0
+        self._all = self._progress.add_task("all runs", total=1.0, text="")
+        self._update()
+
+    def start(self, cell: Cell) -> None:
+        """A run starts."""
+        self._tasks[cell.spec.run_id] = self._progress.add_task(
+            safe(cell.describe()), total=cell.spec.recipe.epochs, text="starting"
+        )
+
+    def event(self, event: Event) -> None:
+        """A run says something."""
+        task, cell = self._tasks[event.run_id], self._cells[event.run_id]
+        epochs = cell.spec.recipe.epochs
+        if event.trouble:
+            self._console.print(f"{event.run_id}  [yellow]{safe(event.trouble)}[/yellow]", highlight=False)
+            return
+        if event.resumed:
+            self._console.print(f"{event.run_id}  goes on from {safe(event.resumed)}", highlight=False)
+            return
+        if event.epoch is None:
+            self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
+            return
+        row = event.epoch
+        if row.top1 is not None:
+            self._top1[event.run_id] = f", top-1 {row.top1:.1f}%"
+        top1 = self._top1.get(event.run_id, "")
+        text = f"epoch {row.epoch}/{epochs}{top1}, {row.images_per_s or 0:,.0f} images/s"
+        self._progress.update(task, completed=row.epoch, text=text)
+        self._share[event.run_id] = row.epoch / epochs
+        self._update()
+
+    def end(self, outcome: RunRecord | FailureRecord | Ended) -> None:
+        """A run is recorded, or has ended here without a record."""
+        self._progress.remove_task(self._tasks.pop(outcome.run_id))
+        self._share[outcome.run_id] = 1.0
+        self._ended += 1
+        label = safe(self._cells[outcome.run_id].describe())
+        if outcome.status == "done":
+            self._console.print(
+                f"{outcome.run_id}  {label}: top-1 {outcome.top1:.2f}% after {len(outcome.history)} epochs, "
+                f"{outcome.seconds:.0f} s",
+                highlight=False,
+            )
+        elif outcome.status == "failed":
+            self._console.print(
+                f"{outcome.run_id}  {label}: [red]failed[/red], {safe(outcome.error)}: {safe(outcome.message)}",
+                highlight=False,
+            )
+        elif outcome.status == "elsewhere":
+            self._console.print(f"{outcome.run_id}  {label}: {safe(outcome.reason)}", highlight=False)
+        else:
+            self._console.print(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}", highlight=False)
+        self._update()
+
+    def _update(self) -> None:
+        total = sum(self._work.values())
+        done = sum(self._work[run_id] * share for run_id, share in self._share.items())
+        share = done / total if total else 1.0
+        left = (time.monotonic() - self._start) * (1 - share) / share if share else None
+        text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {duration(left)} left")
+        self._progress.update(self._all, completed=share, text=text)

@@ -1,0 +1,1 @@
+"""The training loop, its processes and its checkpoints."""

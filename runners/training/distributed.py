@@ -1,0 +1,226 @@
+"""The processes that carry out one run together: who they are, and what they say to one another.
+
+There is one process for each GPU, started by torchrun or by a cluster, on one machine or on several. Each takes its
+part of every batch; torch's DistributedDataParallel adds the gradients up, so that all have the same weights after
+every step. A process that is alone says nothing: no function here calls torch.distributed then.
+
+All processes must meet in the same calls in the same order. Where one waits for the others it does so for TIMEOUT at
+most, so nothing hangs for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import traceback
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from initializers.errors import VitinitError
+from runners.basics.machine import several, usable_cores
+from runners.basics.shard import Shard
+from runners.basics.stop import Stop, Stopped
+
+TIMEOUT = timedelta(minutes=30)
+"""How long a process waits for the others before it gives up. Reading a dataset, initialising a model and saving a
+checkpoint, which the others wait for, must not take longer."""
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What the launcher tells each process, as torchrun does."""
+
+Item = TypeVar("Item")
+
+
+class Failed(Exception):
+    """A run has failed in one of its processes, and all of them know: kind and message of the error, its traceback."""
+
+    def __init__(self, kind: str, message: str, trace: str) -> None:
+        super().__init__(kind, message, trace)
+        self.kind, self.message, self.trace = kind, message, trace
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among those that carry out a run together; rank 0 keeps the books. Alone by default."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    """Which of the processes on this machine it is: it takes the GPU of this number."""
+    threads: int = 1
+    """Its share of the cores; the same in all processes."""
+    nodes: int = 1
+    """How many machines they are on."""
+    group: dist.ProcessGroup | None = None
+    """gloo, whatever the gradients take: what is said here needs no GPU and waits for none."""
+    store: Store | None = None
+
+    @property
+    def shard(self) -> Shard:
+        """This process's part of everything that is shared out."""
+        return Shard(self.rank, self.size)
+
+    def device(self, name: str) -> torch.device:
+        """The device of this process, where the run computes on `cpu` or `cuda`.
+
+        Raises:
+            VitinitError: there is no GPU here.
+        """
+        if name == "cpu" or self.size == 1:
+            return torch.device(name)
+        if not torch.cuda.device_count():
+            raise VitinitError(f"{self.name()} on {platform.node()}: torch finds no CUDA GPU here")
+        return torch.device(name, self.local_rank % torch.cuda.device_count())  # a task may see its own GPU only
+
+    def parallel(self, model: nn.Module) -> nn.Module:
+        """The model for forward passes whose gradients become, in all processes, the mean of theirs.
+
+        All processes must have given it the same weights before. It has no other parameters than the model itself,
+        whose names stay as they are.
+        """
+        if self.size == 1:
+            return model
+        # Buffers are the same in all processes and stay so.
+        with warnings.catch_warnings():  # what is to be said in place of broadcast_buffers, older versions do not know
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return DistributedDataParallel(model, init_sync=False, broadcast_buffers=False)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes; on a GPU nothing waits for it."""
+        if self.size > 1:
+            tensor = tensor.clone()
+            dist.all_reduce(tensor)
+        return tensor
+
+    def any(self, here: bool) -> bool:
+        """Whether it is so in any process."""
+        if self.size == 1:
+            return here
+        flag = torch.tensor(int(here))
+        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.group)
+        return bool(flag)
+
+    def gather(self, value: Item) -> list[Item]:
+        """The values of all processes, in order of rank."""
+        values = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(values, value, group=self.group)
+        return values
+
+    def broadcast(self, value: Any = None) -> Any:
+        """The value of rank 0, in all processes."""
+        if self.size > 1:
+            values = [value]
+            dist.broadcast_object_list(values, src=0, group=self.group)
+            (value,) = values
+        return value
+
+    def agreed(self, stop: Stop) -> str:
+        """Why to stop; empty where no process was asked to. A signal may reach one only, or each at another step.
+
+        Only what this returns says whether to stop now: `stop.reason` may differ between processes at any time.
+        """
+        if self.size == 1:
+            return stop.reason
+        if not self.any(bool(stop.reason)):
+            return ""
+        rank, reason = next((rank, reason) for rank, reason in enumerate(self.gather(stop.reason)) if reason)
+        if not stop.reason:
+            stop.request(f"{reason} in the process of rank {rank}")
+        return stop.reason
+
+    def in_step(self, items: Iterable[Item]) -> Iterator[Item | None]:
+        """The items, then None for as long as another process has some: all take equally many turns."""
+        own = iter(items)
+        while self.any((item := next(own, None)) is not None):
+            yield item
+
+    @contextmanager
+    def same_fate(self) -> Iterator[None]:
+        """What fails in one process fails in all. Processes must not wait for one another inside.
+
+        Raises:
+            Failed: in all processes, where one has failed; the message says which unless all have. In a process that
+                is alone, what was raised inside is raised as it is.
+            Stopped: in all processes, where it was raised in one.
+        """
+        if self.size == 1:
+            yield
+            return
+        mine: Failed | Stopped | None = None
+        try:
+            yield
+        except Stopped as stopped:
+            mine = stopped
+        except Exception as error:
+            mine = Failed(type(error).__name__, str(error), traceback.format_exc())
+        found = self.gather(mine)
+        failed = {rank: error for rank, error in enumerate(found) if isinstance(error, Failed)}
+        for rank, there in failed.items():
+            where = "" if len(failed) == self.size else f"{self.name(rank)}: "
+            raise Failed(there.kind, where + there.message, there.trace)
+        for stopped_there in filter(None, found):
+            raise stopped_there
+
+    def name(self, rank: int | None = None) -> str:
+        """A process, by default this one, in words."""
+        return f"rank {self.rank if rank is None else rank} of {self.size}"
+
+    def first_to_fail(self) -> bool:
+        """Whether no other process has called this before: what fails after it may be a consequence."""
+        assert self.store is not None
+        with suppress(RuntimeError):  # rank 0 may keep the store and be gone: it has failed before
+            return bool(self.store.compare_set("vitinit_failed", "", str(self.rank)) == str(self.rank).encode())
+        return False
+
+
+ALONE = World()
+
+
+@contextmanager
+def joined(device: str) -> Iterator[World]:
+    """The world that torchrun's environment variables describe, for as long as the context lasts.
+
+    nccl carries gradients on `cuda`, gloo on `cpu`. Without WORLD_SIZE, or where it is 1, the process is alone.
+
+    Raises:
+        VitinitError: the environment variables are not those of torchrun, or the others cannot be reached.
+    """
+    if not several():
+        yield World(threads=len(usable_cores()))
+        return
+    missing = [name for name in VARIABLES if name not in os.environ]
+    if missing:
+        raise VitinitError(f"WORLD_SIZE is set, as torchrun does, and {', '.join(missing)} is not")
+    try:
+        rank, size, local_rank = (int(os.environ[name]) for name in VARIABLES[:3])
+        if not 0 <= rank < size:
+            raise ValueError(f"RANK {rank} does not fit WORLD_SIZE {size}")
+        world = World(rank, size, local_rank)
+        if device == "cuda":
+            torch.cuda.set_device(world.device(device))
+        store, *_ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
+        backend = "nccl" if device == "cuda" else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    except (ValueError, RuntimeError) as error:
+        raise VitinitError(f"the processes of this run cannot come together: {error}") from None
+    try:
+        group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        assert isinstance(group, dist.ProcessGroup)
+        world = World(rank, size, local_rank, group=group, store=store)
+        places = world.gather((platform.node(), usable_cores()))
+        threads = min(len(cores) // places.count((node, cores)) for node, cores in places)
+        yield replace(world, threads=max(1, threads), nodes=len({node for node, _ in places}))
+    finally:
+        dist.destroy_process_group()

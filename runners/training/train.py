@@ -1,0 +1,286 @@
+"""The training loop, top to bottom."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, Literal
+
+import torch
+from timm.models.convmixer import ConvMixer
+from timm.optim import param_groups_weight_decay
+from timm.scheduler import CosineLRScheduler
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmark.models.build import VisionModel
+from benchmark.records.record import EpochRow
+from benchmark.spec import Recipe
+from runners.basics.streams import derive
+from runners.loaders.base import Loader
+from runners.training.distributed import ALONE, World
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Diverged(Exception):
+    """The training or held-out loss is not a finite number."""
+
+
+class Training:
+    """A model in training: everything that its future depends on, and the position it has reached.
+
+    Parameters without `requires_grad` are unknown to the optimiser: neither its steps nor weight decay change them.
+    Random streams are functions of seed and position, so they have no state to keep.
+
+    Attributes:
+        epoch: epochs finished.
+        step: optimiser steps taken in the epoch that has begun.
+        loss_sum: sum of their training losses.
+        epoch_seconds: time that they took.
+        history: one row for each finished epoch.
+    """
+
+    def __init__(self, model: VisionModel, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
+        self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
+        undecayed = () if isinstance(model, ConvMixer) else model.no_weight_decay()
+        groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
+        self.optimizer = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
+        per_step = recipe.schedule_per == "step"
+        unit = steps_per_epoch if per_step else 1
+        self.scheduler = CosineLRScheduler(
+            self.optimizer,
+            t_initial=recipe.epochs * unit,
+            lr_min=recipe.min_lr,
+            warmup_t=recipe.warmup_epochs * unit,
+            warmup_lr_init=recipe.warmup_lr,
+            t_in_epochs=not per_step,
+        )
+        self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16")
+        self.epoch = self.step = 0
+        self.loss_sum = torch.zeros((), device=device)
+        self.epoch_seconds = 0.0
+        self.history: list[EpochRow] = []
+
+    @property
+    def total_steps(self) -> int:
+        """Optimiser steps taken since the run began."""
+        return self.epoch * self.steps_per_epoch + self.step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values, to be saved between two steps or while the model is evaluated."""
+        return {
+            "model": self.model.state_dict(),
+            "parameters": [name for name, _ in self.model.named_parameters()],
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "epoch": self.epoch,
+            "step": self.step,
+            "loss_sum": self.loss_sum,
+            "epoch_seconds": self.epoch_seconds,
+            "history": [row.model_dump() for row in self.history],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up the training where `state_dict` was called.
+
+        Raises:
+            ValueError, KeyError, TypeError, RuntimeError: this is not the state of such a training.
+        """
+        if state["parameters"] != [name for name, _ in self.model.named_parameters()]:
+            raise ValueError(
+                "the model's parameters are others, or in another order: the optimiser knows their order only"
+            )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.epoch, self.step = int(state["epoch"]), int(state["step"])
+        self.loss_sum.copy_(state["loss_sum"])
+        self.epoch_seconds = float(state["epoch_seconds"])
+        self.history = [EpochRow.model_validate(row) for row in state["history"]]
+        if len(self.history) != self.epoch or not 0 <= self.step <= self.steps_per_epoch:
+            raise ValueError(f"{len(self.history)} epochs of history, but it stands at {self.epoch}, {self.step}")
+
+
+def train(
+    training: Training,
+    loader: Loader,
+    seed: int,
+    evaluate_on: Literal["test", "val"] = "test",
+    on_epoch: Callable[[EpochRow], None] = lambda row: None,
+    between_steps: Callable[[], None] = lambda: None,
+    world: World = ALONE,
+    micro_batch: int | None = None,
+    compiled: bool = False,
+) -> None:
+    """Train to the last epoch and evaluate on all held-out images after the epochs that the recipe says.
+
+    Dropout draws from its own named stream, re-seeded at every step; the global generator is left as it was.
+
+    Args:
+        training: where to begin, the same in all processes; changed in place, and the same in all after every step.
+        loader: the images, this process's part of each batch.
+        seed: of the run.
+        evaluate_on: what the held-out images are.
+        on_epoch: told about every finished epoch.
+        between_steps: called wherever `training.state_dict()` may be saved, equally often in all processes; what it
+            raises ends the training.
+        world: the processes that train together.
+        micro_batch: at most this many images at once in this process; None: all of its part of a batch.
+        compiled: train through `torch.compile`; evaluation stays as it is.
+
+    Raises:
+        Diverged: a loss is NaN or infinite at the end of an epoch.
+    """
+    model, recipe, device = training.model, training.recipe, loader.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        forward: nn.Module = torch.compile(model, dynamic=False) if compiled else model  # type: ignore[assignment]
+        parallel = warmed_up(world.parallel(forward), training)
+        for epoch in range(training.epoch, recipe.epochs):
+            start = time.perf_counter() - training.epoch_seconds
+            training.scheduler.step(epoch)
+            model.train()
+            for step, (images, targets) in enumerate(loader.train(epoch, training.step), training.step):
+                training.scheduler.step_update(epoch * loader.steps + step)
+                parts = micro_batches(images, targets, micro_batch)
+                alone = world.size == len(parts) == 1
+                positions = [() if alone else (world.rank, number) for number in range(len(parts))]
+                seeds = [derive(seed, "dropout", epoch, step, *position) for position in positions]
+                training.loss_sum += world.sum(optimize(training, parallel, parts, seeds, world.size))
+                training.step = step + 1
+                training.epoch_seconds = time.perf_counter() - start
+                between_steps()
+            train_loss = float(training.loss_sum) / loader.steps
+            training_seconds = time.perf_counter() - start
+            loss = top1 = None
+            if recipe.evaluates_after(epoch + 1):
+                loss, top1 = evaluate(model, loader, recipe, between_steps, world, micro_batch)
+            if not all(math.isfinite(each) for each in (train_loss, loss) if each is not None):
+                raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, {evaluate_on} loss {loss}")
+            row = EpochRow(
+                epoch=epoch + 1,
+                lr=training.optimizer.param_groups[0]["lr"],
+                train_loss=train_loss,
+                **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_top1": top1},
+                seconds=time.perf_counter() - start,
+                images_per_s=loader.steps * recipe.batch_size / training_seconds,
+            )
+            training.history.append(row)
+            training.epoch, training.step, training.epoch_seconds = epoch + 1, 0, 0.0
+            training.loss_sum.zero_()
+            on_epoch(row)
+            between_steps()
+
+
+def optimize(
+    training: Training, parallel: nn.Module, parts: list[tuple[Tensor, Tensor]], seeds: list[int], processes: int
+) -> Tensor:
+    """One optimiser step.
+
+    Every micro batch counts by its images, whatever their number here and elsewhere, so that the gradients of all
+    processes add up to the one of the mean loss over the whole batch.
+
+    Args:
+        training: what is trained.
+        parallel: its model, as `World.parallel` gives it.
+        parts: the micro batches of this process.
+        seeds: of dropout, for each of them.
+        processes: how many there are; `parallel` takes the mean of their gradients.
+
+    Returns:
+        This process's part of the mean loss over the whole batch.
+    """
+    optimizer, scaler, recipe = training.optimizer, training.scaler, training.recipe
+    optimizer.zero_grad()
+    losses = []
+    for number, ((images, targets), seed) in enumerate(zip(parts, seeds, strict=True), 1):
+        torch.manual_seed(seed)
+        to_come = number < len(parts) and isinstance(parallel, DistributedDataParallel)
+        with parallel.no_sync() if to_come else nullcontext():  # type: ignore[operator]
+            with autocast(recipe, images.device):
+                loss = F.cross_entropy(parallel(images), targets, label_smoothing=recipe.label_smoothing)
+            loss = loss * (len(images) / recipe.batch_size)
+            scaler.scale(loss * processes).backward()
+        losses.append(loss.detach())
+    # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
+    if recipe.clip_grad:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
+    scaler.step(optimizer)
+    scaler.update()
+    return sum(losses[1:], losses[0])
+
+
+def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tuple[Tensor, Tensor]]:
+    """A batch cut into parts of at most `size` images."""
+    size = size or len(images)
+    return list(zip(images.split(size), targets.split(size), strict=True))
+
+
+def warmed_up(parallel: nn.Module, training: Training) -> nn.Module:
+    """The same, after one backward pass that changes nothing.
+
+    After the first one DistributedDataParallel groups gradients anew, in the order in which they came, and groups
+    decide in which order processes are summed. Without this pass, the first step after a resume would be rounded in
+    another way than the same step of a run that was not stopped.
+    """
+    if isinstance(parallel, DistributedDataParallel):
+        model = training.model
+        assert not isinstance(model, ConvMixer)  # it is trained in one process
+        images = torch.zeros(1, 3, *model.patch_embed.img_size).to(next(parallel.parameters()))
+        with warnings.catch_warnings(), autocast(training.recipe, images.device):
+            warnings.filterwarnings("ignore", "Grad strides do not match")  # those of the class token; said once
+            (parallel.train()(images).sum() * 0).backward()
+        training.optimizer.zero_grad()
+    return parallel
+
+
+@torch.inference_mode()
+def evaluate(
+    model: nn.Module,
+    loader: Loader,
+    recipe: Recipe,
+    between_batches: Callable[[], None] = lambda: None,
+    world: World = ALONE,
+    micro_batch: int | None = None,
+) -> tuple[float, float]:
+    """Mean cross-entropy (no label smoothing) and top-1 in percent over all held-out images, of all processes."""
+    model.eval()
+    loss = torch.zeros((), dtype=torch.float64, device=loader.device)
+    correct = torch.zeros((), dtype=torch.float64, device=loader.device)
+    count = 0
+    for batch in world.in_step(loader.held_out()):
+        for images, labels in micro_batches(*batch, micro_batch) if batch else ():
+            with autocast(recipe, loader.device):
+                logits: Tensor = model(images)
+            loss += F.cross_entropy(logits.float(), labels, reduction="sum")
+            correct += (logits.argmax(-1) == labels).sum()
+            count += len(labels)
+        between_batches()
+    totals = torch.stack([loss, correct, torch.tensor(count, dtype=torch.float64, device=loader.device)])
+    all_loss, all_correct, all_count = world.sum(totals).tolist()
+    return all_loss / all_count, 100 * all_correct / all_count
+
+
+def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
+    """The recipe's precision: fp32 is off, the others cast what is safe to cast."""
+    return torch.autocast(device.type, DTYPES[recipe.precision], enabled=recipe.precision != "fp32")
+
+
+def fingerprint(model: nn.Module) -> str:
+    """sha256 over the names, types, shapes and bytes of every parameter and buffer that belongs to the model's state.
+
+    Others (timm's ConViT keeps the offsets between tokens) follow from the model.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
