@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from analysis.text import one_line
-from benchmark.spec import DatasetSpec, Frozen, InitializerSpec, RunSpec, Share
+from benchmark.fields import Frozen, Share
+from benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
 from initializers.errors import VitinitError, explain, unknown_name
 
 FOLDER = Path(__file__).parents[1] / "results" / "published"

@@ -11,7 +11,9 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+
+from benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
 
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
@@ -61,22 +63,6 @@ MAX_EPOCHS = 100_000
 
 RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|p[\d.]+|mstd[\d.]+|mmax\d\d?|inc[01]|t\w+))*")
 """Sections that timm knows, with numbers below 100; others it would pass over."""
-
-# Strict, so that `true` is no 1. Bounded, so that what is computed with a number holds it: of floats, float32.
-Count = Annotated[int, Field(strict=True, gt=0, le=10**12)]
-WholeNumber = Annotated[int, Field(strict=True, ge=0, le=10**12)]
-Positive = Annotated[float, Field(strict=True, gt=0, le=1e30)]
-NotNegative = Annotated[float, Field(strict=True, ge=0, le=1e30)]
-Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
-Share = Annotated[float, Field(strict=True, gt=0, le=1)]
-Rate = Annotated[float, Field(strict=True, ge=0, lt=1)]
-Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-
-
-class Frozen(BaseModel):
-    """Immutable, strict about unknown fields, no NaN."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DatasetSpec(Frozen):

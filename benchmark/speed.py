@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
-from benchmark.spec import Frozen, ModelSpec
+from benchmark.fields import Frozen
+from benchmark.spec import ModelSpec
 from initializers.errors import VitinitError, explain
 
 BACKWARD = 2

@@ -43,6 +43,7 @@ def test_analysis_reads_records_only():
     records = {
         "benchmark.records.record",
         "benchmark.records.store",
+        "benchmark.fields",
         "benchmark.spec",
         "benchmark.records.maps",
         "benchmark.files.yaml_text",

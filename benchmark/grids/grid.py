@@ -17,10 +17,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from benchmark.datasets.files import NAMES as DATASETS
 from benchmark.datasets.files import training_images
+from benchmark.fields import Frozen, Seed
 from benchmark.files.yaml_text import mapping
 from benchmark.grids import cache as grid_cache
 from benchmark.records.store import Layout
-from benchmark.spec import DatasetSpec, Frozen, Recipe, RunSpec, Seed
+from benchmark.spec import DatasetSpec, Recipe, RunSpec
 from initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parents[1]

@@ -26,8 +26,9 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
 from benchmark.datasets.files import IMAGES, MANIFEST
+from benchmark.fields import Fraction, Frozen
 from benchmark.image_files.images import image_names
-from benchmark.spec import DatasetSpec, Fraction, Frozen
+from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
 FOLDER = "ffcv"

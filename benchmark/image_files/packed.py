@@ -26,8 +26,9 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
 from benchmark.datasets.files import MANIFEST, packed_files
 from benchmark.datasets.subset import parts
+from benchmark.fields import Frozen
 from benchmark.image_files.images import opened
-from benchmark.spec import DatasetSpec, Frozen
+from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
 ENTRY = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<u2"), ("sha256", "u1", 32)])

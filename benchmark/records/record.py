@@ -32,7 +32,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, from_json
 
-from benchmark.spec import SCHEMA_VERSION, Fraction, Frozen, RunSpec
+from benchmark.fields import Fraction, Frozen
+from benchmark.spec import SCHEMA_VERSION, RunSpec
 from initializers.errors import VitinitError, explain
 from initializers.report import InitReport, Share
 

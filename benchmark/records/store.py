@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
+from benchmark.fields import Frozen
 from benchmark.files.atomic import sync_folder, write_atomically
 from benchmark.records.record import (
     FailureRecord,
@@ -36,7 +37,6 @@ from benchmark.records.record import (
     to_bytes,
     whole_or_parsed,
 )
-from benchmark.spec import Frozen
 from initializers.errors import VitinitError, explain, plain
 
 SUFFIX = {"done": ".json", "failed": ".failed.json", "skipped": ".skipped.json"}

@@ -12,8 +12,8 @@ from rich import box
 from rich.table import Table
 
 from benchmark import speed as report
+from benchmark.fields import Frozen
 from benchmark.files.atomic import write_atomically
-from benchmark.spec import Frozen
 from initializers.errors import VitinitError, plain, unknown_name
 from runners.cli.options import LOCAL, ResultsOption, console
 from runners.terminal.markup import safe

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from benchmark.fields import Frozen
 from benchmark.files.atomic import write_atomically
-from benchmark.spec import Frozen
 from slurm import jobs as cluster
 from slurm.errors import SlurmError
 from slurm.profiles import Profile

@@ -15,9 +15,10 @@ from importlib.metadata import version
 
 from pydantic import PositiveFloat
 
+from benchmark.fields import Frozen
 from benchmark.files.atomic import write_atomically
 from benchmark.files.cache import folder
-from benchmark.spec import Frozen, Recipe
+from benchmark.spec import Recipe
 from runners.basics.environment import VARIABLES, processor
 
 SIZE = 256

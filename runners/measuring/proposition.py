@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmark.datasets.load import Data, data_dir
+from benchmark.fields import Frozen
 from benchmark.files.atomic import write_atomically
 from benchmark.grids.grid import resolve_dataset
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
-from benchmark.spec import Frozen
 from initializers import registry
 from initializers.conv_filters import spatial_filters
 from initializers.errors import VitinitError

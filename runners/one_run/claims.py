@@ -22,7 +22,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 import slurm.jobs
-from benchmark.spec import Frozen
+from benchmark.fields import Frozen
 from initializers.errors import VitinitError
 from runners.basics.stop import Stop
 from runners.terminal.duration import duration
