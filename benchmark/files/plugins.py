@@ -1,0 +1,40 @@
+"""Finding what there is one file of each: in a folder of ours, and by entry point in installed packages."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from initializers.errors import VitinitError
+
+
+def modules(package: ModuleType) -> Iterator[ModuleType]:
+    """Every file of a package, imported, in the order of their names.
+
+    Raises:
+        VitinitError: one cannot be imported.
+    """
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        try:
+            yield importlib.import_module(found.name)
+        except VitinitError:
+            raise
+        except Exception as error:  # a file under construction may raise anything while it is imported
+            raise VitinitError(f"{found.name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def entry_points(group: str) -> Iterator[tuple[str, Any]]:
+    """What installed packages name in an entry point group: each with where it is, as package.module:NAME.
+
+    Raises:
+        VitinitError: one cannot be loaded.
+    """
+    for entry in importlib.metadata.entry_points(group=group):
+        try:
+            yield entry.value, entry.load()
+        except Exception as error:  # a plug-in may raise anything while it is imported
+            raise VitinitError(f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
