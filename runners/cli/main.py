@@ -10,6 +10,7 @@ import yaml
 
 from initializers.errors import VitinitError, forgiving_terminal, unknown_name
 from runners.cli import plan as cli_plan
+from runners.cli import proposition as cli_proposition
 from runners.cli import rank as cli_rank
 from runners.cli import records as cli_records
 from runners.cli import run as cli_run
@@ -41,6 +42,7 @@ for command in (
     cli_records.show,
     cli_records.reproduce,
     cli_speed.speed,
+    cli_proposition.proposition,
 ):
     app.command()(command)
 

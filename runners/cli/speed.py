@@ -51,7 +51,7 @@ def speed(
     from runners.basics.environment import code, environment, set_flags
     from runners.basics.machine import cores, default_device
     from runners.basics.setting import Execution
-    from runners.launching.local import check_writable
+    from runners.launching.launch import check_writable
     from runners.measuring.speed import Meter, model_of
     from runners.one_run.outcome import now
 
@@ -144,7 +144,8 @@ def _measurements(
 def _loaders(meter: Meter) -> Iterator[report.LoaderSpeed]:
     from benchmark.image_files.beton import ffcv_missing
     from runners.loaders import make_loader
-    from runners.measuring.speed import AUGMENTATIONS, LOADER_BATCH, PAPERS, beton, recipe
+    from runners.measuring.random_images import beton
+    from runners.measuring.speed import AUGMENTATIONS, LOADER_BATCH, PAPERS, recipe
 
     for name, fields in AUGMENTATIONS.items():
         loader = make_loader(meter.data, recipe(LOADER_BATCH, "fp32", **fields), 0, meter.device)

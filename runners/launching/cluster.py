@@ -24,7 +24,7 @@ from runners.basics.environment import ROOT, source_hash
 from runners.basics.setting import Event, Setting
 from runners.basics.stop import Stop, on_signals
 from runners.launching import jobs
-from runners.launching.local import launch
+from runners.launching.launch import launch
 from runners.launching.together import carry_out_together
 from runners.one_run import claims
 from runners.one_run.outcome import failure, now

@@ -11,7 +11,7 @@ from initializers.errors import VitinitError
 from runners.basics.setting import End, Ended, Event, Execution, Setting
 from runners.basics.stop import Stop, Stopped, on_signals
 from runners.one_run import claims
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from runners.training.distributed import World, joined
 
 

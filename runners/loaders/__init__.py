@@ -5,22 +5,20 @@ from __future__ import annotations
 import torch
 
 from benchmark.datasets.load import Data
-from benchmark.image_files.beton import BetonData, threads_kept
+from benchmark.image_files.beton import threads_kept
 from benchmark.image_files.packed import PackedData
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError, plain
 from runners.basics.shard import Shard
 from runners.loaders.base import ALONE, Loader
-from runners.loaders.choice import LoaderName, open_data
+from runners.loaders.choice import LoaderName, OpenedData, open_data
 from runners.loaders.packed import PackedLoader
 from runners.loaders.resident import ResidentLoader
 
-__all__ = ["Loader", "LoaderName", "make_loader", "open_data"]
+__all__ = ["Loader", "LoaderName", "OpenedData", "make_loader", "open_data"]
 
 
-def make_loader(
-    data: Data | PackedData | BetonData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE
-) -> Loader:
+def make_loader(data: OpenedData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> Loader:
     """The loader for this kind of data.
 
     Raises:

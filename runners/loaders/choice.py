@@ -18,6 +18,7 @@ from initializers.errors import VitinitError
 from runners.basics.streams import derive
 
 LoaderName = Literal["auto", "resident", "ffcv"]
+OpenedData = Data | PackedData | BetonData
 
 RESIDENT_SHARE = 0.25
 """`auto` keeps a dataset in memory when its decoded images take at most this share of the device's memory."""
@@ -25,7 +26,7 @@ RESIDENT_SHARE = 0.25
 
 def open_data(
     spec: DatasetSpec, image_size: int, data_dir: Path, loader: str = "auto", device: str = "cpu", seed: int = 0
-) -> Data | PackedData | BetonData:
+) -> OpenedData:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
     imagenet has its own loader, whatever is asked for. The seed is the run's: it matters where the spec redraws the

@@ -1,4 +1,4 @@
-"""Proposition 1 of arXiv 2404.01139 by numbers: `python -m runners.measuring.proposition`.
+"""Proposition 1 of arXiv 2404.01139 by numbers: `vitinit proposition`.
 
 A spatial mixing layer with one f x f filter a channel, followed by a channel mixing layer, reaches what any f x f
 filters would, without its own filters being trained, where it has D >= k f^2 channels; k is the rank of its input X.
@@ -8,22 +8,15 @@ a random filter from every channel to every output, and the channel mixing the b
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-from rich import box
-from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmark.datasets.load import Data, data_dir
+from benchmark.datasets.load import Data
 from benchmark.fields import Frozen
-from benchmark.files.atomic import write_atomically
-from benchmark.grids.grid import resolve_dataset
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
 from initializers import registry
@@ -32,8 +25,6 @@ from initializers.errors import VitinitError
 from initializers.initialize import initialize
 from runners.basics.environment import code, environment
 from runners.basics.streams import stream
-from runners.cli.options import LOCAL, DataOption, console
-from runners.loaders import open_data
 
 SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 """Numbers of channels D to try, in k f^2."""
@@ -142,39 +133,3 @@ def measure(
         points=points,
         environment=environment(torch.device("cpu"), code()),
     )
-
-
-def main(
-    dataset: Annotated[str, typer.Option(help="Whose images are embedded.")] = "digits",
-    image_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 8,
-    patch_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 2,
-    kernel_size: Annotated[list[int], typer.Option(min=2, help="f; repeatable.")] = [3],  # noqa: B006
-    images: Annotated[int, typer.Option(min=1, help="Drawn from the training split.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
-    tolerance: Annotated[float, typer.Option(min=0, help="Of the rank: smallest over largest singular value.")] = 1e-6,
-    data: DataOption = None,
-    out: Annotated[Path, typer.Option(help="Folder for the JSON.")] = LOCAL / "proposition",
-) -> None:
-    """Proposition 1 of arXiv 2404.01139: error of fixed spatial filters over the number of channels."""
-    opened = open_data(resolve_dataset({"name": dataset}), image_size, data_dir(data), "resident")
-    if not isinstance(opened, Data):
-        raise VitinitError(f"dataset {dataset!r} is not kept in memory; choose one that is")
-    report = measure(opened, dataset, patch_size, kernel_size, images, seed, tolerance)
-    table = Table("filter", "f", "D", "D / (k f²)", "relative error", box=box.SIMPLE_HEAD)
-    for row in report.points:
-        table.add_row(row.filter, str(row.kernel_size), str(row.width), f"{row.share:g}", f"{row.error:.1e}")
-    console.print(table)
-    others = ", ".join(f"{rank} ({what})" for what, rank in report.other_ranks.items())
-    console.print(f"k = {report.rank}: rank of {report.images} images' patch embeddings above {tolerance:g}; {others}")
-    path = out / f"{dataset}-{image_size}px-patch{patch_size}-seed{seed}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, report.model_dump_json(indent=1).encode() + b"\n")
-    console.print(f"written to {path}")
-
-
-if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except VitinitError as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
-        sys.exit(2)

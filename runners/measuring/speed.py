@@ -9,22 +9,17 @@ import resource
 import statistics
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from benchmark.datasets.load import Data, Split
+from benchmark.datasets.load import Data
 from benchmark.grids.resolve import resolve_model
-from benchmark.image_files.beton import BetonData, BetonSplit
 from benchmark.models.build import build_model
-from benchmark.preparing.decode import write_beton
 from benchmark.spec import ModelSpec, Recipe
 from benchmark.speed import (
     CheckpointSpeed,
@@ -43,6 +38,7 @@ from runners.basics.setting import Execution, Interval
 from runners.basics.streams import stream
 from runners.loaders import Loader, make_loader
 from runners.measuring.precision import HOPELESS, products
+from runners.measuring.random_images import CLASSES, random_data
 from runners.training.checkpoint import Checkpoints
 from runners.training.train import DTYPES, Training, train
 
@@ -60,11 +56,9 @@ AUGMENTATIONS: dict[str, dict[str, Any]] = {
 }
 PAPERS = "flip, RandAugment"
 """The augmentation of arXiv 2404.01139 on small datasets."""
-CLASSES = 10
 LOADER_BATCH = 512
 IMAGES = 50_000
 """As many as CIFAR-10 has to train on."""
-FFCV_IMAGES = 10_000
 STEPS = 90
 """So many batches there are of images of other sizes. None but those of one epoch are measured."""
 FEW_STEPS = Gradient(steps=50)
@@ -355,37 +349,6 @@ def new_training(model: ModelSpec, settings: Recipe, steps: int, device: torch.d
     built = build_model(model, CLASSES)
     registry.build("trunc_normal", {}).apply(built, stream(0, "speed"), _no_progress)
     return Training(built.to(device), settings, steps, device)
-
-
-def random_data(count: int, size: int) -> Data:
-    """Noise, with labels."""
-    generator = torch.Generator().manual_seed(0)
-
-    def integers(limit: int, *shape: int) -> Tensor:
-        return torch.randint(limit, shape, generator=generator, dtype=torch.uint8)
-
-    train_split = Split(integers(256, count, 3, size, size), integers(CLASSES, count).long())
-    test_split = Split(train_split.images[:CLASSES], train_split.labels[:CLASSES])
-    return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "")
-
-
-def beton(data: Data, folder: Path) -> BetonData:
-    """The same, for FFCV; of the training images only some."""
-    kept = data.train.images[:FFCV_IMAGES].permute(0, 2, 3, 1).contiguous().numpy()
-    images = [*kept, *data.held_out.images.permute(0, 2, 3, 1).contiguous().numpy()]
-    file = folder / "images.beton"
-    write_beton(file, iter(images), len(images), kept.shape[1])
-    return BetonData(
-        BetonSplit(data.train.labels[: len(kept)], 0),
-        BetonSplit(data.held_out.labels, len(kept)),
-        data.classes,
-        data.mean,
-        data.std,
-        data.checksum,
-        kept.shape[1],
-        np.array([zlib.crc32(image) for image in images]),
-        file,
-    )
 
 
 def reset_peak_memory(device: torch.device) -> None:

@@ -122,8 +122,8 @@ def repeat(
     from benchmark.records.store import Store
     from runners.basics.setting import Setting
     from runners.basics.stop import Stop, on_signals
+    from runners.one_run.carry_out import carry_out
     from runners.one_run.claims import Taken
-    from runners.one_run.run import carry_out
 
     check_trusted(record, trust)
     check_possible(record, data_dir, execution.device, execution.loader)

@@ -23,7 +23,7 @@ from benchmark.records.store import Store
 from runners.basics.setting import Execution, Interval, Setting
 from runners.basics.stop import Stop
 from runners.one_run import claims
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from runners.training import train
 from tests.processes import FORKS, PATIENCE
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmark.records.store import Store
 from initializers.errors import VitinitError
-from runners.launching.local import launch
+from runners.launching.launch import launch
 from runners.one_run import claims
 from runners.terminal.display import Display
 from tests.faults.harness import ALL, assert_same, cells, setting

@@ -14,7 +14,7 @@ import pytest
 from benchmark.records.store import Store
 from initializers.errors import VitinitError
 from runners.basics.stop import Stop
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same, cells, finish, setting
 from tests.processes import FORKS, PATIENCE, call
 

@@ -16,7 +16,7 @@ from runners.basics.setting import Execution, Setting
 from runners.basics.stop import Stop
 from runners.cli import main as cli
 from runners.cli.options import console
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from tests.runners.small_run import THREAD, spec
 
 

@@ -12,8 +12,8 @@ from runners.basics.setting import Execution, check_whole_batches
 from runners.basics.shard import Shard
 from runners.basics.stop import Stop
 from runners.loaders.resident import ResidentLoader
+from runners.one_run.carry_out import carry_out
 from runners.one_run.resume import share_state
-from runners.one_run.run import carry_out
 from runners.training import distributed, train
 from runners.training.distributed import ALONE, Failed, World, joined
 from runners.training.train import Training, micro_batches, optimize

@@ -15,7 +15,7 @@ from benchmark.records.record import EpochRow, RunRecord
 from benchmark.records.store import Store
 from runners.basics.setting import Event
 from runners.basics.stop import Stop, Stopped
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from runners.terminal.display import Display
 from tests.faults.harness import assert_same, cells, setting
 

@@ -17,7 +17,7 @@ from runners.basics.setting import Event
 from runners.basics.stop import Stop, Stopped
 from runners.basics.streams import stream
 from runners.loaders import make_loader, open_data
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same, cells, setting
 
 ROWS = ("dropout", "convit", "mimetic")

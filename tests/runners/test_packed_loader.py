@@ -26,7 +26,7 @@ from runners.basics.stop import Stop, Stopped
 from runners.basics.streams import derive
 from runners.loaders import make_loader
 from runners.loaders.packed import PackedLoader, random_resized_crop
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same
 
 CPU = torch.device("cpu")

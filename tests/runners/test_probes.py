@@ -21,7 +21,7 @@ from initializers.initialize import initialize
 from runners.basics.setting import Event
 from runners.basics.stop import Stop, Stopped
 from runners.basics.streams import stream
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from runners.probes import probe
 from runners.probes.attention import target_mass
 from runners.probes.receptive_field import receptive_field

@@ -9,6 +9,7 @@ import torch
 from benchmark.datasets.load import Data, load
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
+from runners.cli import proposition as cli_proposition
 from runners.measuring import proposition
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -68,7 +69,7 @@ def test_too_few_images_are_refused(digits):
 
 
 def test_what_is_printed_is_written_with_where_it_comes_from(tmp_path, capsys):
-    proposition.main(kernel_size=[2], images=8, data=tmp_path, out=tmp_path)
+    cli_proposition.proposition(kernel_size=[2], images=8, data=tmp_path, out=tmp_path)
     (path,) = tmp_path.glob("*.json")
     report = proposition.Report.model_validate_json(path.read_bytes())
     assert report.environment["packages"]["torch"]

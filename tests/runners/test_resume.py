@@ -13,7 +13,7 @@ from runners.basics.environment import set_flags
 from runners.basics.setting import Event, Execution, Interval, Setting
 from runners.basics.stop import Stop, Stopped
 from runners.loaders.decoded import DecodedLoader
-from runners.one_run.run import carry_out
+from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same, cells
 
 CUDA = pytest.param(

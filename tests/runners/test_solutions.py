@@ -13,8 +13,8 @@ from runners.basics.environment import code
 from runners.basics.setting import Execution, Setting
 from runners.basics.stop import Stop
 from runners.one_run import solutions
+from runners.one_run.carry_out import carry_out
 from runners.one_run.reproduce import compare, repeat
-from runners.one_run.run import carry_out
 from runners.one_run.solutions import Solutions
 from tests.runners.test_reproduce import Silent
 

@@ -15,8 +15,8 @@ from runners.basics.environment import code
 from runners.basics.setting import Execution, Setting
 from runners.basics.stop import Stop
 from runners.loaders import open_data
+from runners.one_run.carry_out import carry_out
 from runners.one_run.reproduce import compare
-from runners.one_run.run import carry_out
 from tests.runners.small_run import THREAD, spec
 
 

@@ -1,0 +1,49 @@
+"""`vitinit proposition`: what fixed spatial filters can do, by numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from initializers.errors import VitinitError
+from runners.cli.options import LOCAL, DataOption, console
+
+
+def proposition(
+    dataset: Annotated[str, typer.Option(help="Whose images are embedded.")] = "digits",
+    image_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 8,
+    patch_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 2,
+    kernel_size: Annotated[list[int], typer.Option(min=2, help="f; repeatable.")] = [3],  # noqa: B006
+    images: Annotated[int, typer.Option(min=1, help="Drawn from the training split.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    tolerance: Annotated[float, typer.Option(min=0, help="Of the rank: smallest over largest singular value.")] = 1e-6,
+    data: DataOption = None,
+    out: Annotated[Path, typer.Option(help="Folder for the JSON.")] = LOCAL / "proposition",
+) -> None:
+    """Proposition 1 of arXiv 2404.01139: error of fixed spatial filters over the number of channels."""
+    from rich import box
+    from rich.table import Table
+
+    from benchmark.datasets.files import data_dir
+    from benchmark.datasets.load import Data
+    from benchmark.files.atomic import write_atomically
+    from benchmark.grids.grid import resolve_dataset
+    from runners.loaders import open_data
+    from runners.measuring.proposition import measure
+
+    opened = open_data(resolve_dataset({"name": dataset}), image_size, data_dir(data), "resident")
+    if not isinstance(opened, Data):
+        raise VitinitError(f"dataset {dataset!r} is not kept in memory; choose one that is")
+    report = measure(opened, dataset, patch_size, kernel_size, images, seed, tolerance)
+    table = Table("filter", "f", "D", "D / (k f²)", "relative error", box=box.SIMPLE_HEAD)
+    for row in report.points:
+        table.add_row(row.filter, str(row.kernel_size), str(row.width), f"{row.share:g}", f"{row.error:.1e}")
+    console.print(table)
+    others = ", ".join(f"{rank} ({what})" for what, rank in report.other_ranks.items())
+    console.print(f"k = {report.rank}: rank of {report.images} images' patch embeddings above {tolerance:g}; {others}")
+    path = out / f"{dataset}-{image_size}px-patch{patch_size}-seed{seed}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, report.model_dump_json(indent=1).encode() + b"\n")
+    console.print(f"written to {path}")

@@ -1,0 +1,59 @@
+"""Runs of a grid, and what is to become of them: what `vitinit run` works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from benchmark.records.store import Outline, Store
+from runners.cli.options import console
+from runners.cli.plan import left_out, planned_of
+from runners.terminal.markup import safe
+
+if TYPE_CHECKING:
+    from benchmark.grids.grid import Cell, Grid
+    from runners.basics.setting import Setting
+    from runners.launching.plan import Planned
+
+
+@dataclass(frozen=True)
+class Todo:
+    """Runs of a grid, and what is to become of them."""
+
+    loaded: Grid
+    setting: Setting
+    planned: list[Planned]
+    contents: Outline
+    retry_failed: bool
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Those to be carried out now."""
+        states = ("to do", "failed") if self.retry_failed else ("to do",)
+        return [item.cell for item in self.planned if item.state in states]
+
+    def now(self) -> Todo:
+        """The same runs, as they are now."""
+        chosen = {item.cell.run_id for item in self.planned}
+        planned, contents = planned_of(self.loaded, Store(self.setting.root), None, self.setting.data_dir)
+        setting = replace(self.setting, retried=retried(contents)) if self.retry_failed else self.setting
+        kept = [item for item in planned if item.cell.run_id in chosen]
+        return replace(self, setting=setting, planned=kept, contents=contents)
+
+
+def retried(contents: Outline) -> dict[str, str]:
+    """When each failure was recorded, by run_id."""
+    return {run_id: failed.written for run_id, failed in contents.failed.items()}
+
+
+def announce(todo: Todo) -> None:
+    """Say what is left out, what is skipped and what is recorded already."""
+    for problem in todo.contents.problems:
+        console.print(f"[yellow]not a record, left alone: {safe(problem)}[/yellow]")
+    for what, reason in {p.skipped: p.reason for p in todo.planned if p.state == "skip"}.items():
+        console.print(f"[yellow]skipping {safe(what)}: {safe(reason)}[/yellow]")
+    for line in left_out(todo.planned):
+        console.print(f"[yellow]{safe(line)}[/yellow]")
+    done = sum(item.state == "done" for item in todo.planned)
+    where = safe(str(todo.setting.root / todo.loaded.name))
+    console.print(f"{safe(todo.loaded.title)}\n{len(todo.planned)} runs, {done} recorded already in {where}")

@@ -1,0 +1,62 @@
+"""What is put in order before runs begin: runs that are to begin anew, and what killed ones have left."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from benchmark.datasets.files import unavailable
+from benchmark.grids.grid import Cell
+from benchmark.records.record import RunRecord
+from benchmark.records.store import Store
+from initializers.errors import VitinitError
+from runners.basics.stop import Stop
+from runners.one_run import claims
+
+
+def forced(prefixes: list[str], cells: list[Cell], data_dir: Path) -> dict[str, Cell]:
+    """By prefix of `--force`, the run that it names.
+
+    Raises:
+        VitinitError: a prefix names no run of the grid or several, or the run cannot be carried out now.
+    """
+    runs = {}
+    for prefix in prefixes:
+        found = [cell for cell in cells if cell.run_id.startswith(prefix)]
+        if len(found) != 1:
+            how_many = f"{len(found)} runs of this grid" if found else "no run of this grid"
+            raise VitinitError(f"--force {prefix}: {how_many}; see: vitinit plan")
+        (cell,) = found
+        if reason := cell.misfit or unavailable(cell.spec.dataset, data_dir):
+            raise VitinitError(f"--force {prefix}: {reason}")
+        runs[prefix] = cell
+    return runs
+
+
+def begin_anew(runs: dict[str, Cell], store: Store, study: str) -> None:
+    """Put runs back to their start: records are set aside under another name, checkpoints are removed.
+
+    Raises:
+        VitinitError: another launcher is carrying a run out, or a file cannot be renamed.
+    """
+    for prefix, cell in runs.items():
+        try:
+            with claims.held(claims.folder(store.root, study, cell.run_id), Stop()) as claim:
+                for checkpoint in claim.path.parent.glob("step-*.ckpt"):
+                    checkpoint.unlink()
+                store.supersede(study, cell.run_id)
+                claim.finish()
+        except OSError as error:
+            raise VitinitError(f"--force {prefix}: {error}") from None
+        except claims.Taken as taken:
+            raise VitinitError(f"--force {prefix}: {taken}") from None
+
+
+def tidy(root: Path, study: str, done: set[str]) -> None:
+    """Remove what recorded runs have left behind: they were killed between their record and their own tidying."""
+    store = Store(root)
+    for folder in (root / study / "unfinished").glob("*"):
+        if folder.name in done:
+            with contextlib.suppress(claims.Taken, VitinitError), claims.held(folder, Stop()) as claim:
+                if isinstance(store.outcome(study, folder.name), RunRecord):
+                    claim.finish()

@@ -1,0 +1,140 @@
+"""Carrying one run out: claimed, in one process or several, its end recorded whatever it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from benchmark.grids.grid import Cell
+from benchmark.records.record import FailureRecord, RunRecord
+from benchmark.records.store import Store
+from initializers.errors import VitinitError
+from runners.basics.setting import Event, Setting
+from runners.basics.stop import Stop, Stopped
+from runners.one_run import claims
+from runners.one_run.outcome import failure, record
+from runners.one_run.run import run
+from runners.training.checkpoint import Checkpoints
+from runners.training.distributed import ALONE, Failed, World
+from runners.training.train import Diverged
+
+BEGIN = "begin"
+"""What rank 0 says to the others when it has claimed a run."""
+
+
+def carry_out(
+    cell: Cell,
+    setting: Setting,
+    stop: Stop,
+    on_event: Callable[[Event], None] = lambda event: None,
+    world: World = ALONE,
+) -> RunRecord | FailureRecord:
+    """Claim a run, carry it out from its newest checkpoint on, and record it.
+
+    Whatever goes wrong in the run itself ends in a failure record. Its checkpoints stay for the next attempt, unless it
+    diverged: it would do so again.
+
+    Several processes call this for the same run and come to the same end. Rank 0 alone claims, initialises, saves,
+    records and tells events. A stop that any of them is asked for stops all at the same step. Where one of them fails
+    in the middle of the training the others cannot go on, and wait for it: it records the failure, which names its
+    rank, and ends its process with exit code 1, so that the launcher (torchrun, or srun --kill-on-bad-exit) ends the
+    others. Whatever happens, none waits for longer than `distributed.TIMEOUT`.
+
+    Raises:
+        Taken: another process is carrying it out, or has done so since this study was launched.
+        Stopped: it was asked to stop; it has saved where it was.
+        VitinitError: the results folder cannot be written.
+    """
+    if world.rank:
+        return _help(cell, setting, stop, world)
+    end: RunRecord | FailureRecord | Exception
+    try:
+        end = _claimed(cell, setting, stop, on_event, world)
+    except Exception as error:
+        known = isinstance(error, claims.Taken | Stopped | VitinitError | OSError)
+        world.broadcast(error if known else VitinitError(f"{type(error).__name__} in rank 0: {error}"))
+        raise
+    world.broadcast(end)
+    return end
+
+
+def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> RunRecord | FailureRecord:
+    """What the other ranks do in `carry_out`; rank 0 has two messages: that the run begins, if it does, and its end."""
+    end = world.broadcast()
+    if end == BEGIN:
+        try:
+            run(cell, setting, None, stop, lambda event: None, world)
+        except (Stopped, Diverged, Failed):
+            pass  # rank 0 has raised the same
+        except Exception as error:
+            _give_up(cell, setting, error, world)
+        end = world.broadcast()
+    if isinstance(end, Exception):
+        raise end
+    assert isinstance(end, RunRecord | FailureRecord)
+    return end
+
+
+def _claimed(
+    cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None], world: World
+) -> RunRecord | FailureRecord:
+    store, run_id = Store(setting.root), cell.spec.run_id
+    with claims.held(claims.folder(setting.root, setting.study, run_id), stop) as claim:
+        recorded = store.outcome(setting.study, run_id)
+        if isinstance(recorded, RunRecord):
+            claim.finish()
+            raise claims.Taken("another launcher has recorded it")
+        if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(run_id):
+            raise claims.Taken("another launcher has tried it, and it failed")
+        world.broadcast(BEGIN)
+
+        def tell(event: Event) -> None:
+            if event.epoch:
+                row = event.epoch
+                claim.update(row.epoch, cell.spec.recipe.epochs, row.top1, row.seconds)
+            on_event(event)
+
+        checkpoints = Checkpoints(
+            claim.path.parent, setting.checkpoint, lambda text: on_event(Event(run_id, trouble=text))
+        )
+        outcome: RunRecord | FailureRecord | None
+        try:
+            outcome = run(cell, setting, checkpoints, stop, tell, world)
+            assert outcome is not None
+        except Stopped:
+            raise
+        except Failed as error:
+            outcome = failure(cell, setting, error.kind, error.message, error.trace)
+        except Exception as error:
+            if world.size > 1 and not isinstance(error, Diverged):
+                _give_up(cell, setting, error, world, claim)
+            outcome = failure(cell, setting, type(error).__name__, str(error), traceback.format_exc())
+            if isinstance(error, Diverged):
+                checkpoints.remove()
+        if claim.lost():
+            raise Stopped("another process has taken the run over")
+        record(outcome, store, checkpoints)
+        if outcome.status == "done":
+            claim.finish()
+    return outcome
+
+
+def _give_up(
+    cell: Cell, setting: Setting, error: Exception, world: World, claim: claims.Claim | None = None
+) -> NoReturn:
+    """End this process: it has failed where the others wait for it.
+
+    They fail in turn when it is gone. Only the first one records its error.
+    """
+    text = f"{world.name()}: {error}"
+    try:
+        if world.first_to_fail():
+            print(f"{cell.describe()}: {type(error).__name__}: {text}", file=sys.stderr, flush=True)
+            Store(setting.root).write(failure(cell, setting, type(error).__name__, text, traceback.format_exc()))
+        if claim:
+            claim.release()
+    finally:
+        os._exit(1)  # an orderly end of the process would wait for the others
