@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from benchmark.datasets.files import PACKED_NAMES, training_images
-from benchmark.grids.grid import Block, GridFile, Row, Series, resolve_dataset, resolve_recipe
+from benchmark.grids.parts import resolve_dataset, resolve_recipe
+from benchmark.grids.schema import Block, GridFile, Row, Series
 from benchmark.models.build import PRESETS, build_model
 from benchmark.spec import InitializerSpec, ModelSpec, RunSpec
 from initializers import registry

@@ -73,7 +73,7 @@ def _pack(name: str, source: Path, folder: Path, allow_incomplete: bool) -> None
 
 
 def _decode(name: str, data_dir: Path, image_size: int, train_size: int | None) -> None:
-    from benchmark.grids.grid import resolve_dataset
+    from benchmark.grids.parts import resolve_dataset
     from benchmark.preparing.decode import prepare_beton
     from runners.basics.machine import cores
 

@@ -54,7 +54,7 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
     if kind not in kinds:
         raise unknown_name("kind", kind, kinds)
     from benchmark.datasets import load as datasets
-    from benchmark.grids import grid
+    from benchmark.grids import grid, parts
     from benchmark.models import build as models
     from initializers import registry
 
@@ -72,14 +72,14 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
             if name == "folder":
                 console.print("folder:PATH  any folder of images, one subfolder a class")
             else:
-                reason = datasets.unavailable(grid.resolve_dataset({"name": name}), folder)
+                reason = datasets.unavailable(parts.resolve_dataset({"name": name}), folder)
                 console.print(f"{name}  {safe(reason) if reason else 'available'}")
     elif kind == "models":
         for name, fields in models.PRESETS.items():
             console.print(f"{name}  " + ", ".join(f"{key} {value}" for key, value in fields.items()))
     elif kind == "recipes":
-        for name in grid.recipes():
-            recipe = grid.resolve_recipe({"name": name})
+        for name in parts.recipes():
+            recipe = parts.resolve_recipe({"name": name})
             console.print(f"[bold]{name}[/bold]")
             console.print(yaml.safe_dump(recipe.model_dump(mode="json", exclude={"name"}), sort_keys=False, indent=4))
     else:

@@ -34,7 +34,7 @@ from runners.terminal.duration import duration
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
-    from benchmark.grids.grid import Cell, Grid
+    from benchmark.grids.schema import Cell, Grid
     from runners.launching.plan import Planned
 
 MOST_NAMED = 30
@@ -147,7 +147,7 @@ def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
 def _seeds(text: str | None) -> list[int] | None:
     if text is None:
         return None
-    from benchmark.grids.grid import MAX_SEEDS, no_seed_twice
+    from benchmark.grids.schema import MAX_SEEDS, no_seed_twice
 
     shown, seeds = plain(text, 60), list[int]()
     try:

@@ -29,7 +29,7 @@ def proposition(
     from benchmark.datasets.files import data_dir
     from benchmark.datasets.load import Data
     from benchmark.files.atomic import write_atomically
-    from benchmark.grids.grid import resolve_dataset
+    from benchmark.grids.parts import resolve_dataset
     from runners.loaders import open_data
     from runners.measuring.proposition import measure
 

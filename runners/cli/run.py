@@ -33,7 +33,7 @@ from runners.terminal.markup import safe
 from slurm import profiles
 
 if TYPE_CHECKING:
-    from benchmark.grids.grid import Grid
+    from benchmark.grids.schema import Grid
     from runners.launching.plan import Planned
 
 COMPILERS = ("g++", "clang++")

@@ -19,7 +19,7 @@ from runners.terminal.markup import safe
 from slurm import profiles
 
 if TYPE_CHECKING:
-    from benchmark.grids.grid import Cell
+    from benchmark.grids.schema import Cell
 
 
 LOOK_S = 5.0

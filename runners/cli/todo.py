@@ -11,7 +11,7 @@ from runners.cli.plan import left_out, planned_of
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
-    from benchmark.grids.grid import Cell, Grid
+    from benchmark.grids.schema import Cell, Grid
     from runners.basics.setting import Setting
     from runners.launching.plan import Planned
 

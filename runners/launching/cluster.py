@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 import slurm.jobs
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.records.store import Store
 from initializers.errors import VitinitError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmark.datasets.files import IMAGES
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec

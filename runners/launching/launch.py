@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.records.store import Layout, Store
 from benchmark.spec import DatasetSpec, RunSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from benchmark.datasets.files import unavailable
-from benchmark.grids.grid import Cell, Grid
+from benchmark.grids.schema import Cell, Grid
 from benchmark.records.store import Outline, Store
 from runners.launching import jobs
 from runners.one_run import claims

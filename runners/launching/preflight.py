@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 from runners.augmentation.rand_augment import recording

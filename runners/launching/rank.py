@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from benchmark.files.yaml_text import mapping
-from benchmark.grids.grid import HERE
+from benchmark.grids.parts import HERE
 from initializers.errors import VitinitError
 
 TIERS = {"quick": "standard-mechanism", "standard": "standard"}

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from benchmark.datasets.files import unavailable
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
 from initializers.errors import VitinitError

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from initializers.errors import VitinitError
 from runners.basics.setting import End, Ended, Event, Execution, Setting
 from runners.basics.stop import Stop, Stopped, on_signals

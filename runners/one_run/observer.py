@@ -6,15 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from benchmark.models.build import VisionModel
 from benchmark.records.record import Probe
-from runners.basics.streams import stream
 from runners.loaders.base import Loader
 from runners.one_run.resume import Begun
 from runners.probes import IMAGES, probe
+from runners.probes.images import chosen
 from runners.probes.keeping import GRAM_BATCH, GRAM_BATCHES, MAP_IMAGES, Snapshot, keep_maps, snapshot
 
 
@@ -91,8 +90,3 @@ class Observer:
         """
         if self.snapshots_at:
             keep_maps(self.snapshots, min(MAP_IMAGES, len(self.images_BCHW)), weights, path, self.report)
-
-
-def chosen(available: int, count: int) -> Tensor:
-    """Numbers of held-out images, the same in every run on them: from all over a split that may be sorted by class."""
-    return torch.randperm(available, generator=stream(0, "maps"))[:count]

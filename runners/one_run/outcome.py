@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Store
 from initializers.errors import VitinitError

@@ -118,7 +118,7 @@ def repeat(
         Stopped: it was asked to stop; it has saved where it was.
         VitinitError: the run cannot be carried out here, or is being repeated by another process.
     """
-    from benchmark.grids.grid import Cell
+    from benchmark.grids.schema import Cell
     from benchmark.records.store import Store
     from runners.basics.setting import Setting
     from runners.basics.stop import Stop, on_signals

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.models.build import build_model, parameter_count
 from benchmark.records.record import DatasetInfo, EpochRow, RunRecord, Session
 from benchmark.records.store import maps_path

@@ -10,7 +10,7 @@ from benchmark.models.gated_attention import leaving_out
 from benchmark.records.record import Masked
 from initializers.attention import evaluated
 from runners.loaders.base import Loader
-from runners.one_run.observer import chosen
+from runners.probes.images import chosen
 
 LEAST_IMAGES, LEAST_SHARE = 1000, 100
 """Held-out images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""

@@ -20,7 +20,7 @@ from sklearn.preprocessing import MaxAbsScaler
 from benchmark.datasets.files import DRAWN_NAMES, IMAGES
 from benchmark.datasets.load import Data, download, load, pathfinder, unavailable
 from benchmark.datasets.pathfinder import DIFFICULTIES, DOT, PATH
-from benchmark.grids.grid import resolve_dataset
+from benchmark.grids.parts import resolve_dataset
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 

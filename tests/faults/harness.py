@@ -17,7 +17,7 @@ import yaml
 
 from benchmark.files.atomic import write_atomically
 from benchmark.grids import grid
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
 from runners.basics.setting import Execution, Interval, Setting

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
 from runners.basics.environment import code

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmark.grids import grid
-from benchmark.grids.grid import Cell
 from benchmark.grids.resolve import resolve_initializer
+from benchmark.grids.schema import Cell
 from initializers.registry import Initializer
 from runners.basics.environment import source_hash
 from runners.basics.setting import Execution, Interval, Setting

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmark.grids import grid
+from benchmark.grids.schema import Cell, Grid
 from benchmark.records.record import from_bytes
 from benchmark.records.store import Store
 from runners.basics import environment
@@ -77,7 +78,7 @@ def test_the_time_of_runs_like_these_is_what_records_say():
 def test_twice_the_epochs_take_twice_the_time():
     (cell, *_) = grid.load("small").cells
     longer = cell.spec.recipe.model_copy(update={"epochs": 2 * cell.spec.recipe.epochs})
-    twice = grid.Cell(cell.row, cell.spec.model_copy(update={"recipe": longer}))
+    twice = Cell(cell.row, cell.spec.model_copy(update={"recipe": longer}))
     once = estimate([cell], [REFERENCE], "cpu").seconds[cell.run_id]
     assert estimate([twice], [REFERENCE], "cpu").seconds[twice.run_id] == pytest.approx(2 * once)
 
@@ -142,7 +143,7 @@ def test_a_job_id_that_a_new_cluster_counts_again_is_another_job(tmp_path, clust
 
 
 def states(cells, root: Path) -> dict[str, tuple[str, str]]:
-    planned, _ = plan(grid.Grid("study", "", cells, []), Store(root), Path("nowhere"))
+    planned, _ = plan(Grid("study", "", cells, []), Store(root), Path("nowhere"))
     return {item.cell.run_id: (item.state, item.reason) for item in planned}
 
 

@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from benchmark.datasets import load as datasets
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.records.store import Store
 from runners.basics.setting import End, Ended, Setting

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import EpochRow, RunRecord
 from benchmark.records.store import Store
 from runners.basics.setting import Event

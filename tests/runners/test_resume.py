@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.store import Store
 from runners.basics.environment import set_flags
 from runners.basics.setting import Event, Execution, Interval, Setting

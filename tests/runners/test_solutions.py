@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunSpec
 from runners.basics.environment import code

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from benchmark.datasets.load import Data, Split
-from benchmark.grids import grid
+from benchmark.grids import parts
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
 from benchmark.spec import ModelSpec, Recipe
@@ -149,7 +149,7 @@ def test_training_learns(data):
 
 def test_the_papers_learning_rate(data):
     """paper-facts 1.6: lr 1e-3, warm-up 10 epochs from 1e-5, cosine to 1e-6 over 200 epochs, one value an epoch."""
-    paper = grid.resolve_recipe({"name": "structured2404"})
+    paper = parts.resolve_recipe({"name": "structured2404"})
     settings = paper.model_copy(
         update={"epochs": 40, "warmup_epochs": 10, "batch_size": 25, "precision": "fp32", "rand_augment": None}
     )

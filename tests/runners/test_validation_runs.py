@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmark.grids.grid import Cell
+from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord, from_bytes, to_bytes
 from benchmark.records.store import Store
 from benchmark.spec import DatasetSpec, RunSpec

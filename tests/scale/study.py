@@ -12,7 +12,8 @@ from pathlib import Path
 import yaml
 
 from benchmark.datasets.files import MD5
-from benchmark.grids.grid import Cell, load
+from benchmark.grids.grid import load
+from benchmark.grids.schema import Cell
 from benchmark.records.record import EpochRow, FailureRecord, RunRecord, to_bytes
 from benchmark.records.store import Store
 

@@ -1,0 +1,76 @@
+"""Datasets and recipes by name, as grids name them. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from benchmark.datasets.files import NAMES as DATASETS
+from benchmark.datasets.files import training_images
+from benchmark.files.yaml_text import mapping
+from benchmark.spec import DatasetSpec, Recipe
+from initializers.errors import VitinitError, explain, unknown_name
+
+HERE = Path(__file__).parents[1]
+
+
+MAX_BYTES = 2**20
+"""A megabyte of YAML is read in seconds; the largest grid of this project has 3,000 bytes."""
+
+
+def recipes() -> list[str]:
+    """Names of the recipes that ship with the benchmark."""
+    return sorted(path.stem for path in (HERE / "recipes").glob("*.yaml"))
+
+
+def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
+    """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path."""
+    fields = dict(named)
+    name = str(fields.get("name"))
+    if name.startswith("folder:"):
+        fields |= {"name": "folder", "path": name.removeprefix("folder:")}
+    elif name not in DATASETS:
+        raise unknown_name("dataset", name, DATASETS)
+    try:
+        spec = DatasetSpec.model_validate(fields)
+    except ValidationError as error:
+        raise explain(error, f"dataset {name!r}", DatasetSpec.model_fields) from None
+    training_images(spec)
+    return spec
+
+
+def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
+    """A Recipe by name, with fields overridden.
+
+    Raises:
+        VitinitError: unknown recipe or a field that is not valid.
+    """
+    name = str(named.get("name"))
+    if name not in recipes():
+        raise unknown_name("recipe", name, recipes())
+    path = HERE / "recipes" / f"{name}.yaml"
+    try:
+        return Recipe.model_validate({**mapping(read(path), path), **named})
+    except ValidationError as error:
+        raise explain(error, f"recipe {name!r}", Recipe.model_fields) from None
+
+
+def read(path: Path) -> bytes:
+    """What a YAML file holds.
+
+    Raises:
+        VitinitError: it cannot be read, or is larger than any grid.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
+            raise VitinitError(f"cannot read {path}: is not a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise VitinitError(f"cannot read {path}: {error.strerror or error}") from None
+    if len(content) > MAX_BYTES:
+        raise VitinitError(f"cannot read {path}: has more than {MAX_BYTES:,} bytes, which no grid has")
+    return content

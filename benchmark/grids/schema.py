@@ -1,0 +1,142 @@
+"""What the YAML file of a grid may say, and the runs that it becomes. Imports no torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from benchmark.fields import Frozen, Seed
+from benchmark.records.store import Layout
+from benchmark.spec import RunSpec
+
+MAX_SEEDS = 10_000
+
+
+def no_seed_twice(seeds: list[int]) -> list[int]:
+    """Refuse seeds of which one is named again: it would be counted once, and n be smaller than it looks."""
+    for seed, times in Counter(seeds).most_common(1):
+        if times > 1:
+            raise ValueError(f"seed {seed} is there {'twice' if times == 2 else f'{times} times'}")
+    return seeds
+
+
+Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MAX_SEEDS), AfterValidator(no_seed_twice)]
+
+
+def _printable(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("is to be printable text on one line, not empty")
+    return text
+
+
+Name = Annotated[str, Field(max_length=80), AfterValidator(_printable)]
+"""Of a row: it stands in tables, figures and file names."""
+
+
+def _named(value: Any) -> Any:
+    """`mimetic` and `{name: mimetic, beta_qk: 0.5}` both become a mapping with a name."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+Named = Annotated[dict[str, Any], BeforeValidator(_named)]
+
+
+class Row(Frozen):
+    """One line of the table: a base, a method over it or none, and what it needs changed in the block's settings."""
+
+    base: Named
+    method: Named | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    """For what was chosen for each row on a validation split, the learning rate say (`analysis.choose` writes it)."""
+
+
+class Block(Frozen):
+    """The product of its datasets, rows and seeds."""
+
+    datasets: Annotated[list[Named], Field(min_length=1)]
+    model: dict[str, Any]
+    recipe: Named
+    seeds: Seeds
+
+
+class GridFile(Frozen):
+    """Schema of a grid's YAML file."""
+
+    title: Annotated[str, Field(max_length=1_000)]
+    rows: Annotated[dict[Name, Row], Field(min_length=1)]
+    contrasts: list[tuple[str, str]] = Field(default_factory=list)
+    """Which rows are compared with which: the first minus the second, by seed. Named before the first run, so that the
+    tests of a study are those and no others."""
+    blocks: Annotated[list[Block], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _contrasts_are_of_rows(self) -> GridFile:
+        for pair in self.contrasts:
+            if missing := [row for row in pair if row not in self.rows]:
+                raise ValueError(f"contrasts: there is no row {missing[0]!r}; the rows: {', '.join(self.rows)}")
+            if pair[0] == pair[1]:
+                raise ValueError(f"contrasts: the row {pair[0]!r} against itself")
+        return self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid: its row label and its resolved spec."""
+
+    row: str
+    spec: RunSpec
+    misfit: str = ""
+    """Why the row's initialisers do not fit the model of its block; such a run is skipped."""
+
+    @cached_property
+    def run_id(self) -> str:
+        """The spec's run_id, computed once: a plan of thousands of runs asks for it several times."""
+        return self.spec.run_id
+
+    def describe(self) -> str:
+        """Row, dataset and seed, for people."""
+        return f"{self.row}, {self.spec.dataset.label}, seed {self.spec.seed}"
+
+
+class Series(Frozen):
+    """Runs that differ by their seed only. A run_id is never stored: it is computed from the spec, always."""
+
+    row: str
+    spec: RunSpec
+    """At the first of the seeds."""
+    seeds: Seeds
+    misfit: str = ""
+    """As in `Cell`."""
+
+    def cells(self) -> list[Cell]:
+        """Its runs, in the order of the seeds."""
+        shared = {name: getattr(self.spec, name) for name in RunSpec.model_fields if name != "seed"}
+        return [Cell(self.row, RunSpec(**shared, seed=seed), self.misfit) for seed in self.seeds]
+
+
+class Resolved(Frozen):
+    """A grid with every default filled in; the form that is kept in the cache."""
+
+    title: str
+    series: list[Series]
+    contrasts: list[tuple[str, str]] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A study's name (the file's stem), its title and its runs in table order."""
+
+    name: str
+    title: str
+    cells: list[Cell]
+    contrasts: list[tuple[str, str]]
+
+    @property
+    def layout(self) -> Layout:
+        """What is put down beside the records."""
+        return Layout(rows=list(dict.fromkeys(cell.row for cell in self.cells)), contrasts=self.contrasts)
