@@ -15,8 +15,9 @@ from statistics import median
 
 from analysis import command, frame
 from analysis.frame import Study, describe_model, flat
-from analysis.tables.build import Table, build, check_baseline, names
+from analysis.tables.registry import build, names
 from analysis.tables.render import Column, columns, template
+from analysis.tables.shared import Table, check_baseline
 from analysis.text import count, one_line
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 
@@ -136,12 +137,13 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
 def _figures(study: Study, baseline: str | None) -> Iterator[tuple[str, str, str]]:
     import matplotlib.pyplot as plt
 
-    from analysis import curves, figures
+    from analysis.curves.registry import CURVES
     from analysis.figures import style
+    from analysis.figures.registry import FIGURES
 
     style.set_defaults()
-    for draw, _ in [*figures.drawings(baseline).values(), *curves.drawings(baseline).values()]:
-        for name, figure in draw(study).items():
+    for drawing in [*FIGURES.entries(), *CURVES.entries()]:
+        for name, figure in drawing.figures(study, baseline).items():
             yield name, figure.get_suptitle().replace(r"\$", "$"), style.data_url(figure)
             plt.close(figure)
 

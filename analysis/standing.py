@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis import command, frame
-from analysis.tables.build import LEVEL, own_bases, values_by_seed
+from analysis.tables.shared import LEVEL, own_bases, values_by_seed
 from analysis.text import escape_latex, one_line, signed
 from initializers.errors import VitinitError
 

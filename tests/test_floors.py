@@ -70,8 +70,8 @@ def test_slurm_knows_nothing_of_the_benchmark():
 
 TORCHLESS = (
     "analysis.tables.__main__",
-    "analysis.figures",
-    "analysis.curves",
+    "analysis.figures.__main__",
+    "analysis.curves.__main__",
     "analysis.report",
     "analysis.choose",
     "benchmark.grids.grid",

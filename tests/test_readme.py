@@ -11,7 +11,7 @@ import pytest
 
 from analysis.frame import load
 from analysis.published import publication
-from analysis.tables.build import build
+from analysis.tables.registry import build
 from analysis.tables.render import columns
 from tests.processes import fresh
 

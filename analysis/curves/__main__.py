@@ -1,7 +1,20 @@
-"""`python -m analysis.curves`."""
+"""What attention, gates and representations do over epochs, as PDF and PNG: `python -m analysis.curves`."""
+
+from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
-from analysis.curves import main
+from analysis.curves.probed import without_probes
+from analysis.curves.registry import CURVES
+from analysis.figures import drawing
 
-sys.exit(main())
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    description = "Draw what attention, gates and representations do over epochs, from records, as PDF and PNG."
+    return drawing.main(CURVES, description, arguments, without_probes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -5,18 +5,22 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis.figures.curves import TOP1, over_sizes, several_sizes
-from analysis.figures.style import BAND, file_part, legend, panels, safe, span
+from analysis.curves.registry import CURVES
+from analysis.figures.style import BAND, TOP1, file_part, legend, panels, safe, span
+from analysis.figures.train_size import over_sizes, several_sizes
 from analysis.frame import Study
 from analysis.tables import gap
-from analysis.tables.build import check_baseline
 from analysis.tables.notes import compared_with
+from analysis.tables.shared import check_baseline
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 
+@CURVES.add(
+    "sample_efficiency", "no dataset with several train sizes, of a method and its base", place=8, to_baseline=True
+)
 def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the base's.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from analysis.curves.layers import outer_labels, probed
+from analysis.curves.probed import outer_labels, probed
+from analysis.curves.registry import CURVES
 from analysis.figures.style import COLOURS, DASHES, counted, file_part, legend_below, panels, safe
 from analysis.frame import Study
 from benchmark.records.record import RunRecord
@@ -18,6 +19,7 @@ COLOURED = [colour for colour in COLOURS if colour != "#000000"]
 """For heads: black is their mean."""
 
 
+@CURVES.add("gating", "no record holds probes of gates (ConViT has some)", place=6)
 def gating(study: Study) -> dict[str, Figure]:
     """A figure a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, in black their mean."""
     figures = {}

@@ -6,9 +6,12 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from analysis.curves.probed import outer_labels, probed
+from analysis.curves.registry import CURVES
 from analysis.figures.style import (
     BAND,
     Look,
@@ -51,6 +54,7 @@ class Quantity:
     """What lines are the mean over."""
     reference: str = "uniform attention"
     """What the value of `uniform` is that of, in the title."""
+    why_none: str = "no record holds probes"
 
 
 def mean_distance(side: int) -> float:
@@ -100,6 +104,7 @@ QUANTITIES = {
         "share of attention",
         lambda probe: _over_heads(probe.impulse_mass),
         lambda side: side**-2,
+        why_none="no record holds probes of a target",
     ),
 }
 
@@ -107,15 +112,6 @@ QUANTITIES = {
 def over_epochs(study: Study, name: str) -> dict[str, Figure]:
     """A quantity over epochs, 0 being the initialisation: a figure a dataset."""
     return dict(_figures(study, name, QUANTITIES[name]))
-
-
-def probed(study: Study) -> dict[str, dict[str, list[RunRecord]]]:
-    """By column and row, in the order of the table: the runs whose records hold probes, by seed."""
-    found: dict[str, dict[str, list[RunRecord]]] = {}
-    for (column, row), records in study.cells.items():
-        if runs := [record for record in records if record.probes]:
-            found.setdefault(column, {})[row] = runs
-    return found
 
 
 def _figures(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, Figure]]:
@@ -166,15 +162,5 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
     return handles
 
 
-def outer_labels(grid: list[Axes], across: int, y: str) -> None:
-    """Names of the axes left and below all panels; numbers of epochs above places without one too."""
-    from matplotlib.ticker import MaxNLocator
-
-    for place, axes in enumerate(grid):
-        axes.xaxis.set_major_locator(MaxNLocator(3 if across > 3 else 5, integer=True))
-        if place % across == 0:
-            axes.set_ylabel(y)
-        if place + across >= len(grid):
-            axes.tick_params(labelbottom=True)
-        if place // across == (len(grid) - 1) // across:
-            axes.set_xlabel("epoch")
+for _place, (_name, _quantity) in enumerate(QUANTITIES.items(), 1):
+    CURVES.add(_name, _quantity.why_none, _place)(partial(over_epochs, name=_name))

@@ -6,8 +6,20 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from analysis.figures.curves import TOP1
-from analysis.figures.style import BAND, COLOURS, DASHES, MARKERS, Look, file_part, line_with_band, panels, safe, span
+from analysis.curves.registry import CURVES
+from analysis.figures.style import (
+    BAND,
+    COLOURS,
+    DASHES,
+    MARKERS,
+    TOP1,
+    Look,
+    file_part,
+    line_with_band,
+    panels,
+    safe,
+    span,
+)
 from analysis.frame import Study
 from benchmark.spec import RunSpec
 
@@ -19,6 +31,7 @@ if TYPE_CHECKING:
 STRENGTH, LAYERS = "locality strength", "GPSA layers"
 
 
+@CURVES.add("locality", "no ConViT with several locality strengths or numbers of GPSA layers", place=7)
 def locality(study: Study) -> dict[str, Figure]:
     """A figure a dataset and setting: test top-1 over locality strength, a line a number of GPSA layers; and reversed.
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from analysis.curves.cka import cka
-from analysis.figures.kept import Kept, kept, kept_at_one_seed
+from analysis.curves.registry import CURVES
+from analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
 from analysis.figures.style import WIDTH, file_part, safe
 from analysis.frame import Study
 from analysis.text import one_line
@@ -45,6 +46,7 @@ class Map:
     """What is numbered; empty for names."""
 
 
+@CURVES.add("cka_layers", NONE, place=9)
 def layers(study: Study) -> dict[str, Figure]:
     """Between the layers of one run, at initialisation and after training: a figure a dataset, two maps a row."""
     figures = {}
@@ -57,6 +59,7 @@ def layers(study: Study) -> dict[str, Figure]:
     return figures
 
 
+@CURVES.add("cka_epochs", "no run with attention maps of three epochs (--keep-maps --maps-at EPOCH)", place=10)
 def epochs(study: Study) -> dict[str, Figure]:
     """Between the epochs of one run, layer by layer: a figure a row and dataset, where three or more were kept."""
     figures = {}
@@ -73,6 +76,7 @@ def epochs(study: Study) -> dict[str, Figure]:
     return figures
 
 
+@CURVES.add("cka_initializers", "no two rows with attention maps at one seed (--keep-maps)", place=11)
 def initializers(study: Study) -> dict[str, Figure]:
     """Between the rows of a dataset after training, all at one seed: a figure a dataset, a map a layer."""
     import numpy as np

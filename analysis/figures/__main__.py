@@ -1,7 +1,18 @@
-"""`python -m analysis.figures`."""
+"""Figures from records as PDF and PNG: `python -m analysis.figures`."""
+
+from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
-from analysis.figures import main
+from analysis.figures import drawing
+from analysis.figures.registry import FIGURES
 
-sys.exit(main())
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    return drawing.main(FIGURES, "Draw figures from records as PDF and PNG.", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

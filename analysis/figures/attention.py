@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.figures.kept import Kept, kept
+from analysis.figures.kept import NONE, Kept, kept
+from analysis.figures.registry import FIGURES
 from analysis.figures.style import WIDTH, file_part, safe
 from analysis.frame import Study
 from analysis.text import count
@@ -46,16 +47,19 @@ class Panel:
     """Whether the diagonal blocks get white boxes."""
 
 
+@FIGURES.add("attention_before", NONE, place=7)
 def before(study: Study) -> dict[str, Figure]:
     """At initialisation: a line a row, the first, the middle and the last layer, each with a zoom."""
     return dict(_zooms(study, "before"))
 
 
+@FIGURES.add("attention_after", NONE, place=8)
 def after(study: Study) -> dict[str, Figure]:
     """The same after training."""
     return dict(_zooms(study, "after"))
 
 
+@FIGURES.add("attention_training", NONE, place=9)
 def training(study: Study) -> dict[str, Figure]:
     """Before and after training beside one another: a line a row, the first, the middle and the last layer."""
     figures = {}
@@ -73,6 +77,7 @@ def training(study: Study) -> dict[str, Figure]:
     return figures
 
 
+@FIGURES.add("attention_layers", NONE, place=10)
 def layers(study: Study) -> dict[str, Figure]:
     """All layers of each row, before and after training."""
     figures = {}

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from analysis import command
 from analysis.figures import fonts, style
+from analysis.figures.registry import Drawings
 from analysis.frame import LOCAL, Study, load
-from analysis.tables.build import check_baseline
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Drawings = dict[str, tuple[Callable[[Study], "dict[str, Figure]"], str]]
-"""By name: what draws figures, by the name of their files, and why it may draw none."""
+from analysis.tables.shared import check_baseline
 
 
 def main(
-    module: str,
+    drawings: Drawings,
     description: str,
-    drawings: Callable[[str | None], Drawings],
     arguments: Sequence[str] | None = None,
     remarks: Callable[[Study], list[str]] = lambda study: [],
 ) -> int:
     """The command line.
 
     Args:
-        module: What is called with `python -m`.
-        description: Its first sentence.
-        drawings: For a baseline.
+        drawings: Those of the package that is called with `python -m`.
+        description: The first sentence of its help.
         arguments: Default: the process's.
         remarks: Lines to print of a study, before anything is drawn.
     """
-    parser = command.parser(module, description, LOCAL / module.rpartition(".")[2])
-    parser.add_argument("--figure", metavar="NAME", choices=drawings(None), help="one of %(choices)s (default: all)")
+    entries = drawings.entries()
+    parser = command.parser(drawings.package, description, LOCAL / drawings.package.rpartition(".")[2])
+    names = [drawing.name for drawing in entries]
+    parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
     args = parser.parse_args(arguments)
 
     def run() -> None:
@@ -49,12 +43,12 @@ def main(
         import matplotlib.pyplot as plt
 
         out = command.folder(args.out)
-        for name, (draw, why_none) in drawings(args.baseline).items():
-            if args.figure not in (None, name):
+        for drawing in entries:
+            if args.figure not in (None, drawing.name):
                 continue
-            figures = draw(study)
+            figures = drawing.figures(study, args.baseline)
             if not figures:
-                print(f"{name}: not drawn, {why_none}")
+                print(f"{drawing.name}: not drawn, {drawing.why_none}")
             for file, figure in figures.items():
                 style.save(figure, out / file)
                 plt.close(figure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis.figures.registry import FIGURES
 from analysis.figures.style import WIDTH, safe
 from analysis.frame import Study
 from analysis.text import count
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@FIGURES.add("attention_offsets", "no record holds attention by offset", place=6)
 def offsets(study: Study) -> dict[str, Figure]:
     """First-layer attention at initialisation by offset: a line of maps a row label, a map a head; None without maps.
 

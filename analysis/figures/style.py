@@ -28,6 +28,7 @@ ACROSS = 3
 LETTERS = 84
 """Of panels' titles in a line of `WIDTH`."""
 
+TOP1 = "test top-1 (%)"
 BAND = "mean over seeds, band ± one standard deviation"
 
 # Okabe and Ito's palette, told apart with every common colour blindness; with four dashes, 28 distinct lines, and with

@@ -1,1 +1,1 @@
-"""Tables from records: `python -m analysis.tables`."""
+"""Tables from records: `python -m analysis.tables`. A table is one file here, decorated with `@TABLES.add`."""

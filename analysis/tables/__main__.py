@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from analysis import command, frame
 from analysis.published import Publication
 from analysis.tables import context
-from analysis.tables.build import METRICS, Table, build, check_baseline, names
+from analysis.tables.registry import build, names
 from analysis.tables.render import FORMATS, to_terminal
+from analysis.tables.shared import METRICS, Table, check_baseline
 from analysis.text import one_line
 from initializers.errors import unknown_name
 
@@ -74,9 +75,8 @@ def _run(args: argparse.Namespace) -> None:
                 console.print(line)
             seen.add(study.name)
         _print(console, table)
-        paper = context.published_table(table)
-        if args.context and paper and paper not in papers:
-            papers.append(paper)
+        if args.context and table.published and table.published not in papers:
+            papers.append(table.published)
         for kind in formats:
             ending, write = FORMATS[kind]
             path = out / f"{name}.{ending}"

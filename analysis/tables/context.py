@@ -9,9 +9,7 @@ from analysis.published import (
     Publication,
     Published,
     PublishedCell,
-    context,
     numbers,
-    publication,
     source,
 )
 from analysis.text import one_line, signed
@@ -19,19 +17,7 @@ from analysis.text import one_line, signed
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from analysis.tables.build import Table
-
-MASKED_TABLE = ("2103.10697", "Table 6")
-"""The published table of what trained ConViTs can do without a term of attention."""
-
-
-def published_table(table: Table) -> tuple[Publication, str] | None:
-    """The published table that one of ours is to be read with."""
-    from analysis.tables.build import INITIALIZATION, MASKED
-
-    if table.name == table.study.name + MASKED:
-        return publication(MASKED_TABLE[0]), MASKED_TABLE[1]
-    return None if table.name == table.study.name + INITIALIZATION else context(table.study.name)
+    from analysis.tables.shared import Table
 
 
 def beside(table: Table) -> list[str]:
@@ -46,7 +32,7 @@ def beside(table: Table) -> list[str]:
         )
         if any(cell.published_difference is not None for cell in table.cells.values()):
             lines[-1] += " Its differences are between its own numbers."
-    found = published_table(table)
+    found = table.published
     if found:
         here = {id(number.cell) for number in standing}
         names = {outcome.spec.dataset.name for outcome in table.study.outcomes}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
-from analysis.tables.build import CONTRASTS, LEVEL, Cell, Key, Table, values_by_seed
+from analysis.published import context
 from analysis.tables.notes import measured
+from analysis.tables.registry import TABLES, Asked
+from analysis.tables.shared import LEVEL, Cell, Key, Table, values_by_seed
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
 
 def compared(study: Study) -> bool:
     """Whether any contrast of the grid has two finished runs of one seed."""
-    if not (study.contrasts and study.contents.done):
-        return False
     seeds = {key: set(values.index) for key, values in values_by_seed(study, "last").items()}
     return any(
         seeds.get((ours, column), set()) & seeds.get((theirs, column), set())
@@ -30,10 +30,12 @@ def label(pair: tuple[str, str]) -> str:
     return f"{pair[0]} − {pair[1]}"
 
 
-def describe(study: Study, metric: str) -> Table:
+@TABLES.add("_contrasts", compared, place=2)
+def contrasts(asked: Asked) -> Table:
     """One line a contrast: the first row's accuracy, what it has over the second, and p."""
     from analysis.stats import holm, paired, sample
 
+    study, metric = asked.study, asked.metric
     values = values_by_seed(study, metric)
     ours: dict[Key, Cell] = {}
     pairs: dict[Key, Paired] = {}
@@ -60,17 +62,17 @@ def describe(study: Study, metric: str) -> Table:
         f"names; not shown where it could not be under {LEVEL}, whatever the numbers.",
         f"Settings and counts: table {study.name}.",
     ]
-    table = Table(
-        name=study.name + CONTRASTS,
+    return Table(
+        name=asked.name,
         study=study,
         caption=one_line(f"Comparisons that the grid names, study {study.name}."),
         rows=[label(contrast) for contrast in study.contrasts],
         columns=study.columns,
-        baselines={},
+        baselines={label(contrast): contrast[1] for contrast in study.contrasts},
         cells=cells,
+        notes=[one_line(note) for note in notes],
+        published=context(study.name),
     )
-    table.notes.extend(one_line(note) for note in notes)
-    return table
 
 
 def _p(pair: Paired | None) -> float:

@@ -6,9 +6,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
-from analysis.published import Published
-from analysis.tables.build import (
-    GAP,
+from analysis.published import Published, context
+from analysis.tables.context import beside
+from analysis.tables.notes import compared_with, measured
+from analysis.tables.registry import TABLES, Asked
+from analysis.tables.shared import (
     Cell,
     Table,
     Values,
@@ -17,8 +19,6 @@ from analysis.tables.build import (
     published_numbers,
     values_by_seed,
 )
-from analysis.tables.context import beside
-from analysis.tables.notes import compared_with, measured
 from analysis.text import one_line
 
 if TYPE_CHECKING:
@@ -59,9 +59,11 @@ def baselines(study: Study, baseline: str | None) -> dict[str, str]:
     return {row: other for row, other in found.items() if other}
 
 
-def describe(study: Study, metric: str, baseline: str | None) -> Table:
+@TABLES.add("_gap", compared, place=3)
+def gap(asked: Asked) -> Table:
     """One line a training set; see the notes for what is in it."""
-    bases = baselines(study, baseline)
+    study, metric = asked.study, asked.metric
+    bases = baselines(study, asked.baseline)
     plain = [row for row in study.rows if row not in bases]
     values, published = values_by_seed(study, metric), published_numbers(study)
     cells: dict[tuple[str, str], Cell] = {}
@@ -77,17 +79,19 @@ def describe(study: Study, metric: str, baseline: str | None) -> Table:
         f"Gap: 100 (top-1 / top-1 of the base − 1), ours by seed, to {compared_with(bases)}. "
         f"Settings, tests and counts: table {study.name}.",
     ]
-    table = Table(
-        name=study.name + GAP,
+    result = Table(
+        name=asked.name,
         study=study,
         caption=one_line(f"Top-1 accuracy by number of training images, study {study.name}, and gaps."),
         rows=list(lines.values()),
         columns=[*plain, *(column for row in bases for column in (row, _gap(row)))],
         baselines={},
         cells=cells,
+        published=context(study.name),
+        transposed=True,
     )
-    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
-    return table
+    result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
+    return result
 
 
 def _label(place: str, published: dict[tuple[str, str], Published], rows: list[str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from analysis.frame import Study
-from analysis.tables.build import INITIALIZATION, Cell, Table
+from analysis.tables.registry import TABLES, Asked
+from analysis.tables.shared import Cell, Table
 from analysis.text import one_line
 from benchmark.records.record import RunRecord
 from initializers.report import Fidelity
@@ -38,10 +39,17 @@ NOTES = (
 )
 
 
-def describe(study: Study) -> Table:
+def aimed(study: Study) -> bool:
+    """Whether a method of a finished run has targets to come close to."""
+    return any(record.init.pseudo_input for record in study.contents.done.values())
+
+
+@TABLES.add("_initialization", aimed, place=6)
+def initialization(asked: Asked) -> Table:
     """The table, of columns where some method has targets; see `NOTES` for what is in it."""
     from analysis.stats import sample
 
+    study = asked.study
     cells: dict[tuple[str, str], Cell] = {}
     columns, rows = [], set()
     for place in study.columns:
@@ -56,4 +64,4 @@ def describe(study: Study) -> Table:
                 cells[row, columns[-1]] = Cell(sample(sorted(values)) if values else None)
     caption = one_line(f"What initialisation does and costs, study {study.name}.")
     shown = [row for row in study.rows if row in rows]
-    return Table(study.name + INITIALIZATION, study, caption, shown, columns, {}, cells, notes=list(NOTES))
+    return Table(asked.name, study, caption, shown, columns, {}, cells, notes=list(NOTES))

@@ -6,11 +6,13 @@ from collections import defaultdict
 
 from analysis.frame import Study
 from analysis.published import Published, numbers, publication
-from analysis.tables.build import MASKED, Cell, Table
-from analysis.tables.context import MASKED_TABLE, beside
+from analysis.tables.context import beside
+from analysis.tables.registry import TABLES, Asked
+from analysis.tables.shared import Cell, Table
 from analysis.text import count, one_line
 from benchmark.records.record import RunRecord
 
+PAPER = ("2103.10697", "Table 6")
 TERMS = {"content attention": "content", "positional attention": "position"}
 """As the paper's cells and as records call them."""
 
@@ -24,10 +26,12 @@ def left_out(study: Study) -> bool:
     return any(record.masked for record in study.contents.done.values())
 
 
-def describe(study: Study) -> Table:
+@TABLES.add("_masked", left_out, place=5)
+def masking(asked: Asked) -> Table:
     """The table; see its notes for what is in it."""
     from analysis.stats import sample
 
+    study = asked.study
     tested = {key: its for key, runs in study.cells.items() if (its := [run for run in runs if run.masked])}
     published = _published()
     ours: dict[str, dict[Test, list[float]]] = {}
@@ -51,8 +55,8 @@ def describe(study: Study) -> Table:
         "Without content the first GPSA layers, so many per cent of all of them, attend by position alone, without "
         "position by content alone; nothing is trained in between.",
     ]
-    table = Table(
-        name=study.name + MASKED,
+    result = Table(
+        name=asked.name,
         study=study,
         caption=one_line(
             f"Top-1 accuracy of {count(len(runs), 'trained ConViT')} without a term of attention, study {study.name}."
@@ -61,9 +65,10 @@ def describe(study: Study) -> Table:
         columns=[_label(test) for test in tests],
         baselines={},
         cells=cells,
+        published=(publication(PAPER[0]), PAPER[1]),
     )
-    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
-    return table
+    result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
+    return result
 
 
 def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
@@ -77,7 +82,7 @@ def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
 
 
 def _published() -> dict[Test, Published]:
-    paper, name = MASKED_TABLE
+    paper, name = PAPER
     found = {}
     for number in numbers(publication(paper), name):
         known = number.setting

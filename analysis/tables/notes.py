@@ -6,14 +6,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from analysis.frame import Study
-from analysis.tables.build import LEVEL
 from analysis.tables.context import beside
+from analysis.tables.shared import LEVEL, Table
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from analysis.tables.build import Table
 
 SPLITS = {"test": "test top-1", "val": "top-1 on validation images, taken from the training split,"}
 METRICS = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.tables.build import LEVEL, Across, Cell, Table
+from analysis.tables.shared import LEVEL, Across, Cell, Table
 from analysis.text import count, escape_latex, escape_markdown, one_line, signed
 
 if TYPE_CHECKING:

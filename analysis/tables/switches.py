@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from analysis.frame import Study
-from analysis.tables.build import SWITCHES, Cell, Table, example_specs, published_numbers, values_by_seed
+from analysis.published import context
 from analysis.tables.context import beside
 from analysis.tables.notes import measured
+from analysis.tables.registry import TABLES, Asked
+from analysis.tables.shared import Cell, Table, example_specs, published_numbers, values_by_seed
 from analysis.text import one_line
 
 METHOD = "convit_gpsa"
@@ -25,10 +27,12 @@ def switched(study: Study) -> bool:
     )
 
 
-def describe(study: Study, metric: str) -> Table:
+@TABLES.add("_switches", switched, place=4)
+def switches(asked: Asked) -> Table:
     """The table; see its notes for what is in it."""
     from analysis.stats import sample
 
+    study, metric = asked.study, asked.metric
     examples, values, published = example_specs(study), values_by_seed(study, metric), published_numbers(study)
     cells: dict[tuple[str, str], Cell] = {}
     for row in study.rows:
@@ -47,14 +51,15 @@ def describe(study: Study, metric: str) -> Table:
         "the base has them; without train GPSA all attention of the GPSA layers stays as it starts; without use GPSA "
         "there are no such layers.",
     ]
-    table = Table(
-        name=study.name + SWITCHES,
+    result = Table(
+        name=asked.name,
         study=study,
         caption=one_line(f"Top-1 accuracy by what of ConViT is switched on, study {study.name}."),
         rows=study.rows,
         columns=[*PARAMETERS, GATED, *study.columns],
         baselines={},
         cells=cells,
+        published=context(study.name),
     )
-    table.notes.extend(one_line(note) for note in [*notes, *beside(table)])
-    return table
+    result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
+    return result

@@ -8,7 +8,7 @@ import pytest
 from figure_checks import assert_readable
 from synthetic_records import done, write
 
-from analysis import figures
+from analysis.figures import __main__ as figures
 from analysis.figures.attention import after, before, layers, training
 from analysis.figures.style import set_defaults
 from analysis.frame import load

@@ -11,7 +11,7 @@ from synthetic_records import done
 from analysis.frame import load
 from analysis.tables import __main__ as tables
 from analysis.tables import contrasts
-from analysis.tables.build import build, names
+from analysis.tables.registry import build, names
 from benchmark.records.store import Layout, Store
 
 TOP1 = {

@@ -10,8 +10,8 @@ from convit_records import SIZES, ablation, efficiency_small, masked, run
 from synthetic_records import done, everything, write
 
 from analysis.frame import load
-from analysis.tables.build import build, names
 from analysis.tables.gap import subsets
+from analysis.tables.registry import build, names
 from analysis.tables.render import columns, to_csv, to_html, to_latex
 
 

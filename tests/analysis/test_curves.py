@@ -14,11 +14,12 @@ from figure_checks import assert_readable
 from synthetic_records import done, with_probes, write
 from test_figures import drawn
 
-from analysis import curves
+from analysis.curves import __main__ as curves
 from analysis.curves.efficiency import sample_efficiency
 from analysis.curves.gating import gating
 from analysis.curves.layers import QUANTITIES, over_epochs
 from analysis.curves.locality import locality
+from analysis.curves.registry import CURVES
 from analysis.figures.style import looks, set_defaults
 from analysis.frame import load
 
@@ -189,7 +190,7 @@ def test_records_without_probes_or_maps_say_so_for_each_figure(tmp_path, capsys)
     root = write(tmp_path / "records", done("Mimetic", (10.0,)))
     assert curves.main(["--results", str(root), "--out", str(tmp_path / "out")]) == 0
     _, _, *lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(": not drawn, ")[0] for line in lines] == list(curves.drawings())
+    assert [line.partition(": not drawn, ")[0] for line in lines] == [drawing.name for drawing in CURVES.entries()]
     assert [line for line in lines if "no record holds probes" in line] == lines[:6]
     assert [line for line in lines if "with attention maps" in line] == lines[-3:]
     assert list((tmp_path / "out").iterdir()) == []

@@ -9,11 +9,14 @@ import matplotlib as mpl
 import pytest
 from synthetic_records import done, write
 
-from analysis import figures
-from analysis.figures.comparisons import across_datasets, cost, differences
-from analysis.figures.curves import accuracy, train_size
+from analysis.figures import __main__ as figures
+from analysis.figures.accuracy import accuracy
+from analysis.figures.across_datasets import across_datasets
+from analysis.figures.cost import cost
+from analysis.figures.differences import differences
 from analysis.figures.offsets import offsets
 from analysis.figures.style import WIDTH, looks, set_defaults
+from analysis.figures.train_size import train_size
 from analysis.frame import load
 
 mpl.use("agg")

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import pytest
 from synthetic_records import done, write
 
-from analysis import figures
+from analysis.figures import __main__ as figures
 from analysis.figures.style import safe
 
 IN_NO_FONT = "\U00018b00 \U00018b01"

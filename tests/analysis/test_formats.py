@@ -16,7 +16,7 @@ from synthetic_records import ROWS, done, everything, failed, write
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
-from analysis.tables.build import build, names
+from analysis.tables.registry import build, names
 from analysis.tables.render import FORMATS, to_csv, to_html, to_latex, to_markdown
 from analysis.text import escape_latex, escape_markdown, one_line, signed
 

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from analysis.frame import load
-from analysis.tables.build import build, names
+from analysis.tables.registry import build, names
 from analysis.tables.render import FORMATS, to_latex
 from benchmark.records.record import RunRecord
 from tests.analysis.synthetic_records import done, write

@@ -14,7 +14,7 @@ from synthetic_records import ROWS, done, everything, failed, write
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
-from analysis.tables.build import build, names
+from analysis.tables.registry import build, names
 from analysis.tables.render import columns, to_latex
 from initializers.errors import VitinitError
 
@@ -330,7 +330,7 @@ def test_context_prints_the_papers_table_whatever_its_setting(tmp_path, capsys):
     assert published.count("Published:") == 1
 
 
-@pytest.mark.parametrize("module", ["analysis.tables.__main__", "analysis.figures"])
+@pytest.mark.parametrize("module", ["analysis.tables.__main__", "analysis.figures.__main__"])
 def test_errors_are_one_line_and_exit_code_2(tmp_path, module, capsys):
     main = __import__(module, fromlist=["main"]).main
     for arguments in (["--results", str(tmp_path)], ["--results", str(tmp_path / "nowhere")]):
@@ -346,7 +346,9 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path, module, capsys):
 
 def test_imports_stay_light():
     script = (
-        "import sys, analysis.tables.__main__, analysis.figures, analysis.tables.notes, analysis.tables.render;"
+        "import sys, analysis.tables.__main__, analysis.figures.__main__, analysis.curves.__main__;"
+        "from analysis.tables.registry import TABLES; from analysis.figures.registry import FIGURES;"
+        "from analysis.curves.registry import CURVES; [each.entries() for each in (TABLES, FIGURES, CURVES)];"
         "print(sorted({'torch', 'timm', 'pandas', 'scipy', 'matplotlib', 'runners'} & sys.modules.keys()))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

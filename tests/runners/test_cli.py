@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis import figures
+from analysis.figures import __main__ as figures
 from analysis.tables import __main__ as tables
 from benchmark.records.store import Store
 from runners.cli import main as cli

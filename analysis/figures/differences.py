@@ -1,0 +1,44 @@
+"""What a method gains: differences by seed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.figures.gains import NO_PAIRS, compared_to, draw_estimate, draw_zero, one_line_each, pairs_of, seeds_of
+from analysis.figures.registry import FIGURES
+from analysis.figures.style import looks, panel_title, panels, safe
+from analysis.frame import Study
+from analysis.tables.registry import build
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@FIGURES.add("differences", NO_PAIRS, place=3, to_baseline=True)
+def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
+    """Forest plots of the tables' differences: a panel a dataset, a line a row, a tick a seed."""
+    from analysis import stats
+
+    groups = study.runs.groupby(["row", "column"])
+    values = {key: group.set_index("seed")["top1"] for key, group in groups}
+    table = build(study, baseline=baseline)
+    pairs = pairs_of(table)
+    if not pairs:
+        return {}
+    columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
+    rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
+    title = f"Test top-1 minus that of {compared_to(table)}, by seed: mean with 95 % interval (t); ticks: seeds"
+    figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharey=True)
+    for axes, column in zip(grid, columns, strict=True):
+        for place, row in enumerate(rows):
+            if (row, column) in pairs:
+                look, pair = looks(study)[row], pairs[row, column]
+                seeds = stats.differences(values[row, column], values[table.baselines[row], column])
+                places = [place] * len(seeds)
+                axes.plot(seeds, places, linestyle="", marker="|", markersize=5, color=look.color, alpha=0.5)
+                draw_estimate(axes, pair.mean, place, pair.interval, look, "x")
+        draw_zero(axes.axvline)
+        one_line_each(axes, rows)
+        panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
+    figure.supxlabel("difference in test top-1 (points)", fontsize=8)
+    return {"differences": figure}

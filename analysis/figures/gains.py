@@ -1,0 +1,54 @@
+"""What the figures of differences share: a table's differences, and how an estimate is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from analysis.figures.style import Look, safe, span
+from analysis.tables.shared import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+    from analysis.stats import Interval, Paired
+
+NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
+
+
+def compared_to(table: Table) -> str:
+    """What differences are to, for a title."""
+    return safe(table.baseline) if table.baseline else "the own base"
+
+
+def pairs_of(table: Table) -> dict[tuple[str, str], Paired]:
+    """Differences by row and column."""
+    return {key: cell.against for key, cell in table.cells.items() if cell.against}
+
+
+def seeds_of(pairs: dict[tuple[str, str], Paired], column: str) -> str:
+    """How many pairs the differences on a dataset are the mean over."""
+    return span(pair.n for (_, its), pair in pairs.items() if its == column)
+
+
+def one_line_each(axes: Axes, rows: list[str]) -> None:
+    """Rows from top to bottom."""
+    axes.set_yticks(range(len(rows)), [safe(row) for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+
+
+def draw_estimate(axes: Axes, x: float, y: float, interval: Interval | None, look: Look, along: str) -> Line2D:
+    """A marker with its interval, if there is one, along x or y; returns what a legend shows."""
+    (point,) = axes.plot([x], [y], linestyle="", markersize=4.5, **look.point)
+    if interval:
+        ends = (interval.low, interval.high)
+        axes.plot(*((ends, (y, y)) if along == "x" else ((x, x), ends)), color=look.color)
+    return point
+
+
+def draw_zero(line: Callable[..., object]) -> None:
+    """No difference."""
+    line(0, color="black", linewidth=0.8, zorder=1)

@@ -1,0 +1,66 @@
+"""Every figure from records.
+
+A figure, or a few that belong together, is one file of this folder; each function that draws is decorated with
+`@FIGURES.add`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.frame import Study
+from analysis.registry import LAST, Registry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Draw = Callable[..., "dict[str, Figure]"]
+"""Figures of a study by the name of their files; none where its records do not allow any."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Figures that are drawn together."""
+
+    name: str
+    """What `--figure` calls them."""
+    place: int
+    why_none: str
+    """Why there may be none, in a few words."""
+    draw: Draw
+    to_baseline: bool
+    """Whether they show differences: `draw` then takes the row that these are to."""
+
+    def figures(self, study: Study, baseline: str | None = None) -> dict[str, Figure]:
+        """By the name of their files.
+
+        Args:
+            study: With a finished run.
+            baseline: The row label that differences are to. Default: each row's own base.
+        """
+        return self.draw(study, baseline) if self.to_baseline else self.draw(study)
+
+
+class Drawings(Registry[Drawing]):
+    """What the files of one folder draw."""
+
+    def add(self, name: str, why_none: str, place: int = LAST, to_baseline: bool = False) -> Callable[[Draw], Draw]:
+        """Register a function that draws figures.
+
+        Args:
+            name: What `--figure` calls them.
+            why_none: Why there may be none, in a few words.
+            place: Among the others: the lowest comes first.
+            to_baseline: Whether the function takes the row that differences are to, behind the study.
+        """
+
+        def register(draw: Draw) -> Draw:
+            self.put(Drawing(name, place, why_none, draw, to_baseline))
+            return draw
+
+        return register
+
+
+FIGURES = Drawings("analysis.figures")

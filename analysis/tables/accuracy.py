@@ -1,0 +1,106 @@
+"""The study's own table: top-1 by row and column, its difference to its base, and the paper's number."""
+
+from __future__ import annotations
+
+from analysis.frame import Study
+from analysis.published import context
+from analysis.tables.notes import notes
+from analysis.tables.registry import TABLES, Asked
+from analysis.tables.shared import Across, Cell, Key, Table, Values, baselines_of, published_numbers, values_by_seed
+from analysis.text import one_line
+
+
+@TABLES.add("", place=1)
+def accuracy(asked: Asked) -> Table:
+    """Every row and column; see the notes for what is in a cell."""
+    study = asked.study
+    baselines = baselines_of(study, asked.baseline)
+    values = values_by_seed(study, asked.metric)
+    together = [c for c in _of_one_split(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
+    result = Table(
+        name=asked.name,
+        study=study,
+        caption=one_line(f"Top-1 accuracy by initialisation, study {study.name}."),
+        rows=study.rows,
+        columns=study.columns,
+        baselines=baselines,
+        cells=_cells(study, baselines, values),
+        together=together,
+        across=_across(study.rows, baselines, values, together) if len(together) > 1 else {},
+        baseline=asked.baseline,
+        published=context(study.name),
+    )
+    result.notes.extend(notes(result, asked.metric))
+    return result
+
+
+def _cells(study: Study, baselines: dict[str, str], values: Values) -> dict[Key, Cell]:
+    from analysis.stats import holm, paired, sample
+
+    rows = study.rows
+    keys = [(row, column) for column in study.columns for row in rows]
+    against = {
+        key: paired(values[key], values[other])
+        for key in keys
+        if key in values and (other := (baselines.get(key[0], ""), key[1])) in values
+    }
+    tested = {key: pair.p for key, pair in against.items() if pair and pair.p is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    # what is corrected rises with each p that goes into it
+    least = dict(
+        zip(tested, holm([pair.least_p for key, pair in against.items() if pair and key in tested]), strict=True)
+    )
+    best = {place for column in study.columns for place in _best(rows, column, values)}
+    published = published_numbers(study)
+    cells = {}
+    for key in keys:
+        here, theirs = published.get(key), published.get((baselines.get(key[0], ""), key[1]))
+        if here and theirs and (here.publication is not theirs.publication or here.table != theirs.table):
+            theirs = None
+        cells[key] = Cell(
+            ours=sample(values[key]) if key in values else None,
+            against=against.get(key),
+            p=corrected.get(key),
+            least_p=least.get(key),
+            best=key in best,
+            published=here,
+            published_difference=here.value - theirs.value if here and theirs else None,
+        )
+    return cells
+
+
+def _best(rows: list[str], column: str, values: Values) -> list[Key]:
+    """The row with the highest mean and those not told apart from it, of rows with three seeds or more."""
+    from analysis.stats import LEAST_PAIRS, differences, t_interval
+
+    keys = [(row, column) for row in rows if len(values.get((row, column), ())) >= LEAST_PAIRS]
+    if len(keys) < 2:
+        return []
+    top = max(keys, key=lambda key: float(values[key].mean()))
+    intervals = {key: t_interval(differences(values[key], values[top])) for key in keys}
+    return [key for key, interval in intervals.items() if interval and 0 in interval]
+
+
+def _of_one_split(study: Study) -> list[str]:
+    """The columns that were measured on test images, or where there are none all of them."""
+    test = set(study.runs.loc[study.runs["split"] == "test", "column"])
+    return [column for column in study.columns if column in test or not test]
+
+
+def _across(rows: list[str], baselines: dict[str, str], values: Values, columns: list[str]) -> dict[str, Across]:
+    from analysis.stats import LEAST_PAIRS, aggregate_iqm, floats, probability_of_improvement
+
+    arrays = {
+        row: [floats(values[row, column]) for column in columns]
+        for row in rows
+        if all(len(values.get((row, column), ())) >= LEAST_PAIRS for column in columns)
+    }
+    result = {}
+    for row, by_column in arrays.items():
+        theirs = arrays.get(baselines.get(row, ""))
+        result[row] = Across(
+            mean=sum(float(x.mean()) for x in by_column) / len(by_column),
+            iqm=aggregate_iqm(by_column),
+            better=probability_of_improvement(by_column, theirs) if theirs else None,
+        )
+    return result

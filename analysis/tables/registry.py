@@ -1,0 +1,93 @@
+"""Every table of a study: which there are, and one of them by name.
+
+A table is one file of this folder with one function that computes it, decorated with `@TABLES.add`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analysis.frame import Study
+from analysis.registry import LAST, Registry
+from analysis.tables.shared import Table, check_baseline
+from initializers.errors import unknown_name
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a table is computed from."""
+
+    study: Study
+    """With a finished run."""
+    name: str
+    """The table's own."""
+    metric: str
+    """`last` or `best` epoch."""
+    baseline: str | None
+    """The row that differences are to; None: each row's own base (see `own_bases`)."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One table that a study may have."""
+
+    name: str
+    """What its name ends with, behind that of the study."""
+    place: int
+    allowed: Callable[[Study], bool]
+    """Whether the records of a study with a finished run allow it."""
+    compute: Callable[[Asked], Table]
+
+
+class Tables(Registry[Kind]):
+    """What the files of this folder compute."""
+
+    def add(
+        self, ending: str, allowed: Callable[[Study], bool] = lambda study: True, place: int = LAST
+    ) -> Callable[[Callable[[Asked], Table]], Callable[[Asked], Table]]:
+        """Register the function that computes a table.
+
+        Args:
+            ending: Of its name, behind that of the study.
+            allowed: Whether the records of a study with a finished run allow it.
+            place: Among the tables of a study: the lowest comes first.
+        """
+
+        def register(compute: Callable[[Asked], Table]) -> Callable[[Asked], Table]:
+            self.put(Kind(ending, place, allowed, compute))
+            return compute
+
+        return register
+
+
+TABLES = Tables("analysis.tables")
+
+
+def names(study: Study) -> list[str]:
+    """The tables that the records allow, in the order in which they are shown."""
+    if not study.contents.done:
+        return []
+    return [study.name + kind.name for kind in TABLES.entries() if kind.allowed(study)]
+
+
+def build(study: Study, name: str | None = None, metric: str = "last", baseline: str | None = None) -> Table:
+    """Compute one of a study's tables.
+
+    Args:
+        study: The records.
+        name: One of `names`. Default: the study's own.
+        metric: `last` or `best` epoch.
+        baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: each row's
+            own base (see `own_bases`).
+
+    Raises:
+        VitinitError: no finished run, no such table, or no row of that name.
+    """
+    study.require_runs()
+    check_baseline(baseline, [study])
+    name = name or study.name
+    for kind in TABLES.entries():
+        if study.name + kind.name == name and kind.allowed(study):
+            return kind.compute(Asked(study, name, metric, baseline))
+    raise unknown_name("table", name, names(study))

@@ -1,0 +1,156 @@
+"""What all tables are made of: the numbers of a cell, and the rows and values of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from analysis.frame import Study
+from analysis.published import Publication, Published, lookup
+from benchmark.spec import RunSpec
+from initializers.errors import unknown_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.stats import Estimate, Paired, Sample
+
+METRICS = {"last": "top1", "best": "best_top1"}
+LEVEL = 0.05
+"""Of the tests: a p that cannot be under it is not shown."""
+
+Key = tuple[str, str]
+"""Row and column label."""
+Values = Mapping[Key, "pd.Series[float]"]
+"""Top-1 in percent by seed."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Our numbers and the paper's for one row and column; None where there is none."""
+
+    ours: Sample | None = None
+    against: Paired | None = None
+    """Ours minus that of its base, or of the one baseline."""
+    p: float | None = None
+    """Of `against`, corrected by Holm across the table."""
+    least_p: float | None = None
+    """How low `p` could be, whatever the numbers: with few seeds, and many comparisons, never under 0.05."""
+    best: bool = False
+    """The best of its column, or not told apart from it: the interval of their difference contains 0."""
+    published: Published | None = None
+    """In the setting of ours."""
+    published_difference: float | None = None
+    """In the same published table."""
+    signed: bool = False
+    """Ours is a difference itself."""
+    switch: bool | None = None
+    """On or off, in place of any number."""
+
+    @property
+    def excludes_published(self) -> bool:
+        """The interval of our mean does not contain the published number."""
+        interval = self.ours.interval if self.ours else None
+        return interval is not None and self.published is not None and self.published.value not in interval
+
+
+@dataclass(frozen=True)
+class Across:
+    """A row over several columns of the table."""
+
+    mean: float
+    """Of the columns' means."""
+    iqm: Estimate
+    better: Estimate | None
+    """Probability that a run of this row is better than one of its base's, or of the one baseline's."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that any format shows."""
+
+    name: str
+    study: Study
+    caption: str
+    rows: list[str]
+    columns: list[str]
+    baselines: dict[str, str]
+    """The row that a row is compared with; a row without one is missing here."""
+    cells: dict[Key, Cell]
+    together: list[str] = field(default_factory=list)
+    """The columns that `across` goes over: those with three seeds of any row."""
+    across: dict[str, Across] = field(default_factory=dict)
+    """Rows with three seeds in each of these columns; empty where they are fewer than two."""
+    notes: list[str] = field(default_factory=list)
+    baseline: str | None = None
+    """The one row that all others are compared with; None: each with its own base."""
+    published: tuple[Publication, str] | None = None
+    """The paper and its table that this one is to be read with."""
+    transposed: bool = False
+    """Rows are datasets, columns are initialisations."""
+
+
+def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:
+    """The row that each row is compared with: this one, or without it the own base."""
+    return own_bases(study) if baseline is None else {row: baseline for row in study.rows if row != baseline}
+
+
+def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
+    """Raise VitinitError when a baseline is given that is a row of none of these studies."""
+    rows = {row: None for study in studies for row in study.rows}
+    if baseline is not None and baseline not in rows:
+        raise unknown_name("baseline row", baseline, rows)
+
+
+def values_by_seed(study: Study, metric: str) -> Values:
+    """Top-1 of the finished runs, by row and column."""
+    groups = study.runs.groupby(["row", "column"])
+    return {(str(row), str(column)): group.set_index("seed")[METRICS[metric]] for (row, column), group in groups}
+
+
+def own_bases(study: Study) -> dict[str, str]:
+    """For each row with a method: the row of the same base and model without one, where there is one.
+
+    Of several, with recipes of their own, the first that has the row's recipe, otherwise the first.
+    """
+    examples = example_specs(study)
+    plain = [row for row in study.rows if not examples[row, None].method]
+
+    def pairs(row: str, other: str) -> list[tuple[RunSpec, RunSpec]]:
+        both = [place for place in study.columns if {(row, place), (other, place)} <= examples.keys()]
+        return [(examples[row, place], examples[other, place]) for place in both]
+
+    def is_base(row: str, other: str) -> bool:
+        them = pairs(row, other)
+        return bool(them) and all((a.base, a.model) == (b.base, b.model) for a, b in them)
+
+    def recipes_differ(row: str, other: str) -> bool:
+        return any(a.recipe != b.recipe for a, b in pairs(row, other))
+
+    found = {}
+    for row in study.rows:
+        others = [other for other in plain if examples[row, None].method and is_base(row, other)]
+        if others:
+            found[row] = min(others, key=lambda other: recipes_differ(row, other))
+    return found
+
+
+def example_specs(study: Study) -> dict[tuple[str | None, str | None], RunSpec]:
+    """The first run's spec by row and column, by row alone (with column None) and by column alone (with row None)."""
+    examples: dict[tuple[str | None, str | None], RunSpec] = {}
+    for outcome in study.outcomes:
+        row, column = outcome.row, study.column[outcome.run_id]
+        for key in ((row, column), (row, None), (None, column)):
+            examples.setdefault(key, outcome.spec)
+    return examples
+
+
+def published_numbers(study: Study) -> dict[Key, Published]:
+    """What was published in the setting of a row and column, whether our run of it is finished, failed or skipped."""
+    found = {}
+    for (row, column), spec in example_specs(study).items():
+        number = lookup(spec, study.name) if row is not None and column is not None else None
+        if number:
+            found[str(row), str(column)] = number
+    return found
