@@ -56,7 +56,7 @@ test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with 
 	FAULTS=all $(BIN)/python -m pytest -n auto tests/faults
 
 test-ffcv: setup ## The loader that reads with FFCV, where it is installed
-	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/test_ffcv_loader.py
+	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/loaders/test_ffcv_loader.py
 
 test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real

@@ -24,7 +24,7 @@ from runners.one_run.outcome import failure
 from slurm.profiles import Profile
 from tests.processes import PATIENCE, begin, fresh, until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "results" / "reference"
 
 

@@ -16,7 +16,7 @@ from runners.one_run import solutions
 from runners.one_run.carry_out import carry_out
 from runners.one_run.reproduce import compare, repeat
 from runners.one_run.solutions import Solutions
-from tests.runners.test_reproduce import Silent
+from tests.runners.one_run.test_reproduce import Silent
 
 HERE = {"packages": {"torch": "2"}, "flags": {"threads": 1}, "argv": ["one"]}
 

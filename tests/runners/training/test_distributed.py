@@ -18,7 +18,7 @@ from runners.training import distributed, train
 from runners.training.distributed import ALONE, Failed, World, joined
 from runners.training.train import Training, micro_batches, optimize
 from tests.faults import harness
-from tests.runners.test_train import Interrupted, initialised
+from tests.runners.training.test_train import Interrupted, initialised
 from tests.runners.worlds import together
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ import yaml
 from initializers.errors import VitinitError
 from runners.launching import rank
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MINE = '''
 from typing import ClassVar
 import torch

@@ -35,7 +35,7 @@ def holder(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "run")],
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         text=True,
     )
     assert process.stdout.readline() == "held\n"

@@ -9,7 +9,7 @@ from initializers.initialize import fidelity, pseudo_input_attention
 from initializers.registry import Resources
 from runners.basics.streams import stream
 from runners.loaders import make_loader, open_data
-from tests.runners.test_solutions import carried_out, tiny
+from tests.runners.one_run.test_solutions import carried_out, tiny
 
 
 def test_a_run_is_solved_on_the_images_of_its_stream(tmp_path):

@@ -88,7 +88,7 @@ def test_options_that_do_not_go_together_are_refused(here, arguments):
 
 
 def test_the_packages_to_install_are_named_alike():
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     named = re.search(r"--no-install-recommends (.*?);", beton.HOW_TO_INSTALL)
     assert named
     assert f"FFCV_PACKAGES := {named.group(1)}\n" in (root / "Makefile").read_text()
