@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.datasets.files import unavailable
+from benchmark.datasets.registry import unavailable
 from benchmark.spec import DatasetSpec
 from runners.cli import main as cli
 from runners.cli.options import console
@@ -79,10 +79,11 @@ def imagenet_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder that has it prepared. Not to be changed."""
+    from benchmark.datasets.imagenet import IMAGENET
     from benchmark.preparing.pack import prepare
 
     folder = tmp_path_factory.mktemp("data")
-    prepare(imagenet_source, folder / "imagenet", True, lambda done, total: None, 2)
+    prepare(IMAGENET, imagenet_source, folder / "imagenet", True, lambda done, total: None, 2)
     return folder
 
 

@@ -8,8 +8,11 @@ so that the images are the same bits on every machine.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from benchmark.datasets.dataset import Arrays, Dataset
 
 SIZE = 32
 """Side of the images in pixels."""
@@ -55,6 +58,24 @@ DIFFICULTIES = {
     "pathfinder-medium": Difficulty(seed=2, length=20, bend=2, paths=3),
     "pathfinder-hard": Difficulty(seed=3, length=23, bend=3, paths=3),
 }
+
+
+class Pathfinder(Dataset):
+    """Drawn whenever it is used: grey images, in three equal channels."""
+
+    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+        """Both splits, the training images drawn first, and the classes."""
+        assert self.images
+        train, test = self.images
+        grey, labels = generate(self.name, train + test)
+        rgb = np.repeat(grey[:, None], 3, axis=1)
+        return (rgb[:train], labels[:train]), (rgb[train:], labels[train:]), CLASSES
+
+
+EASY, MEDIUM, HARD = (
+    Pathfinder(name=name, images=(10_000, 2_000), classes=len(CLASSES), origin="is drawn whenever it is used")
+    for name in DIFFICULTIES
+)
 
 
 def generate(name: str, images: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchmark.datasets.files import NAMES as DATASETS
-from benchmark.datasets.files import training_images
+from benchmark.datasets import registry as datasets
 from benchmark.files.yaml_text import mapping
 from benchmark.spec import DatasetSpec, Recipe
 from initializers.errors import VitinitError, explain, unknown_name
@@ -30,15 +29,15 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path."""
     fields = dict(named)
     name = str(fields.get("name"))
-    if name.startswith("folder:"):
-        fields |= {"name": "folder", "path": name.removeprefix("folder:")}
-    elif name not in DATASETS:
-        raise unknown_name("dataset", name, DATASETS)
+    before, colon, path = name.partition(":")
+    known = datasets.get(before if colon and before in datasets.names() else name)
+    if colon:
+        fields |= {"name": known.name, "path": path}
     try:
         spec = DatasetSpec.model_validate(fields)
     except ValidationError as error:
         raise explain(error, f"dataset {name!r}", DatasetSpec.model_fields) from None
-    training_images(spec)
+    known.training_images(spec)
     return spec
 
 

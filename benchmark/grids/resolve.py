@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from benchmark.datasets.files import PACKED_NAMES, training_images
+from benchmark.datasets import registry as datasets
 from benchmark.grids.parts import resolve_dataset, resolve_recipe
 from benchmark.grids.schema import Block, GridFile, Row, Series
 from benchmark.models.build import PRESETS, build_model
@@ -110,8 +110,8 @@ def check_recipe(spec: RunSpec) -> None:
         VitinitError: the recipe crops images in a way that is for the other kind of dataset, which would be passed over
             in silence; or it has a batch that is larger than the dataset, or padding wider than its images.
     """
-    recipe, packed = spec.recipe, spec.dataset.name in PACKED_NAMES
-    images = training_images(spec.dataset)
+    recipe, dataset = spec.recipe, datasets.get(spec.dataset.name)
+    images = dataset.training_images(spec.dataset)
     if images is not None and recipe.batch_size > images:
         raise VitinitError(
             f"recipe {recipe.name!r}: batch_size {recipe.batch_size} is more than the {images} training images"
@@ -121,11 +121,12 @@ def check_recipe(spec: RunSpec) -> None:
             f"recipe {recipe.name!r}: crop_padding {recipe.crop_padding} is more than image_size "
             f"{spec.model.image_size}: a crop could miss the image"
         )
-    if packed and recipe.crop_padding:
+    if dataset.packed and recipe.crop_padding:
         raise VitinitError(f"recipe {recipe.name!r}: {spec.dataset.name} has no crop_padding, it has crop_scale")
-    if not packed and (recipe.crop_scale or recipe.crop_pct != 1):
+    if not dataset.packed and (recipe.crop_scale or recipe.crop_pct != 1):
+        packed = ", ".join(name for name in datasets.names() if datasets.get(name).packed)
         raise VitinitError(
-            f"recipe {recipe.name!r}: crop_scale and crop_pct are for {', '.join(PACKED_NAMES)} only, images of "
+            f"recipe {recipe.name!r}: crop_scale and crop_pct are for {packed} only, images of "
             f"{spec.dataset.name} are in memory at their final size; they have crop_padding"
         )
 
@@ -144,7 +145,9 @@ def _empty_model(model: ModelSpec) -> nn.Module:
 
 
 def only_ours(series: list[Series]) -> bool:
-    """Whether every initialiser lies in this project: a hash of its code says all about what it resolves to."""
+    """Whether datasets and initialisers lie in this project: a hash of its code says all about what is resolved."""
+    if not all(datasets.ours(line.spec.dataset.name) for line in series):
+        return False
     parts = [part for line in series for part in (line.spec.base, line.spec.method) if part]
     names = dict.fromkeys(name for part in parts for name in part.names())
     return all(registry.get(name).__module__.partition(".")[0] == "initializers" for name in names)

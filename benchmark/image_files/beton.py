@@ -5,8 +5,8 @@
         images.beton     FFCV's file: the pixels of the training images, then of the test images
         index.npy        one `ENTRY` an image: its label, and the CRC-32 of its pixels
 
-The pixels and labels are those of `datasets.load` for the same spec, and so is the checksum. They are written and read
-with FFCV (`benchmark/preparing/decode.py`, `runners/loaders/ffcv.py`); nothing here needs it.
+The pixels and labels are those of `Data` (`benchmark/image_files/arrays.py`) for the same spec, and so is the checksum.
+They are written and read with FFCV (`benchmark/preparing/decode.py`, `runners/loaders/ffcv.py`); nothing here needs it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from benchmark.datasets.files import IMAGES, MANIFEST
 from benchmark.fields import Fraction, Frozen
 from benchmark.image_files.images import image_names
+from benchmark.image_files.layout import MANIFEST
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -84,7 +84,7 @@ class BetonSplit:
 
 @dataclass(frozen=True)
 class BetonData:
-    """A dataset prepared for FFCV, opened. All but the images is as in `datasets.Data`.
+    """A dataset prepared for FFCV, opened. All but the images is as in `arrays.Data`.
 
     Attributes:
         crc32: of the pixels of each image of the file, S x S x 3.
@@ -173,31 +173,17 @@ def with_full_path(spec: DatasetSpec) -> DatasetSpec:
 
 
 def names_digest(spec: DatasetSpec) -> str:
-    """sha256 over the names of the files of a folder dataset; the files of the others are known by their md5."""
+    """sha256 over the names of the image files of a dataset with a path; the others are the same for everybody."""
     names = image_names(Path(spec.path)) if spec.path else []
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
 
 
 def how_to_prepare(spec: DatasetSpec, image_size: int, data_dir: Path) -> str:
     """The command line that prepares this dataset."""
-    name = f"folder:{spec.path}" if spec.path else spec.name
+    name = f"{spec.name}:{spec.path}" if spec.path else spec.name
     words = ["vitinit", "data", "prepare", name, "--image-size", str(image_size)]
     words += ["--train-size", str(spec.train_size)] if spec.train_size else []
     return shlex.join([*words, "--data-dir", str(data_dir)])
-
-
-def decoded_size(spec: DatasetSpec, image_size: int) -> int:
-    """Bytes of the decoded images of both splits, found out without decoding them.
-
-    Of a folder the whole training split counts, which is decoded whatever the subset.
-    """
-    if spec.path is not None:
-        count = len(image_names(Path(spec.path)))
-    else:
-        train, test = IMAGES[spec.name]
-        val = spec.val_size or 0
-        count = min(train - val, spec.train_size or train) + (val if spec.evaluate_on == "val" else test)
-    return count * 3 * image_size**2
 
 
 def ffcv_missing() -> str | None:

@@ -1,9 +1,9 @@
-"""A prepared dataset (ImageNet-1K): the bytes of its image files, unchanged, in one file a split, beside an index.
+"""A prepared dataset: the bytes of its image files, unchanged, in one file a split, beside an index.
 
-    <data-dir>/imagenet/manifest.json       class names, counts, sizes, and the sha256 of each index; written last
-    <data-dir>/imagenet/train.images        the image files one after the other
-    <data-dir>/imagenet/train.index.npy     one `ENTRY` an image: where it is, its label, the sha256 of its bytes
-    <data-dir>/imagenet/val.images, val.index.npy
+    <data-dir>/<dataset>/manifest.json      class names, counts, sizes, and the sha256 of each index; written last
+    <data-dir>/<dataset>/train.images       the image files one after the other
+    <data-dir>/<dataset>/train.index.npy    one `ENTRY` an image: where it is, its label, the sha256 of its bytes
+    <data-dir>/<dataset>/val.images, val.index.npy
 
 Images are read and decoded one by one, when they are asked for, and checked against their sha256 each time: that costs
 a few hundredths of decoding, and nothing is ever trained on a damaged file.
@@ -24,10 +24,11 @@ import torch
 from PIL import Image
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
-from benchmark.datasets.files import MANIFEST, packed_files
-from benchmark.datasets.subset import parts
 from benchmark.fields import Frozen
+from benchmark.image_files.arrays import Statistics
 from benchmark.image_files.images import opened
+from benchmark.image_files.layout import MANIFEST, packed_files
+from benchmark.image_files.subset import parts
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -104,8 +105,8 @@ class PackedData:
 
     Attributes:
         train: The training split, or the part of it that the spec asks for.
-        held_out: What accuracy is measured on: the test split (ImageNet's validation images, whose labels are public),
-            or the part of the training split that the spec takes for validation.
+        held_out: What accuracy is measured on: the test split (the images of `val`), or the part of the training split
+            that the spec takes for validation.
         classes: The class names in the order of the labels.
         mean: Mean per channel, pixels in 0..1.
         std: Standard deviation per channel, pixels in 0..1.
@@ -122,7 +123,7 @@ class PackedData:
     image_size: int
 
 
-def load_packed(spec: DatasetSpec, image_size: int, folder: Path, draw: int = 0) -> PackedData:
+def load_packed(spec: DatasetSpec, image_size: int, folder: Path, statistics: Statistics, draw: int = 0) -> PackedData:
     """Open a prepared dataset and check its index; no image is read.
 
     `draw` is which subset, where the spec redraws it by seed.
@@ -130,8 +131,6 @@ def load_packed(spec: DatasetSpec, image_size: int, folder: Path, draw: int = 0)
     Raises:
         VitinitError: the folder is not what `prepare` has left there, or `train_size` and `val_size` do not fit.
     """
-    from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-
     manifest = read_manifest(folder)
     whole, held_out = _split("train", folder, manifest.train), _split("val", folder, manifest.val)
     chosen, val = parts(whole.labels.numpy(), spec, len(manifest.classes), draw)
@@ -145,8 +144,8 @@ def load_packed(spec: DatasetSpec, image_size: int, folder: Path, draw: int = 0)
         train=train,
         held_out=held_out,
         classes=tuple(manifest.classes),
-        mean=IMAGENET_DEFAULT_MEAN,
-        std=IMAGENET_DEFAULT_STD,
+        mean=statistics[0],
+        std=statistics[1],
         checksum=checksum.hexdigest(),
         image_size=image_size,
     )

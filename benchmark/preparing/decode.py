@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmark.datasets.files import MANIFEST
-from benchmark.datasets.load import Source, Sources, levels, sources, statistics
+from benchmark.datasets.load import sources
 from benchmark.files.atomic import sync_folder, write_atomically
+from benchmark.image_files.arrays import Source, Sources, levels, statistics
 from benchmark.image_files.beton import (
     BETON,
     ENTRY,
@@ -33,6 +33,7 @@ from benchmark.image_files.beton import (
     with_full_path,
 )
 from benchmark.image_files.images import no_bombs
+from benchmark.image_files.layout import MANIFEST
 from benchmark.preparing.pack import ROOM, Report, scratch_beside
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
@@ -51,7 +52,7 @@ def prepare_beton(
     The folder appears whole or not at all; what an interrupted preparation leaves is removed by the next one.
 
     Args:
-        spec: any dataset but imagenet, with or without `train_size`.
+        spec: any dataset but a packed one, with or without `train_size`.
         image_size: of the model, in pixels.
         data_dir: where the dataset is, and where its folder is made.
         report: told how many images are decoded, and of how many.

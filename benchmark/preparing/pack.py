@@ -1,6 +1,6 @@
-"""Packing the image files of ImageNet-1K into a few large files (`benchmark/image_files/packed.py` says which).
+"""Packing the image files of a dataset into a few large files (`benchmark/image_files/packed.py` says which).
 
-1.3 million small files are slow to open on any disk, and slower on a cluster's. The bytes are copied as they are: no
+A million small files are slow to open on any disk, and slower on a cluster's. The bytes are copied as they are: no
 image is resized or compressed again, so every resolution and every crop is made from the original.
 """
 
@@ -19,16 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmark.datasets import files as dataset_files
-from benchmark.datasets.files import MANIFEST, packed_files
+from benchmark.datasets.packed import Packed
 from benchmark.files.atomic import sync_folder, write_atomically
 from benchmark.image_files.images import class_folders, image_files, no_bombs, opened
+from benchmark.image_files.layout import MANIFEST, packed_files
 from benchmark.image_files.packed import ENTRY, FORMATS, Manifest, SplitInfo, read_manifest
 from initializers.errors import VitinitError
 
-CLASSES = 1000
-IMAGES = dict(zip(("train", "val"), dataset_files.IMAGES["imagenet"], strict=True))
-"""ImageNet-1K: its classes and the images of its splits."""
+SPLITS = ("train", "val")
 EXTENSIONS = (".jpeg", ".jpg", ".png")
 AHEAD = 64
 """So many image files are in memory at once."""
@@ -55,27 +53,30 @@ class Source:
                 yield label, file
 
 
-def prepare(source: Path, folder: Path, allow_incomplete: bool, report: Report, threads: int) -> Manifest:
+def prepare(
+    dataset: Packed, source: Path, folder: Path, allow_incomplete: bool, report: Report, threads: int
+) -> Manifest:
     """Pack `source/train/CLASS/*` and `source/val/CLASS/*` into `folder`.
 
     Every image is decoded once on the way, so that none stops a run later. `folder` appears whole or not at all; what
     an interrupted preparation leaves beside it is removed by the next one.
 
     Args:
+        dataset: what it is to be.
         source: where the image files are; only read.
         folder: what is made, for example `data/imagenet`.
-        allow_incomplete: take another number of images than ImageNet-1K has. It always has 1,000 classes.
+        allow_incomplete: take another number of images than the dataset has; of its classes none may be missing.
         report: told how many images are packed, and of how many.
         threads: how many images are decoded at once.
 
     Raises:
         VitinitError: `folder` is there already, or is being prepared; the layout, the classes or the number of images
-            are not ImageNet's; a file is no image; or the disk has no room.
+            are not the dataset's; a file is no image; or the disk has no room.
     """
     _refuse_existing(folder)
     try:
-        sources = {name: _look(source.resolve(), name) for name in IMAGES}
-        _check(source, sources, allow_incomplete)
+        sources = {name: _look(dataset, source.resolve(), name) for name in SPLITS}
+        _check(dataset, source, sources, allow_incomplete)
         folder.parent.mkdir(parents=True, exist_ok=True)
         needed = sum(found.size + found.images * ENTRY.itemsize for found in sources.values()) + ROOM
         if (free := shutil.disk_usage(folder.parent).free) < needed:
@@ -105,16 +106,12 @@ def _refuse_existing(folder: Path) -> None:
         raise VitinitError(f"{folder} is there and is not prepared: move it away, or choose another --data-dir")
 
 
-def _look(source: Path, name: str) -> Source:
+def _look(dataset: Packed, source: Path, name: str) -> Source:
     folder = (source / name).resolve()  # a link that the user has put there
     if not folder.is_dir():
-        hint = ""
-        if any(source.glob("ILSVRC2012_img_*.tar")):
-            hint = (
-                "; unpack the archives first, torchvision does it: torchvision.datasets.ImageNet(DIR, 'train') and "
-                "(DIR, 'val')"
-            )
-        raise VitinitError(f"{source} has no folder {name}: it must hold train/CLASS/*.JPEG and val/CLASS/*.JPEG{hint}")
+        raise VitinitError(
+            f"{source} has no folder {name}: it must hold train/CLASS/*.JPEG and val/CLASS/*.JPEG{dataset.hint(source)}"
+        )
     classes, images, size = class_folders(folder), 0, 0
     for class_dir in classes:
         with os.scandir(class_dir) as entries:
@@ -127,17 +124,18 @@ def _look(source: Path, name: str) -> Source:
     return Source(folder, classes, images, size)
 
 
-def _check(source: Path, sources: dict[str, Source], allow_incomplete: bool) -> None:
+def _check(dataset: Packed, source: Path, sources: dict[str, Source], allow_incomplete: bool) -> None:
     names = {name: {path.name for path in found.classes} for name, found in sources.items()}
     if alone := sorted(names["train"] ^ names["val"]):
         more = ", ..." if len(alone) > 5 else ""
         raise VitinitError(f"{source}: classes that only one of train and val has: {', '.join(alone[:5])}{more}")
-    if len(names["train"]) != CLASSES:
-        raise VitinitError(f"{source}: found {len(names['train'])} class folders, ImageNet-1K has {CLASSES}")
-    for name, found in sources.items():
-        if found.images != IMAGES[name] and not allow_incomplete:
+    if len(names["train"]) != dataset.classes:
+        found_classes = f"found {len(names['train'])} class folders"
+        raise VitinitError(f"{source}: {found_classes}, {dataset.title} has {dataset.classes}")
+    for found, images in zip(sources.values(), dataset.images, strict=True):
+        if found.images != images and not allow_incomplete:
             raise VitinitError(
-                f"{found.folder}: found {found.images:,} images, ImageNet-1K has {IMAGES[name]:,}; "
+                f"{found.folder}: found {found.images:,} images, {dataset.title} has {images:,}; "
                 "--allow-incomplete takes what is there"
             )
 

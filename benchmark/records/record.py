@@ -140,7 +140,7 @@ class DatasetInfo(Frozen):
     classes: PositiveInt
     checksum: Sha256
     """sha256 over pixels and labels of the images trained on and of those that accuracy was measured on, before
-    augmentation; of ImageNet, over the digests of the image files and the labels."""
+    augmentation; of a packed dataset, over the digests of the image files and the labels."""
 
 
 class Session(Frozen):

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from initializers.errors import VitinitError, plain
 from runners.cli.options import DataOption
 
+if TYPE_CHECKING:
+    from benchmark.datasets.packed import Packed
+
 data_app = typer.Typer(help="Datasets on this machine.", no_args_is_help=True)
 
 
 @data_app.command()
-def get(name: Annotated[str, typer.Argument(help="cifar10, cifar100 or svhn")], data_dir: DataOption = None) -> None:
+def get(
+    name: Annotated[str, typer.Argument(help="One that is downloaded: vitinit list datasets")],
+    data_dir: DataOption = None,
+) -> None:
     """Download a dataset and check its md5 sums."""
     from benchmark.datasets import load as datasets
 
@@ -27,14 +33,14 @@ def get(name: Annotated[str, typer.Argument(help="cifar10, cifar100 or svhn")], 
 
 @data_app.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="imagenet; or any other dataset, folder:PATH too, for FFCV")],
+    name: Annotated[str, typer.Argument(help="vitinit list datasets; folder:PATH too")],
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="imagenet: folder with train/CLASS/*.JPEG and val/CLASS/*.JPEG; only read."),
+        typer.Option("--from", help="Packing: folder with train/CLASS/*.JPEG and val/CLASS/*.JPEG; only read."),
     ] = None,
     allow_incomplete: Annotated[
         bool,
-        typer.Option("--allow-incomplete", help="imagenet: take another number of images than the dataset has."),
+        typer.Option("--allow-incomplete", help="Packing: take another number of images than the dataset has."),
     ] = False,
     image_size: Annotated[
         int | None, typer.Option(min=1, help="FFCV: side of the images, that of the model. Default: 32.")
@@ -44,31 +50,36 @@ def prepare(
 ) -> None:
     """Make a few large files of a dataset, once, to read them quickly. After a stop, call it again.
 
-    Of imagenet: the image files, unchanged. Of the others, for the loader ffcv: the images, decoded, at their size.
+    A dataset too large for memory, imagenet, is packed: the image files, unchanged. Of the others, for the loader ffcv:
+    the images, decoded, at their size.
     """
-    from benchmark.datasets import files as dataset_files
+    from benchmark.datasets import load as datasets
+    from benchmark.datasets import registry
+    from benchmark.datasets.packed import Packed
 
-    folder = dataset_files.data_dir(data_dir)
-    if name in dataset_files.PACKED_NAMES:
+    folder = datasets.data_dir(data_dir)
+    dataset = registry.get(name) if name in registry.names() else None
+    if isinstance(dataset, Packed):
         if source is None or image_size or train_size:
             raise VitinitError(f"vitinit data prepare {name} --from DIR: no other option but --allow-incomplete")
-        _pack(name, source, folder / name, allow_incomplete)
+        _pack(dataset, source, folder / name, allow_incomplete)
     else:
         if source or allow_incomplete:
-            raise VitinitError("--from and --allow-incomplete are for imagenet; write folder:PATH for a folder")
+            packed = ", ".join(each for each in registry.names() if registry.get(each).packed)
+            raise VitinitError(f"--from and --allow-incomplete are for {packed}; write folder:PATH for a folder")
         _decode(name, folder, image_size or 32, train_size)
 
 
-def _pack(name: str, source: Path, folder: Path, allow_incomplete: bool) -> None:
+def _pack(dataset: Packed, source: Path, folder: Path, allow_incomplete: bool) -> None:
     from benchmark.preparing.pack import prepare as pack
     from runners.basics.machine import cores
 
-    with _progress(f"packing {name}") as report:
-        manifest = pack(source, folder, allow_incomplete, report, cores())
+    with _progress(f"packing {dataset.name}") as report:
+        manifest = pack(dataset, source, folder, allow_incomplete, report, cores())
     size = (manifest.train.size + manifest.val.size) / 1e9
     typer.echo(
-        f"{name} is in {plain(str(folder))}: {manifest.train.images:,} training and {manifest.val.images:,} test images"
-        f", {size:.1f} GB. {plain(str(source))} is no longer needed."
+        f"{dataset.name} is in {plain(str(folder))}: {manifest.train.images:,} training and "
+        f"{manifest.val.images:,} test images, {size:.1f} GB. {plain(str(source))} is no longer needed."
     )
 
 

@@ -53,7 +53,8 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
     kinds = ("initializers", "datasets", "models", "recipes", "grids")
     if kind not in kinds:
         raise unknown_name("kind", kind, kinds)
-    from benchmark.datasets import load as datasets
+    from benchmark.datasets import registry as datasets
+    from benchmark.datasets.load import data_dir
     from benchmark.grids import grid, parts
     from benchmark.models import build as models
     from initializers import registry
@@ -67,13 +68,13 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
                 allowed = f"  ({' | '.join(choices)})" if choices else ""
                 console.print(f"    {field} = {safe(str(info.get_default(call_default_factory=True)) + allowed)}")
     elif kind == "datasets":
-        folder = datasets.data_dir(None)
-        for name in datasets.NAMES:
-            if name == "folder":
-                console.print("folder:PATH  any folder of images, one subfolder a class")
+        for name in datasets.names():
+            dataset = datasets.get(name)
+            if dataset.takes_path:
+                console.print(f"{safe(name)}:PATH  {safe((type(dataset).__doc__ or '').splitlines()[0])}")
             else:
-                reason = datasets.unavailable(parts.resolve_dataset({"name": name}), folder)
-                console.print(f"{name}  {safe(reason) if reason else 'available'}")
+                reason = dataset.unavailable(parts.resolve_dataset({"name": name}), data_dir(None))
+                console.print(f"{safe(name)}  {safe(reason) if reason else 'available'}")
     elif kind == "models":
         for name, fields in models.PRESETS.items():
             console.print(f"{name}  " + ", ".join(f"{key} {value}" for key, value in fields.items()))

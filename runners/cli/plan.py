@@ -124,7 +124,7 @@ def planned_of(
     grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None
 ) -> tuple[list[Planned], Outline]:
     """The runs of a loaded grid that `--only` chooses, and what the study's folder holds."""
-    from benchmark.datasets.files import data_dir as data_folder
+    from benchmark.datasets.load import data_dir as data_folder
     from runners.launching.plan import plan as plan_grid
 
     planned, contents = plan_grid(grid, store, data_folder(data_dir))

@@ -26,10 +26,10 @@ def proposition(
     from rich import box
     from rich.table import Table
 
-    from benchmark.datasets.files import data_dir
-    from benchmark.datasets.load import Data
+    from benchmark.datasets.load import data_dir
     from benchmark.files.atomic import write_atomically
     from benchmark.grids.parts import resolve_dataset
+    from benchmark.image_files.arrays import Data
     from runners.loaders import open_data
     from runners.measuring.proposition import measure
 

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchmark.datasets import files as dataset_files
+from benchmark.datasets import load as datasets
+from benchmark.datasets import registry
 from initializers.errors import VitinitError
 from runners.cli.options import LOCAL, REFERENCE, DataOption, console
 from runners.terminal.markup import safe
@@ -40,14 +41,14 @@ def rank(
     from runners.launching.rank import TIERS, call, prepare, rounds, seconds
 
     time = seconds(budget)
-    folder = dataset_files.data_dir(data_dir)
+    folder = datasets.data_dir(data_dir)
     ranked = prepare(method, tier, base, model, results)
     from benchmark.grids.grid import load
 
     for cell in load(str(ranked.grid)).cells:
         if cell.misfit:
             raise VitinitError(f"row {cell.row!r}: {cell.misfit} (--model changes the model)")
-        if reason := dataset_files.unavailable(cell.spec.dataset, folder):
+        if reason := registry.unavailable(cell.spec.dataset, folder):
             raise VitinitError(f"the standard protocol needs {cell.spec.dataset.name}, and {reason}")
 
     def carry_out(seeds: range) -> None:

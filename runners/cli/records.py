@@ -86,7 +86,7 @@ def reproduce(
     if out.resolve() == first.root.resolve():
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 
-    from benchmark.datasets.files import data_dir as data_folder
+    from benchmark.datasets.load import data_dir as data_folder
     from runners.basics.stop import Stopped
     from runners.one_run import reproduce as repetition
     from runners.terminal.display import Display

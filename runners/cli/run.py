@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 import slurm.jobs
-from benchmark.datasets import files as dataset_files
+from benchmark.datasets import load as datasets
+from benchmark.datasets import registry
 from benchmark.records.store import Outline, Store
 from initializers.errors import VitinitError
 from runners.cli import run_options as options
@@ -143,7 +144,7 @@ class _Choice:
 
     @property
     def data_folder(self) -> Path:
-        return dataset_files.data_dir(self.data_dir)
+        return datasets.data_dir(self.data_dir)
 
     def planned(self) -> tuple[list[Planned], Outline, Grid]:
         """The runs as they are now."""
@@ -213,9 +214,7 @@ def _settle(planned: list[Planned], results: Path, study: str) -> None:
 
 def _download(names: set[str], folder: Path) -> None:
     for name in names:
-        if name in dataset_files.FILE_NAMES:
-            from benchmark.datasets import load as datasets
-
+        if registry.get(name).downloaded:
             console.print(f"downloading {name} to {safe(str(folder))}")
             try:
                 datasets.download(name, folder)

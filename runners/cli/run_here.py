@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from benchmark.datasets import files as dataset_files
+from benchmark.datasets.registry import unavailable
 from runners.cli.options import console
 from runners.cli.todo import Todo, announce
 from runners.terminal.markup import safe
@@ -30,9 +30,7 @@ def run_here(todo: Todo, workers: int, grid: str, world: World | None) -> None:
     where = safe(str(setting.root / setting.study))
     # runs of other launchers too: one whose owner has gone comes free
     live = [item.cell for item in todo.planned if item.state == "live"]
-    cells = todo.cells + [
-        cell for cell in live if dataset_files.unavailable(cell.spec.dataset, setting.data_dir) is None
-    ]
+    cells = todo.cells + [cell for cell in live if unavailable(cell.spec.dataset, setting.data_dir) is None]
     try:
         tally = launch(cells, setting, workers, Display(console), world, layout=todo.loaded.layout)
     except KeyboardInterrupt:

@@ -7,15 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmark.datasets.files import IMAGES
+from benchmark.datasets import registry as datasets
 from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec
 from benchmark.speed import BACKWARD, SpeedReport, forward_flops
-
-CLASSES = {"cifar100": 100, "imagenet": 1000}
-"""Of datasets that have not ten."""
 
 
 @dataclass(frozen=True)
@@ -62,21 +59,19 @@ def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> Estim
 def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float]:
     """Seconds of each run by run_id, from the matrix products that it consists of; initialising is left out.
 
-    Those of a folder of images are missing, as are those at a precision that was not measured.
+    Those of a dataset whose size only its files tell are missing, as are those at a precision that was not measured.
     """
     seconds = {}
     for cell in cells:
         spec = cell.spec
         gflops = report.gflops(spec.model, spec.recipe.precision)
-        if gflops and spec.dataset.name in IMAGES:
-            train, test = IMAGES[spec.dataset.name]
-            val = spec.dataset.val_size or 0
-            train = min(train - val, spec.dataset.train_size or train)
-            held_out = val if spec.dataset.evaluate_on == "val" else test
-            forward = forward_flops(spec.model, classes=CLASSES.get(spec.dataset.name, 10))
+        dataset = datasets.get(spec.dataset.name)
+        counts = dataset.counts(spec.dataset)
+        if gflops and counts:
+            forward = forward_flops(spec.model, classes=dataset.classes or 10)
             recipe = spec.recipe
             evaluations = sum(recipe.evaluates_after(epoch) for epoch in range(1, recipe.epochs + 1))
-            flops = recipe.epochs * (1 + BACKWARD) * forward * train + evaluations * forward * held_out
+            flops = recipe.epochs * (1 + BACKWARD) * forward * counts[0] + evaluations * forward * counts[1]
             seconds[cell.run_id] = flops / (1e9 * gflops)
     return seconds
 

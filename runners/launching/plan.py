@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from benchmark.datasets.files import unavailable
+from benchmark.datasets.registry import unavailable
 from benchmark.grids.schema import Cell, Grid
 from benchmark.records.store import Outline, Store
 from runners.launching import jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from benchmark.datasets.files import unavailable
+from benchmark.datasets.registry import unavailable
 from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from benchmark.datasets.load import Data
+from benchmark.image_files.arrays import Data
 from benchmark.image_files.beton import threads_kept
 from benchmark.image_files.packed import PackedData
 from benchmark.spec import Recipe

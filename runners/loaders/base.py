@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.datasets.load import Data
+from benchmark.image_files.arrays import Data
 from benchmark.image_files.beton import BetonData
 from benchmark.image_files.packed import PackedData
 from benchmark.spec import Recipe

@@ -9,9 +9,9 @@ from typing import Literal
 import torch
 
 from benchmark.datasets import load as datasets
-from benchmark.datasets.files import PACKED_NAMES
-from benchmark.datasets.load import Data
-from benchmark.image_files.beton import BetonData, decoded_size, ffcv_missing, load_beton, refuse_parts
+from benchmark.datasets import registry
+from benchmark.image_files.arrays import Data
+from benchmark.image_files.beton import BetonData, ffcv_missing, load_beton, refuse_parts
 from benchmark.image_files.packed import PackedData
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
@@ -29,24 +29,24 @@ def open_data(
 ) -> OpenedData:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
-    imagenet has its own loader, whatever is asked for. The seed is the run's: it matters where the spec redraws the
-    training images.
+    A packed dataset has its own loader, whatever is asked for. The seed is the run's: it matters where the spec redraws
+    the training images.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
             prepared for it.
     """
-    if reason := datasets.unavailable(spec, data_dir):
+    if reason := registry.unavailable(spec, data_dir):
         raise VitinitError(reason)
-    why = ""
-    if loader == "auto" and spec.name not in PACKED_NAMES:
-        size, memory = decoded_size(spec, image_size), device_memory(device)
+    why, packed = "", registry.get(spec.name).packed
+    if loader == "auto" and not packed:
+        size, memory = decoded_size(spec, image_size, data_dir), device_memory(device)
         loader = choose(size, memory)
         why = (
             f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {RESIDENT_SHARE:.0%} of the "
             f"{memory / 1e9:.1f} GB of memory, so FFCV has to read it (--loader resident keeps it in memory): "
         )
-    if loader != "ffcv" or spec.name in PACKED_NAMES:
+    if loader != "ffcv" or packed:
         return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"))
     try:
         refuse_parts(spec)
@@ -55,6 +55,11 @@ def open_data(
         return load_beton(spec, image_size, data_dir)
     except VitinitError as error:
         raise VitinitError(f"{why}{error}") from None
+
+
+def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
+    """Bytes of the images that are held in memory, found out without decoding them."""
+    return registry.get(spec.name).decoded(spec, data_dir) * 3 * image_size**2
 
 
 def choose(decoded: int, memory: int) -> Literal["resident", "ffcv"]:

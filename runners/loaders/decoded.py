@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from benchmark.datasets.load import Data
+from benchmark.image_files.arrays import Data
 from benchmark.image_files.beton import BetonData
 from benchmark.spec import Recipe
 from runners.basics.shard import Shard

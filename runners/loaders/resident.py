@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from benchmark.datasets.load import Data
+from benchmark.image_files.arrays import Data
 from benchmark.spec import Recipe
 from runners.basics.shard import Shard
 from runners.loaders.base import ALONE

@@ -15,9 +15,9 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmark.datasets.load import Data
 from benchmark.fields import Frozen
 from benchmark.grids.resolve import resolve_model
+from benchmark.image_files.arrays import Data
 from benchmark.models.build import build_model
 from initializers import registry
 from initializers.conv_filters import spatial_filters

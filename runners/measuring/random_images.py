@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.datasets.load import Data, Split
+from benchmark.image_files.arrays import Data, Split
 from benchmark.image_files.beton import BetonData, BetonSplit
 from benchmark.preparing.decode import write_beton
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from benchmark.datasets.load import Data
 from benchmark.grids.resolve import resolve_model
+from benchmark.image_files.arrays import Data
 from benchmark.models.build import build_model
 from benchmark.spec import ModelSpec, Recipe
 from benchmark.speed import (

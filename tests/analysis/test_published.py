@@ -12,7 +12,7 @@ import pytest
 from analysis import published
 from analysis.published import FOLDER, TRAINING_IMAGES, context, lookup, numbers, papers, publication
 from analysis.tables.context import notes
-from benchmark.datasets.files import IMAGES
+from benchmark.datasets import registry
 from benchmark.grids import grid
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
@@ -220,7 +220,7 @@ def test_a_fraction_may_be_rounded_in_every_class():
 
 def test_whole_training_splits_are_those_of_the_benchmark():
     for name, images in TRAINING_IMAGES.items():
-        assert images == IMAGES[name][0]
+        assert images == registry.get(name).images[0]
 
 
 def test_numbers_of_masked_models_stand_beside_no_plain_accuracy():

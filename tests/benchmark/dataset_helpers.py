@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmark.datasets.load import Data, load
+from benchmark.datasets.load import load
+from benchmark.image_files.arrays import Data
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 

@@ -22,9 +22,11 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torchvision.datasets import CIFAR10, CIFAR100, SVHN
 
-from benchmark.datasets import files as dataset_files
-from benchmark.datasets import load as datasets
-from benchmark.datasets.load import data_dir, download, load, unavailable
+from benchmark.datasets import downloaded, registry
+from benchmark.datasets.downloaded import Downloaded
+from benchmark.datasets.load import data_dir, download, load
+from benchmark.datasets.registry import unavailable
+from benchmark.datasets.svhn import SVHN_CROPPED, Svhn
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -245,7 +247,7 @@ def expect_svhn(monkeypatch: pytest.MonkeyPatch, folder: Path, url: str = "http:
     for split in ("train", "test"):
         file = f"{split}_32x32.mat"
         md5 = hashlib.md5((folder / file).read_bytes()).hexdigest()
-        monkeypatch.setitem(dataset_files.MD5["svhn"], file, md5)
+        monkeypatch.setitem(SVHN_CROPPED.files, file, md5)
         monkeypatch.setitem(SVHN.split_list, split, [f"{url}/{file}", file, md5])
 
 
@@ -277,7 +279,8 @@ def test_the_files_and_their_md5_are_those_of_torchvision() -> None:
     for name, cifar in (("cifar10", CIFAR10), ("cifar100", CIFAR100)):
         files = [*cifar.train_list, *cifar.test_list, (cifar.meta["filename"], cifar.meta["md5"])]
         expected[name] = {f"{cifar.base_folder}/{file}": md5 for file, md5 in files}
-    assert expected == dataset_files.MD5
+    found = {name: registry.get(name) for name in registry.names()}
+    assert expected == {name: each.files for name, each in found.items() if isinstance(each, Downloaded)}
 
 
 # --- download ---
@@ -307,7 +310,7 @@ def test_download_puts_the_checked_files_in_place(tmp_path: Path, server: str, m
     assert sorted(path.name for path in target.iterdir()) == ["test_32x32.mat", "train_32x32.mat"]
     assert unavailable(SVHN_SPEC, target) is None
     assert len(load(SVHN_SPEC, 32, target).train.labels) == 40
-    monkeypatch.setattr(datasets, "_torchvision", None)
+    monkeypatch.setattr(Svhn, "torchvision", None)
     download("svhn", target)  # nothing is fetched again
 
 
@@ -327,7 +330,7 @@ def test_download_without_a_network_fails_and_says_what_to_do(
 ) -> None:
     """A server that accepts and never answers is the slow case."""
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(datasets, "DOWNLOAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(downloaded, "TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/file"
         monkeypatch.setattr(CIFAR10, "url", address)

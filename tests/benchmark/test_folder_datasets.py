@@ -16,7 +16,8 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
-from benchmark.datasets.load import load, unavailable
+from benchmark.datasets.load import load
+from benchmark.datasets.registry import unavailable
 from initializers.errors import VitinitError
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,10 @@ import pytest
 from PIL import Image
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
-from benchmark.datasets.load import download, load, unavailable
-from benchmark.preparing import pack as preparing
+from benchmark.datasets import imagenet
+from benchmark.datasets.load import download, load
+from benchmark.datasets.packed import Packed
+from benchmark.datasets.registry import unavailable
 from benchmark.preparing.pack import prepare
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
@@ -31,9 +34,9 @@ def quiet(done: int, total: int) -> None:
     pass
 
 
-def refusal(source: Path, folder: Path, allow_incomplete: bool = True) -> str:
+def refusal(source: Path, folder: Path, allow_incomplete: bool = True, dataset: Packed = imagenet.IMAGENET) -> str:
     with pytest.raises(VitinitError) as info:
-        prepare(source, folder, allow_incomplete, quiet, 2)
+        prepare(dataset, source, folder, allow_incomplete, quiet, 2)
     assert "\n" not in str(info.value)
     assert not folder.exists() or not folder.is_dir() or folder.name == "there"
     assert not list(folder.parent.glob(".*preparing"))
@@ -97,13 +100,13 @@ def test_the_checksum_sees_one_image(copy, imagenet_dir, tmp_path):
     path = files(copy, "val")[500]
     path.unlink()
     Image.new("RGB", (40, 40)).save(path)
-    prepare(copy, tmp_path / "data/imagenet", True, quiet, 1)
+    prepare(imagenet.IMAGENET, copy, tmp_path / "data/imagenet", True, quiet, 1)
     assert load(IMAGENET, 16, tmp_path / "data").checksum != load(IMAGENET, 16, imagenet_dir).checksum
 
 
 def test_the_number_of_threads_changes_nothing(imagenet_source, imagenet_dir, tmp_path):
     told = []
-    prepare(imagenet_source, tmp_path / "imagenet", True, lambda *counts: told.append(counts), 5)
+    prepare(imagenet.IMAGENET, imagenet_source, tmp_path / "imagenet", True, lambda *counts: told.append(counts), 5)
     for file in (imagenet_dir / "imagenet").iterdir():
         assert (tmp_path / "imagenet" / file.name).read_bytes() == file.read_bytes(), file.name
     assert told == sorted(told)
@@ -113,15 +116,16 @@ def test_the_number_of_threads_changes_nothing(imagenet_source, imagenet_dir, tm
 def test_a_preparation_that_is_killed_leaves_nothing_that_counts(imagenet_source, tmp_path):
     code = (
         "import os, signal, sys; from pathlib import Path; from benchmark.preparing.pack import prepare\n"
+        "from benchmark.datasets.imagenet import IMAGENET\n"
         "kill = lambda done, total: done > 1500 and os.kill(os.getpid(), signal.SIGKILL)\n"
-        "prepare(Path(sys.argv[1]), Path(sys.argv[2]), True, kill, 1)"
+        "prepare(IMAGENET, Path(sys.argv[1]), Path(sys.argv[2]), True, kill, 1)"
     )
     command = [sys.executable, "-c", code, str(imagenet_source), str(tmp_path / "imagenet")]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".imagenet.preparing"]
     assert unavailable(IMAGENET, tmp_path)
-    prepare(imagenet_source, tmp_path / "imagenet", True, quiet, 2)
+    prepare(imagenet.IMAGENET, imagenet_source, tmp_path / "imagenet", True, quiet, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["imagenet"]
     assert unavailable(IMAGENET, tmp_path) is None
 
@@ -132,26 +136,26 @@ def test_two_at_once_do_not_disturb_one_another(imagenet_source, tmp_path):
     def second(done: int, total: int) -> None:
         if not messages:
             with pytest.raises(VitinitError) as info:
-                prepare(imagenet_source, tmp_path / "imagenet", True, quiet, 1)
+                prepare(imagenet.IMAGENET, imagenet_source, tmp_path / "imagenet", True, quiet, 1)
             messages.append(str(info.value))
 
-    prepare(imagenet_source, tmp_path / "imagenet", True, second, 1)
+    prepare(imagenet.IMAGENET, imagenet_source, tmp_path / "imagenet", True, second, 1)
     assert messages == [f"another process is preparing {tmp_path / 'imagenet'}"]
     assert len(load(IMAGENET, 16, tmp_path).train.labels) == 1250
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_another_number_of_images_has_to_be_allowed(imagenet_source, tmp_path, monkeypatch, split):
-    monkeypatch.setattr(preparing, "IMAGES", {"train": 1250, "val": 1000, split: 1001})
-    message = refusal(imagenet_source, tmp_path / "imagenet", allow_incomplete=False)
+def test_another_number_of_images_has_to_be_allowed(imagenet_source, tmp_path, split):
+    expected = {"train": 1250, "val": 1000, split: 1001}
+    dataset = replace(imagenet.IMAGENET, images=tuple(expected.values()))
+    message = refusal(imagenet_source, tmp_path / "imagenet", False, dataset)
     assert f"{split}: found" in message
     assert "ImageNet-1K has 1,001; --allow-incomplete takes what is there" in message
 
 
-def test_the_number_of_imagenet_needs_no_permission(imagenet_source, tmp_path, monkeypatch):
-    assert preparing.IMAGES == {"train": 1_281_167, "val": 50_000}
-    monkeypatch.setattr(preparing, "IMAGES", {"train": 1250, "val": 1000})
-    prepare(imagenet_source, tmp_path / "imagenet", False, quiet, 2)
+def test_the_number_of_imagenet_needs_no_permission(imagenet_source, tmp_path):
+    assert imagenet.IMAGENET.images == (1_281_167, 50_000)
+    prepare(replace(imagenet.IMAGENET, images=(1250, 1000)), imagenet_source, tmp_path / "imagenet", False, quiet, 2)
 
 
 def text(path: Path) -> None:
@@ -209,7 +213,7 @@ def test_what_is_there_is_never_written_over(imagenet_source, imagenet_dir, tmp_
     (tmp_path / "there").mkdir()
     assert "is not prepared: move it away" in refusal(imagenet_source, tmp_path / "there")
     with pytest.raises(VitinitError, match=r"is prepared already \(1,250 training images\)"):
-        prepare(imagenet_source, imagenet_dir / "imagenet", True, quiet, 2)
+        prepare(imagenet.IMAGENET, imagenet_source, imagenet_dir / "imagenet", True, quiet, 2)
 
 
 def test_a_disk_without_room_is_noticed_first(imagenet_source, tmp_path, monkeypatch):

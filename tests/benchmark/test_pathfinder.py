@@ -17,10 +17,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
-from benchmark.datasets.files import DRAWN_NAMES, IMAGES
-from benchmark.datasets.load import Data, download, load, pathfinder, unavailable
+from benchmark.datasets import pathfinder, registry
+from benchmark.datasets.load import download, load
 from benchmark.datasets.pathfinder import DIFFICULTIES, DOT, PATH
+from benchmark.datasets.registry import unavailable
 from benchmark.grids.parts import resolve_dataset
+from benchmark.image_files.arrays import Data
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -62,7 +64,7 @@ def centres(name: str) -> np.ndarray:
     return found[:, 1:].reshape(-1, 2, 2) + 1
 
 
-each = pytest.mark.parametrize("name", DRAWN_NAMES)
+each = pytest.mark.parametrize("name", DIFFICULTIES)
 
 
 @each
@@ -82,12 +84,12 @@ def test_the_random_numbers_do_not_come_from_the_global_generator() -> None:
 @each
 def test_splits_are_balanced_and_no_image_is_in_both(name: str) -> None:
     data = whole(name)
-    assert (len(data.train.labels), len(data.held_out.labels)) == IMAGES[name]
+    assert (len(data.train.labels), len(data.held_out.labels)) == registry.get(name).images
     for split in (data.train, data.held_out):
         assert split.images.dtype == torch.uint8
         assert split.images.shape[1:] == (3, 32, 32)
         assert 2 * int(split.labels.sum()) == len(split.labels)
-    assert len(rows(torch.cat([data.train.images, data.held_out.images]))) == sum(IMAGES[name])
+    assert len(rows(torch.cat([data.train.images, data.held_out.images]))) == sum(registry.get(name).images)
     assert data.classes == ("two paths", "one path")
 
 
@@ -138,7 +140,7 @@ def test_dots_are_as_far_apart_in_both_classes(name: str) -> None:
 def test_the_straight_line_between_the_dots_tells_less_the_more_paths_bend() -> None:
     """The best rule of the kind "one path if so many of 16 points on the line between the dots are inked"."""
     right = []
-    for name in DRAWN_NAMES:
+    for name in DIFFICULTIES:
         images, labels, _ = grey(name)
         first, second = np.moveaxis(centres(name), 1, 0)
         share = np.linspace(0, 1, 18)[1:-1, None]
@@ -205,18 +207,18 @@ def test_where_the_dots_are_says_next_to_nothing(name: str) -> None:
 
 def test_difficulty_raises_length_and_ink() -> None:
     """Measured in the images: the path between the dots of the class `one path`, and all there is to look at."""
-    ink = [int((grey(name)[0] == PATH).sum()) for name in DRAWN_NAMES]
+    ink = [int((grey(name)[0] == PATH).sum()) for name in DIFFICULTIES]
     spread = []
-    for name in DRAWN_NAMES:
+    for name in DIFFICULTIES:
         between = np.abs(np.diff(centres(name)[1::2], axis=1)).max(2)
         spread.append(float(between.mean()))
     assert ink == sorted(set(ink))
     assert spread == sorted(set(spread))
-    assert list(DIFFICULTIES) == list(DRAWN_NAMES)
+    assert [name for name in registry.names() if name in DIFFICULTIES] == list(DIFFICULTIES)
 
 
 def test_it_is_always_there_and_named_in_full() -> None:
-    for name in DRAWN_NAMES:
+    for name in DIFFICULTIES:
         assert unavailable(DatasetSpec(name=name), NOWHERE) is None
         with pytest.raises(VitinitError, match="drawn whenever it is used; to download: cifar10"):
             download(name, NOWHERE)

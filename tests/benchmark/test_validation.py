@@ -11,7 +11,7 @@ from dataset_helpers import NOWHERE, error_of, make_folder, rows
 from pydantic import ValidationError
 
 from benchmark.datasets.load import load
-from benchmark.datasets.subset import parts
+from benchmark.image_files.subset import parts
 from benchmark.spec import DatasetSpec
 
 LABELS = np.repeat(np.arange(4), (40, 30, 20, 10))[np.random.default_rng(0).permutation(100)]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmark.datasets.files import MD5
+from benchmark.datasets.cifar import CIFAR10, CIFAR100
+from benchmark.datasets.svhn import SVHN_CROPPED
 from benchmark.grids.grid import load
 from benchmark.grids.schema import Cell
 from benchmark.records.record import EpochRow, FailureRecord, RunRecord, to_bytes
@@ -43,7 +44,7 @@ def make(folder: Path, seeds: int, epochs: int, failed: int = 0, to_do: int = 0)
     }
     grid_file, records = folder / f"{NAME}.yaml", folder / "results" / "local" / NAME
     grid_file.write_text(yaml.safe_dump({"title": "Synthetic", "rows": ROWS, "blocks": [block]}), encoding="utf-8")
-    for path in (folder / "data" / name for files in MD5.values() for name in files):
+    for path in (folder / "data" / name for dataset in (CIFAR10, CIFAR100, SVHN_CROPPED) for name in dataset.files):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     records.mkdir(parents=True, exist_ok=True)

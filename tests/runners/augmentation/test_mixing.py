@@ -12,7 +12,7 @@ from timm.data.random_erasing import RandomErasing
 from timm.loss import SoftTargetCrossEntropy
 from torch.nn import functional as F
 
-from benchmark.datasets.load import Data, Split
+from benchmark.image_files.arrays import Data, Split
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
 from runners.augmentation.mixing import erase, mix

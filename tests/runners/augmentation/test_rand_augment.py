@@ -18,7 +18,7 @@ from scipy import stats
 from sklearn.datasets import load_sample_images
 from timm.data import auto_augment
 
-from benchmark.datasets.load import Data, Split
+from benchmark.image_files.arrays import Data, Split
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
 from runners.augmentation.rand_augment import KINDS, carry_out, draw, fill_color

@@ -11,10 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmark.datasets.files import IMAGES
-from benchmark.datasets.load import Data, Split, load
+from benchmark.datasets import registry
+from benchmark.datasets.load import load
 from benchmark.image_files import beton
-from benchmark.image_files.beton import decoded_size, how_to_prepare
+from benchmark.image_files.arrays import Data, Split
+from benchmark.image_files.beton import how_to_prepare
 from benchmark.spec import DatasetSpec, Recipe
 from initializers.errors import VitinitError
 from runners.loaders import base as loaders_base
@@ -46,19 +47,19 @@ def test_auto_is_resident_up_to_a_quarter_of_the_memory():
 def test_the_decoded_size_is_known_before_decoding(train_size, tmp_path):
     for spec in (DIGITS.model_copy(update={"train_size": train_size}), folder_of_images(tmp_path / "images", 3)):
         data = load(spec, 16, tmp_path)
-        assert decoded_size(spec, 16) == data.train.images.nbytes + data.held_out.images.nbytes
+        assert choice.decoded_size(spec, 16, tmp_path) == data.train.images.nbytes + data.held_out.images.nbytes
 
 
 def test_the_known_numbers_of_images_are_those_of_the_files(cifar10_dir):
     for name in ("digits", "cifar10"):
         data = load(DatasetSpec(name=name), 8, cifar10_dir)
-        assert IMAGES[name] == (len(data.train.labels), len(data.held_out.labels))
+        assert registry.get(name).images == (len(data.train.labels), len(data.held_out.labels))
 
 
 def test_what_does_not_fit_is_said_with_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(choice, "main_memory", lambda: 4 * decoded_size(DIGITS, 8))
+    monkeypatch.setattr(choice, "main_memory", lambda: 4 * choice.decoded_size(DIGITS, 8, tmp_path))
     assert isinstance(open_data(DIGITS, 8, tmp_path), Data)
-    monkeypatch.setattr(choice, "main_memory", lambda: 4 * decoded_size(DIGITS, 8) - 1)
+    monkeypatch.setattr(choice, "main_memory", lambda: 4 * choice.decoded_size(DIGITS, 8, tmp_path) - 1)
     assert isinstance(open_data(DIGITS, 8, tmp_path, "resident"), Data)
     monkeypatch.setitem(sys.modules, "ffcv", None)
     with pytest.raises(VitinitError, match="digits at 8 px has .* of memory, so .*: FFCV is not installed; .*apt-get"):

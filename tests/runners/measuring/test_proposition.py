@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.datasets.load import Data, load
+from benchmark.datasets.load import load
+from benchmark.image_files.arrays import Data
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 from runners.cli import proposition as cli_proposition

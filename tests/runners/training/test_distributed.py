@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmark.datasets.load import Data, Split
+from benchmark.image_files.arrays import Data, Split
 from benchmark.spec import ModelSpec, Recipe
 from initializers.errors import VitinitError
 from runners.basics.setting import Execution, check_whole_batches

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from benchmark.datasets.load import Data, Split
 from benchmark.grids import parts
 from benchmark.grids.resolve import resolve_model
+from benchmark.image_files.arrays import Data, Split
 from benchmark.models.build import build_model
 from benchmark.spec import ModelSpec, Recipe
 from initializers import registry

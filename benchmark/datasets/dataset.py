@@ -1,0 +1,154 @@
+"""What a dataset is. One is an instance of `Dataset` in a file of this folder, or behind an entry point.
+
+Everything here is a function of the spec and the files alone: splits and subsets are the same in every run, at every
+seed, and no global random state is read or changed. Torch and what else takes seconds to import is imported inside of
+the functions that need it: planning reads all files of this folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from benchmark.image_files.arrays import Data, Source, Sources, Statistics
+    from benchmark.image_files.packed import PackedData
+
+Arrays = tuple["np.ndarray", "np.ndarray"]
+"""Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dataset:
+    """A dataset by name. Subclass it and implement `read`, or, where images have to be decoded, `opened`.
+
+    Attributes:
+        name: What grids and the command line call it.
+        images: Training and test images, where they are the same for everybody.
+        classes: How many, where they are the same for everybody.
+        statistics: Customary mean and std of each channel of the training pixels, in 0..1; else they are computed.
+        origin: Where it comes from if it is not downloaded, said to who asks for that: "comes with scikit-learn".
+    """
+
+    name: str
+    images: tuple[int, int] | None = None
+    classes: int | None = None
+    statistics: Statistics | None = None
+    origin: str = "is not downloaded"
+
+    downloaded: ClassVar[bool] = False
+    """`vitinit data get` fetches it."""
+    packed: ClassVar[bool] = False
+    """Prepared once, and never held in memory: images are decoded, and cropped, when they are used."""
+    takes_path: ClassVar[bool] = False
+    """Written NAME:PATH; no other has a path in its spec."""
+
+    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+        """Training split, test split, and the names of the classes in the order of the labels.
+
+        Raises:
+            VitinitError: A file is not what it must be. An OSError becomes one.
+        """
+        raise NotImplementedError
+
+    def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
+        """Says why it cannot be used here; cheap, the contents of files are checked when they are read.
+
+        Returns:
+            One line that names what is missing and where it belongs, or None if nothing is.
+
+        Raises:
+            VitinitError: What the spec asks for is wrong.
+        """
+        return None
+
+    def download(self, data_dir: Path) -> None:
+        """Put its files into `data_dir`; those already there stay as they are. For one that is `downloaded`.
+
+        Raises:
+            VitinitError: A file that is there is damaged, or the download failed; the message then says which files to
+                put where.
+        """
+        raise NotImplementedError
+
+    def opened(
+        self, spec: DatasetSpec, image_size: int, data_dir: Path
+    ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+        """Both splits, not decoded yet, the classes, and the statistics, or None where decoding has to tell."""
+        import torch
+
+        from benchmark.image_files.arrays import in_memory, levels, statistics
+
+        train, test, classes = self.read(data_dir)
+        images, labels = torch.from_numpy(train[0]), torch.from_numpy(train[1]).long()
+        held_out = in_memory(torch.from_numpy(test[0]), torch.from_numpy(test[1]).long(), image_size)
+        return in_memory(images, labels, image_size), held_out, classes, self.statistics or statistics(levels(images))
+
+    def sources(self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Sources:
+        """Opens it and decodes no image; see `benchmark.datasets.load.sources`."""
+        import torch
+
+        from benchmark.image_files.arrays import Sources
+        from benchmark.image_files.subset import parts
+
+        try:
+            train, test, classes, statistics = self.opened(spec, image_size, data_dir)
+        except OSError as error:
+            raise VitinitError(f"dataset {spec.label}: {error}") from error
+        chosen, val = (torch.from_numpy(part) for part in parts(train.labels.numpy(), spec, len(classes), draw))
+        return Sources(train, test, classes, statistics, chosen, val)
+
+    def load(self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Data | PackedData:
+        """What a loader makes batches of; see `benchmark.datasets.load.load`."""
+        from benchmark.image_files.arrays import decoded
+
+        return decoded(self.sources(spec, image_size, data_dir, draw), on_test=spec.evaluate_on == "test")
+
+    def training_images(self, spec: DatasetSpec) -> int | None:
+        """How many images are trained on; None where only the files tell.
+
+        Raises:
+            VitinitError: `train_size` or `val_size` is more than there are, or less than there are classes. Where the
+                size of the dataset is not known here, `subset.parts` says so.
+        """
+        if self.images is None:
+            return spec.train_size
+        left = self.images[0]
+        for name in ("val_size", "train_size"):
+            size = getattr(spec, name)
+            if size is None:
+                continue
+            if size > left:
+                raise VitinitError(
+                    f"dataset {spec.label}: {name} {size} is more than the {left} training images there are"
+                )
+            if self.classes and size < self.classes:
+                raise VitinitError(
+                    f"dataset {spec.label}: {name} {size} is less than its number of classes, {self.classes}"
+                )
+            left = left - size if name == "val_size" else size
+        if not left:
+            raise VitinitError(f"dataset {spec.label}: val_size {spec.val_size} leaves no image to train on")
+        return left
+
+    def counts(self, spec: DatasetSpec) -> tuple[int, int] | None:
+        """How many images are trained on, and on how many accuracy is measured; None where only the files tell."""
+        if self.images is None:
+            return None
+        train, test = self.images
+        val = spec.val_size or 0
+        return min(train - val, spec.train_size or train), val if spec.evaluate_on == "val" else test
+
+    def decoded(self, spec: DatasetSpec, data_dir: Path) -> int:
+        """How many images are held in memory, found out without decoding them."""
+        counts = self.counts(spec)
+        if counts is None:
+            sources = self.sources(spec, 1, data_dir)
+            return len(sources.train.labels) + len(sources.test.labels)
+        return sum(counts)

@@ -1,0 +1,111 @@
+"""Anybody's images, as `folder:PATH`: one subfolder a class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from benchmark.datasets.dataset import Dataset
+from benchmark.image_files.images import IMAGE_FORMATS, class_folders, image_files, image_names, opened
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from benchmark.image_files.arrays import Source, Statistics
+
+
+class Folder(Dataset):
+    """Any folder of images, one subfolder a class."""
+
+    takes_path: ClassVar[bool] = True
+
+    def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
+        """Never: a folder that is not there is the user's mistake, not a dataset to be got."""
+        try:
+            is_there = Path(str(spec.path)).is_dir()
+        except OSError:  # a name that is too long, or a folder that may not be looked into
+            is_there = False
+        if not is_there:
+            raise VitinitError(f"dataset {spec.label}: there is no folder {spec.path}")
+        return None
+
+    def decoded(self, spec: DatasetSpec, data_dir: Path) -> int:
+        """All its images: the whole training split is decoded, whatever the subset."""
+        return len(image_names(Path(str(spec.path))))
+
+    def opened(
+        self, spec: DatasetSpec, image_size: int, data_dir: Path
+    ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+        """Either layout; without a folder `train`, a fifth of each class is the test split."""
+        root = Path(str(spec.path)).resolve()
+        if (root / "train").is_dir():
+            held_out = next((name for name in ("test", "val") if (root / name).is_dir()), None)
+            if held_out is None:
+                raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
+            train, test = _files(root / "train", root), _files(root / held_out, root)
+            if train.keys() != test.keys():
+                raise VitinitError(
+                    f"{root}: class count mismatch, {len(train)} in train and {len(test)} in {held_out}; "
+                    f"only in one of them: {', '.join(sorted(train.keys() ^ test.keys()))}"
+                )
+        else:
+            train, test = _held_out(_files(root, root))
+        if len(train) < 2:
+            raise VitinitError(
+                f"{root}: found {len(train)} class folders, at least 2 are needed, as in CLASS/image.png"
+            )
+        return _on_disk(train, image_size), _on_disk(test, image_size), tuple(train), None
+
+
+FOLDER = Folder(name="folder", origin="is your own: write folder:PATH")
+
+
+def _held_out(classes: dict[str, list[Path]]) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """Training and test files, the same fifth of each class always."""
+    from sklearn.model_selection import train_test_split
+
+    train, test = {}, {}
+    for name, files in classes.items():
+        if len(files) < 2:
+            raise VitinitError(f"{files[0].parent} has one image; training and test split need one each")
+        kept, taken = train_test_split(files, test_size=max(1, round(len(files) / 5)), random_state=0)
+        train[name], test[name] = sorted(kept), sorted(taken)
+    return train, test
+
+
+def _files(folder: Path, root: Path) -> dict[str, list[Path]]:
+    """The image files of each class, both in sorted order."""
+    return {entry.name: image_files(entry, root, IMAGE_FORMATS) for entry in class_folders(folder)}
+
+
+def _on_disk(classes: dict[str, list[Path]], image_size: int) -> Source:
+    import torch
+
+    from benchmark.image_files.arrays import Source
+
+    labels = [label for label, files in enumerate(classes.values()) for _ in files]
+    files = [path for files in classes.values() for path in files]
+
+    def images(numbers: torch.Tensor) -> torch.Tensor:
+        decoded = torch.empty(len(numbers), 3, image_size, image_size, dtype=torch.uint8)
+        for place, number in enumerate(numbers.tolist()):
+            decoded[place] = torch.from_numpy(_image(files[number], image_size)).permute(2, 0, 1)
+        return decoded
+
+    return Source(torch.tensor(labels), images)
+
+
+def _image(path: Path, size: int) -> np.ndarray:
+    """One image file as uint8, size x size x 3."""
+    import numpy as np
+    from PIL import Image, ImageOps
+
+    try:
+        with opened(path, tuple(sorted(set(IMAGE_FORMATS.values())))) as image:
+            # Crop and resize in one step: a very long image never exists at its full resized length.
+            return np.array(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR))
+    except Exception as error:  # PIL's decoders raise errors of many types on damaged files
+        raise VitinitError(f"cannot use the image {path}: {' '.join(str(error).split())}") from error

@@ -1,0 +1,75 @@
+"""Where all datasets are found: every `Dataset` of the files in this folder, and of installed packages.
+
+A package names its own in the entry point group `vitinit.datasets`, as package.module:NAME. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import benchmark.datasets
+from benchmark.datasets.dataset import Dataset
+from benchmark.files.plugins import entry_points, modules
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError, unknown_name
+
+ENTRY_POINTS = "vitinit.datasets"
+
+
+class _Found(NamedTuple):
+    dataset: Dataset
+    where: str
+    ours: bool
+
+
+@cache
+def _found() -> dict[str, _Found]:
+    found: dict[str, _Found] = {}
+
+    def add(dataset: Dataset, where: str, ours: bool) -> None:
+        other = found.setdefault(dataset.name, _Found(dataset, where, ours))
+        if other.dataset is not dataset:
+            raise VitinitError(f"two datasets are called {dataset.name!r}: in {other.where} and in {where}")
+
+    for module in modules(benchmark.datasets):
+        for value in vars(module).values():
+            if isinstance(value, Dataset):
+                add(value, module.__name__, True)
+    for where, value in entry_points(ENTRY_POINTS):
+        if not isinstance(value, Dataset):
+            raise VitinitError(f"{where} is not a Dataset")
+        add(value, where, False)
+    return found
+
+
+def names() -> list[str]:
+    """Names of all datasets, from the smallest to the largest; last, those whose size only the files tell."""
+    found = _found()
+    return sorted(found, key=lambda name: (found[name].dataset.images or (float("inf"),))[0])
+
+
+def get(name: str) -> Dataset:
+    """The dataset of this name.
+
+    Raises:
+        VitinitError: There is none.
+    """
+    if name not in _found():
+        raise unknown_name("dataset", name, names())
+    return _found()[name].dataset
+
+
+def ours(name: str) -> bool:
+    """Whether it lies in this project: a hash of its code says all about it."""
+    return _found()[name].ours
+
+
+def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:
+    """Says in one line why a dataset cannot be used here, None where it can: see `Dataset.unavailable`.
+
+    Raises:
+        VitinitError: The name is unknown, or what the spec asks for is wrong.
+    """
+    return get(spec.name).unavailable(spec, data_dir)

@@ -1,0 +1,18 @@
+"""Names of the files of prepared datasets. All that planning needs; imports no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+"""Written last: a folder without it holds no prepared dataset."""
+
+
+def packed_files(split: str) -> tuple[str, str]:
+    """Names of the files with the images and with the index of one split of a packed dataset."""
+    return f"{split}.images", f"{split}.index.npy"
+
+
+def is_packed(folder: Path) -> bool:
+    """Whether all files of a packed dataset are there."""
+    return all((folder / name).is_file() for name in (MANIFEST, *packed_files("train"), *packed_files("val")))
