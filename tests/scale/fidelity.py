@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmark.datasets import load
+from benchmark.datasets.load import load
 from benchmark.grids.resolve import resolve_model, resolve_recipe
 from benchmark.models.build import build_model
 from benchmark.spec import DatasetSpec

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from benchmark.datasets import load
+from benchmark.datasets.load import load
 from benchmark.models.build import build_model
 from benchmark.spec import DatasetSpec, ModelSpec, Recipe
 from initializers import registry

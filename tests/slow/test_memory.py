@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from benchmark.datasets import load
+from benchmark.datasets.load import load
 from benchmark.grids.resolve import resolve_model
 from benchmark.spec import DatasetSpec
 from runners.loaders import make_loader

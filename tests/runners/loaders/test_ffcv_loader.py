@@ -14,7 +14,7 @@ import torch
 import yaml
 from PIL import Image
 
-from benchmark.datasets import load
+from benchmark.datasets.load import load
 from benchmark.grids import grid
 from benchmark.image_files.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
 from benchmark.preparing.decode import prepare_beton

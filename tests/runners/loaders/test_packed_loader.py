@@ -15,7 +15,7 @@ from timm.data import create_transform
 from timm.data.auto_augment import rand_augment_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 
-from benchmark.datasets import load
+from benchmark.datasets.load import load
 from benchmark.grids import grid
 from benchmark.records.store import Store
 from benchmark.spec import DatasetSpec, Recipe
