@@ -5,6 +5,7 @@ A package names its own in the entry point group `vitinit.datasets`, as package.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,9 @@ def _found() -> dict[str, _Found]:
     found: dict[str, _Found] = {}
 
     def add(dataset: Dataset, where: str, ours: bool) -> None:
+        if not re.fullmatch(r"[\w.-]*\w[\w.-]*", dataset.name):  # it becomes part of a folder's name
+            allowed = "letters, digits, '-', '_' and '.'"
+            raise VitinitError(f"{where}: the dataset's name {dataset.name!r} is to be {allowed}")
         other = found.setdefault(dataset.name, _Found(dataset, where, ours))
         if other.dataset is not dataset:
             raise VitinitError(f"two datasets are called {dataset.name!r}: in {other.where} and in {where}")

@@ -1,0 +1,293 @@
+"""What every dataset of the registry keeps, and datasets from elsewhere. A new one is tested with no edit here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from dataset_helpers import NOWHERE, error_of, make_folder
+
+from benchmark.datasets import registry
+from benchmark.datasets.dataset import Dataset
+from benchmark.datasets.downloaded import Downloaded
+from benchmark.datasets.load import load, sources
+from benchmark.image_files.arrays import Sources
+from benchmark.image_files.subset import parts
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
+from tests.processes import ROOT, fresh
+
+NAMES = registry.names()
+SIZE = 8
+"""Of the images: small, as decoding takes the longest."""
+each = pytest.mark.parametrize("name", NAMES)
+
+
+def spec_of(dataset: Dataset, path: Path, **fields: object) -> DatasetSpec:
+    return DatasetSpec.model_validate(
+        {"name": dataset.name, **({"path": str(path)} if dataset.takes_path else {}), **fields}
+    )
+
+
+@dataclass(frozen=True)
+class Here:
+    """A dataset that is here.
+
+    Attributes:
+        path: Of its images, where it takes one.
+        place: The data folder.
+        opened: The whole of it.
+    """
+
+    dataset: Dataset
+    path: Path
+    place: Path
+    opened: Sources
+
+    def spec(self, **fields: object) -> DatasetSpec:
+        return spec_of(self.dataset, self.path, **fields)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Here:
+    dataset = registry.get(request.param)
+    if dataset.packed:
+        pytest.skip("packed: what it keeps is in the tests of packed datasets")
+    path = tmp_path_factory.mktemp("images")
+    if dataset.takes_path:
+        make_folder(path, {"a": 20, "b": 10})
+    place, spec = Path(os.environ.get("VITINIT_DATA") or "data"), spec_of(dataset, path)
+    if dataset.unavailable(spec, place):
+        place = request.getfixturevalue("cifar10_dir")
+    if reason := dataset.unavailable(spec, place):
+        pytest.skip(reason)
+    return Here(dataset, path, place, sources(spec, SIZE, place))
+
+
+def test_what_it_declares_is_what_is_loaded(here: Here) -> None:
+    dataset, opened = here.dataset, here.opened
+    for split in (opened.train, opened.test):
+        assert split.labels.dtype == torch.int64
+        assert sorted(set(split.labels.tolist())) == list(range(len(opened.classes)))
+        images = split.images(torch.arange(0, len(split.labels), 7)[:20])
+        assert images.dtype == torch.uint8
+        assert images.shape[1:] == (3, SIZE, SIZE)
+        assert images.is_contiguous()
+        assert images.max() > images.min()
+    numbers = (len(opened.train.labels), len(opened.test.labels))
+    assert dataset.images in (None, numbers)
+    assert dataset.classes in (None, len(opened.classes))
+    assert dataset.decoded(here.spec(), here.place) == sum(numbers)
+    assert len(set(opened.classes)) == len(opened.classes)
+
+
+def test_what_is_opened_again_is_equal_and_its_parts_are_disjoint_and_stratified(here: Here) -> None:
+    opened, classes = here.opened, len(here.opened.classes)
+    size = 4 * classes
+    spec = here.spec(val_size=size, train_size=size, train_draw="seed", evaluate_on="val")
+    data = load(spec, SIZE, here.place, draw=1)
+    (chosen, val), (others, same) = (parts(opened.train.labels.numpy(), spec, classes, draw) for draw in (1, 2))
+    assert not set(chosen) & set(val)
+    assert np.array_equal(val, same)
+    assert not np.array_equal(chosen, others)
+    share = np.bincount(opened.train.labels.numpy()) / len(opened.train.labels)
+    for split, part in ((data.train, chosen), (data.held_out, val)):
+        assert torch.equal(split.images, opened.train.images(torch.from_numpy(part)))
+        assert torch.equal(split.labels, opened.train.labels[part])
+        assert len(split.labels) == size
+        assert np.abs(np.bincount(split.labels.numpy(), minlength=classes) - share * size).max() <= 1.5
+    assert data.classes == opened.classes
+    assert len(data.mean) == len(data.std) == 3
+    assert min(data.std) > 0
+    assert opened.statistics in (None, (data.mean, data.std))
+    assert here.dataset.counts(spec) in (None, (size, size))
+    assert here.dataset.training_images(spec) == size
+
+
+def test_more_images_than_there_are_is_refused_as_soon_as_it_is_known(here: Here) -> None:
+    spec, labels = here.spec(train_size=len(here.opened.train.labels) + 1), here.opened.train.labels.numpy()
+    if here.dataset.images:
+        with pytest.raises(VitinitError, match="train_size .* is more than the .* training images there are"):
+            here.dataset.training_images(spec)
+    with pytest.raises(VitinitError, match=f"train_size {spec.train_size} is more than"):
+        parts(labels, spec, len(here.opened.classes), 0)
+
+
+@each
+def test_what_is_missing_is_one_line_that_names_it(name: str, tmp_path: Path) -> None:
+    dataset = registry.get(name)
+    if dataset.takes_path:
+        path = tmp_path / "missing"
+        assert str(path) in error_of(spec_of(dataset, path))
+        return
+    reason = registry.unavailable(DatasetSpec(name=name), tmp_path)
+    if reason is None:
+        assert not dataset.downloaded
+        assert not dataset.packed
+        return
+    assert reason == error_of(DatasetSpec(name=name), SIZE, tmp_path), "a run says what the plan says"
+    assert str(tmp_path) in reason
+    assert f"vitinit data {'get' if dataset.downloaded else 'prepare'} {name}" in reason
+    for file in dataset.files if isinstance(dataset, Downloaded) else ():
+        assert Path(file).name in reason
+
+
+@each
+def test_a_damaged_file_is_one_line_that_names_it(name: str, tmp_path: Path) -> None:
+    dataset = registry.get(name)
+    if not isinstance(dataset, Downloaded):
+        pytest.skip("has no files of known contents: what is damaged in others is in the tests of their own")
+    for file in dataset.files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_bytes(b"damaged")
+        with pytest.raises(VitinitError, match=f"{Path(file).name} is damaged") as info:
+            dataset.check(tmp_path, [file])
+        assert "\n" not in str(info.value)
+    assert "is damaged" in error_of(DatasetSpec(name=name), SIZE, tmp_path)
+
+
+@each
+def test_whoever_cannot_download_it_is_told_where_it_comes_from(name: str) -> None:
+    dataset = registry.get(name)
+    assert dataset.downloaded or dataset.origin != Dataset(name="another").origin
+
+
+def test_planning_with_every_dataset_imports_nothing_slow() -> None:
+    code = (
+        "import sys; from pathlib import Path; from benchmark.datasets import registry\n"
+        "from benchmark.spec import DatasetSpec\n"
+        "for name in registry.names():\n"
+        "    dataset = registry.get(name)\n"
+        "    spec = DatasetSpec(name=name, path='.' if dataset.takes_path else None, train_size=1100)\n"
+        "    dataset.unavailable(spec, Path('nowhere')), dataset.training_images(spec), dataset.counts(spec)\n"
+        "slow = {'torch', 'torchvision', 'timm', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {slow}' if slow else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_datasets_are_listed_from_the_smallest_to_the_largest() -> None:
+    assert NAMES[0] == "digits"
+    assert NAMES[-1] == "folder"
+    sizes = [images[0] for name in NAMES if (images := registry.get(name).images)]
+    assert sizes == sorted(sizes)
+
+
+# --- from elsewhere ---
+
+THEIRS = '''
+"""Bright or dark: images of noise."""
+
+import numpy as np
+
+from benchmark.datasets.dataset import Dataset
+
+
+class Brightness(Dataset):
+    """Noise around one of two levels."""
+
+    def read(self, data_dir):
+        random = np.random.RandomState(0)
+        splits = []
+        for count in self.images:
+            labels = np.arange(count) % 2
+            noise = random.randint(0, 100, (count, 3, 8, 8))
+            splits.append(((noise + 100 * labels[:, None, None, None]).astype(np.uint8), labels))
+        return *splits, ("dark", "bright")
+
+
+BRIGHTNESS = Brightness(name="{name}", images=(200, 50), classes=2, origin="is drawn")
+'''
+
+
+def installed(folder: Path, value: str) -> None:
+    """What `pip install` leaves behind: a dist-info folder with the entry point."""
+    info = folder / "their_package-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[vitinit.datasets]\nbrightness = {value}\n")
+
+
+GRID = """
+title: Theirs
+rows:
+  Base: {base: kaiming_uniform}
+  Mimetic: {base: kaiming_uniform, method: mimetic}
+blocks:
+  - datasets: [brightness]
+    model: {preset: vit_micro, image_size: 8, patch_size: 1}
+    recipe: {name: small, epochs: 1}
+    seeds: [0]
+"""
+
+
+def test_a_dataset_of_an_own_package_is_planned_trained_and_tabulated(tmp_path: Path) -> None:
+    site, work = tmp_path / "site", tmp_path / "work"
+    work.mkdir()
+    installed(site, "their_dataset:BRIGHTNESS")
+    (site / "their_dataset.py").write_text(THEIRS.format(name="brightness"))
+    (work / "theirs.yaml").write_text(GRID)
+    environment = {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def call(*words: str) -> str:
+        done = fresh(*words, cwd=work, path=(site, ROOT), **environment)
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+    assert "brightness  available" in call("-m", "runners.cli", "list", "datasets")
+    assert "2 runs" in call("-m", "runners.cli", "plan", "theirs.yaml")
+    assert not list((tmp_path / "cache").glob("vitinit/grids/*")), "nothing here could tell that their code has changed"
+    ran = call("-m", "runners.cli", "run", "theirs.yaml", "--device", "cpu", "--executor", "inline", "--results", "r")
+    assert "2 runs finished, 0 failed" in ran
+    # the record says all: the package need not be there any more
+    done = fresh("-m", "analysis.tables", "--results", "r", "--out", "tables", cwd=work, path=(ROOT,))
+    assert done.returncode == 0, done.stderr
+    assert "brightness" in done.stdout
+    assert "Mimetic" in done.stdout
+
+
+@pytest.fixture
+def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A folder on the path; discovery starts anew, and what is found here is forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    registry._found.cache_clear()
+    yield tmp_path
+    registry._found.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("number", "source", "words"),
+    [
+        (0, None, "cannot be loaded"),
+        (1, "raise RuntimeError('two\\nlines')\n", "cannot be loaded: two lines"),
+        (2, "BRIGHTNESS = 3\n", "is not a Dataset"),
+        (3, THEIRS.format(name="digits"), "two datasets are called 'digits': in benchmark.datasets.digits and in "),
+        (4, THEIRS.format(name="a:b"), "name 'a:b' is to be letters"),
+    ],
+    ids=["no-module", "raises", "another-thing", "taken", "bad-name"],
+)
+def test_a_broken_entry_point_is_one_line_that_names_it(
+    discovery: Path, number: int, source: str | None, words: str
+) -> None:
+    module = f"broken_dataset_{number}"
+    if source is not None:
+        (discovery / f"{module}.py").write_text(source)
+    installed(discovery, f"{module}:BRIGHTNESS")
+    with pytest.raises(VitinitError, match=words) as info:
+        registry.names()
+    assert module in str(info.value)
+    assert "\n" not in str(info.value)
+
+
+def test_an_unknown_name_is_answered_with_the_names() -> None:
+    assert "did you mean 'cifar10'" in error_of(DatasetSpec(name="cifar01"))
+    with pytest.raises(VitinitError, match=", ".join(sorted(NAMES))):
+        registry.unavailable(DatasetSpec(name="qqqq"), NOWHERE)
