@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from benchmark.datasets.load import load
-from benchmark.grids.resolve import resolve_model, resolve_recipe
+from benchmark.grids.parts import resolve_recipe
+from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
 from benchmark.spec import DatasetSpec
 from initializers import registry

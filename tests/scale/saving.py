@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from benchmark.grids.resolve import resolve_model, resolve_recipe
+from benchmark.grids.parts import resolve_recipe
+from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
 from runners.basics.setting import Interval
 from runners.training.checkpoint import Checkpoints

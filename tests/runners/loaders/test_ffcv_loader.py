@@ -26,7 +26,7 @@ from runners.basics.shard import Shard
 from runners.basics.stop import Stop, Stopped
 from runners.launching.preflight import preflight
 from runners.loaders import base, make_loader, open_data
-from runners.measuring.speed import beton, random_data
+from runners.measuring.random_images import beton, random_data
 from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same
 from tests.processes import until
