@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
+from benchmark.models import registry
 from benchmark.records.record import EpochRow, FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Contents, Layout, Store
-from benchmark.spec import CONVMIXER, RunSpec
 from initializers.errors import VitinitError, unknown_name
 from initializers.report import Fidelity
 
@@ -34,9 +34,6 @@ DATASETS = (
     "imagenet",
 )
 """Rows (where their order was not put down) and datasets in the order of the tables; others follow by name."""
-TELLING = ("model.width", "model.heads", "model.kernel_size")
-"""Fields that name a setting best, where several would do."""
-
 Setting = tuple[str, str]
 """A row label, and the JSON of all that a cell must agree on."""
 
@@ -259,8 +256,9 @@ def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting
         return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
 
     chosen: list[str] = []
+    telling = [f"model.{name}" for family in registry.families().values() for name in family.telling]
     fields = {field for setting in settings.values() for field in setting}
-    for field in sorted(fields, key=lambda field: (_rank(field, TELLING), field)):
+    for field in sorted(fields, key=lambda field: (_rank(field, telling), field)):
         if kinds([*chosen, field]) > kinds(chosen):
             chosen.append(field)
     names = {f: ".".join(f.split(".")[-2:]) for f in chosen}
@@ -269,9 +267,9 @@ def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting
 
 
 def _applies(field: str, setting: dict[str, str]) -> bool:
-    """Whether a model of this kind has the field, or one value for ever."""
-    ours = setting.get("model.arch") != "convmixer" or field.removeprefix("model.") not in CONVMIXER
-    return ours and setting.get(field, "null") != "null"
+    """Whether a model of this family has the field, and not one value for ever."""
+    always = registry.get(setting["model.arch"]).also_recorded
+    return field.removeprefix("model.") not in always and setting.get(field, "null") != "null"
 
 
 def _run(record: RunRecord, column: str) -> dict[str, Any]:
@@ -289,7 +287,7 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "base": spec.base.name,
         "method": spec.method.name if spec.method else None,
         "arch": spec.model.arch,
-        "model": describe_model(spec),
+        "model": spec.model.describe(),
         "parameters": record.parameters,
         "seed": spec.seed,
         "split": spec.dataset.evaluate_on,
@@ -312,11 +310,3 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
 
 def _fidelity(prefix: str, fidelity: Fidelity | None) -> dict[str, float | None]:
     return {f"{prefix}_{name}": getattr(fidelity, name, None) for name in Fidelity.model_fields}
-
-
-def describe_model(spec: RunSpec) -> str:
-    """The model in one phrase."""
-    model = spec.model
-    name = {"vit": "ViT", "convit": "ConViT", "convmixer": "ConvMixer"}[model.arch]
-    parts = f"{model.kernel_size} x {model.kernel_size} filters" if model.kernel_size else f"{model.heads} heads"
-    return f"{name} width {model.width} depth {model.depth}, {parts}, patch {model.patch_size}"

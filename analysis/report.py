@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from analysis import command, frame
-from analysis.frame import Study, describe_model, flat
+from analysis.frame import Study, flat
 from analysis.tables.registry import build, names
 from analysis.tables.render import Column, columns, template
 from analysis.tables.shared import Table, check_baseline
@@ -106,7 +106,7 @@ def _facts(study: Study, records: list[RunRecord]) -> dict[str, str]:
         "Datasets": ", ".join(study.columns),
         "Initialisations": ", ".join(study.rows),
         "Seeds": ", ".join(map(str, seeds)),
-        "Models": "; ".join(sorted({describe_model(record.spec) for record in records})),
+        "Models": "; ".join(sorted({record.spec.model.describe() for record in records})),
         "Recorded": " to ".join(dict.fromkeys((written[0], written[-1]))),
         "Computing time": f"{sum(record.seconds for record in records) / 3600:,.2f} hours",
     }
@@ -115,7 +115,7 @@ def _facts(study: Study, records: list[RunRecord]) -> dict[str, str]:
 def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
     spec = record.spec
     speeds = [epoch.images_per_s for epoch in record.history if epoch.images_per_s is not None]
-    setting = [describe_model(spec)]
+    setting = [spec.model.describe()]
     for item in (spec.base, spec.method):
         if item:
             setting.append(

@@ -11,16 +11,18 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
 
 from benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
+from benchmark.models import registry
+from benchmark.models.family import ModelSpec
+from initializers.errors import VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
 
 LATER: dict[str, dict[str, Any]] = {
     "dataset": {"val_size": None, "train_draw": "fixed", "evaluate_on": "test"},
-    "model": {"kernel_size": None},
     "recipe": {
         "mixup": 0.0,
         "cutmix": 0.0,
@@ -33,31 +35,14 @@ LATER: dict[str, dict[str, Any]] = {
         "evaluate_every": 1,
     },
 }
-"""Fields of a dataset, model or recipe that came after the first records, each with the value that leaves a run as it
-was before the field.
+"""Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
+before the field; a model family has its own, `ModelSpec.later`.
 
 A field with this value is left out of what is hashed, so that the run_ids of before still hold. The values stand here
 and are not taken from the defaults: a default that is changed one day then changes the run_ids, as it must. Frozen: a
 field is added here together with its class, a value never changes.
 """
 
-CONVMIXER: dict[str, Any] = {
-    "heads": 1,
-    "mlp_ratio": 1.0,
-    "qkv_bias": False,
-    "position": "none",
-    "pool": "avg",
-    "drop_path_rate": 0.0,
-}
-"""Of a ConvMixer, the fields of a ModelSpec that are made for transformers: another value would have no effect."""
-
-MAX_IMAGE_SIZE = 2**14
-"""Pixels a side; such an image has 0.8 GB."""
-MAX_TOKENS = 10**6
-MAX_DEPTH = 5_000
-"""A plan builds every model once, without memory for its values: some milliseconds a layer."""
-MAX_PARAMETERS = 10**11
-"""ViT-22B has 2.2e10."""
 MAX_EPOCHS = 100_000
 """A record has a line for each."""
 
@@ -108,99 +93,6 @@ class DatasetSpec(Frozen):
         parts += ["redrawn"] if self.train_draw == "seed" else []
         label = f"{name}[{', '.join(parts)}]" if parts else name
         return f"{label}, validation" if self.evaluate_on == "val" else label
-
-
-class ModelSpec(Frozen):
-    """A timm VisionTransformer (`vit`), ConViT (`convit`) or ConvMixer (`convmixer`)."""
-
-    arch: Literal["vit", "convit", "convmixer"] = "vit"
-    image_size: Count
-    patch_size: Count
-    width: Count
-    depth: Count
-    heads: Count
-    mlp_ratio: Positive = 4.0
-    qkv_bias: bool = True
-    position: Literal["sincos", "learned", "none"] = "sincos"
-    """Position embedding; `none` is that of a ConvMixer, which has no other."""
-    pool: Literal["avg", "token"] = "avg"
-    drop_rate: Rate = 0.0
-    drop_path_rate: Rate = 0.0
-    gpsa_layers: Count | None = None
-    """ConViT only: how many blocks, counted from the input, have gated positional self-attention."""
-    kernel_size: Count | None = None
-    """ConvMixer only: side f of the f x f spatial filters. Zeros around the image keep its size; with an even f there
-    is one more of them below and to the right than above and to the left."""
-
-    @model_validator(mode="after")
-    def _of_a_possible_size(self) -> ModelSpec:
-        """Refused here, where nothing has been built yet."""
-        for name, most in (("image_size", MAX_IMAGE_SIZE), ("depth", MAX_DEPTH)):
-            if getattr(self, name) > most:
-                raise ValueError(f"{name} {getattr(self, name)} is too large, at most {most:,} is possible")
-        if self.grid**2 > MAX_TOKENS:
-            raise ValueError(
-                f"image_size {self.image_size} with patch_size {self.patch_size} makes {self.grid**2:,} tokens, "
-                f"at most {MAX_TOKENS:,} are possible"
-            )
-        if self.hidden < 1:
-            raise ValueError(f"mlp_ratio {self.mlp_ratio:g} of width {self.width} leaves the MLP no feature")
-        if self.size > MAX_PARAMETERS:
-            raise ValueError(
-                f"the model would have {self.size:.1e} parameters, at most {MAX_PARAMETERS:.0e} are possible; smaller: "
-                "width, depth, mlp_ratio, patch_size or kernel_size"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _consistent(self) -> ModelSpec:
-        if self.image_size % self.patch_size:
-            raise ValueError(f"image_size {self.image_size} is not divisible by patch_size {self.patch_size}")
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
-        if self.position == "sincos" and self.width % 4:
-            raise ValueError(f"position 'sincos' needs a width divisible by 4, not {self.width}")
-        if self.arch == "convmixer":
-            for name, value in CONVMIXER.items():
-                if getattr(self, name) != value:
-                    raise ValueError(f"convmixer has {name} {value} always, not {getattr(self, name)}")
-            if self.kernel_size is None:
-                raise ValueError("convmixer needs kernel_size, the side of its spatial filters")
-        elif self.kernel_size is not None:
-            raise ValueError("kernel_size is a field of arch 'convmixer' only")
-        elif self.position == "none":
-            raise ValueError("position 'none' is that of arch 'convmixer' only")
-        if self.arch == "convit":
-            # timm joins the class token to the tokens before the first block after the GPSA ones: there must be one
-            if self.gpsa_layers is None or self.gpsa_layers >= self.depth:
-                raise ValueError(f"convit needs gpsa_layers from 1 to one less than its depth {self.depth}")
-            if (self.position, self.pool) != ("learned", "token"):
-                raise ValueError("convit has position 'learned' and pool 'token' (timm's architecture)")
-        elif self.gpsa_layers is not None:
-            raise ValueError("gpsa_layers is a field of arch 'convit' only")
-        return self
-
-    @property
-    def grid(self) -> int:
-        """Side of the (square) token grid."""
-        return self.image_size // self.patch_size
-
-    @property
-    def hidden(self) -> int:
-        """Features between the two layers of an MLP."""
-        return int(self.width * self.mlp_ratio)
-
-    @property
-    def size(self) -> int:
-        """About how many parameters it has, the position embedding counted in, biases and norms and the head not."""
-        layer = self.kernel_size**2 + self.width if self.kernel_size else 4 * self.width + 2 * self.hidden
-        positions = 0 if self.position == "none" else self.grid**2
-        return self.width * (3 * self.patch_size**2 + positions + self.depth * layer)
-
-    @property
-    def batch_norm(self) -> bool:
-        """Whether an image's output in training depends on the others of its batch."""
-        return self.arch == "convmixer"
 
 
 class InitializerSpec(Frozen):
@@ -300,18 +192,38 @@ class Recipe(Frozen):
         return (self.mix_images or self.batch_size) if self.mixes else 1
 
 
+def _of_its_family(model: Any) -> ModelSpec:
+    """A spec as it is; from fields, that of the family that they name."""
+    if isinstance(model, ModelSpec):
+        return model
+    if not isinstance(model, dict):
+        raise ValueError("should be a mapping of fields")
+    registry.families()  # what is wrong with a plug-in is not wrong with the model
+    try:
+        return registry.spec_of(model)
+    except VitinitError as error:
+        raise ValueError(str(error)) from None
+
+
+AnyModel = Annotated[SerializeAsAny[ModelSpec], PlainValidator(_of_its_family)]
+"""The spec of a model of any family."""
+
+
 class RunSpec(Frozen):
     """One run. Specs with the same `run_id` give the same numbers on one machine, device and number of threads."""
 
     dataset: DatasetSpec
-    model: ModelSpec
+    model: AnyModel
     base: InitializerSpec
     method: InitializerSpec | None = None
     recipe: Recipe
     seed: Seed
 
     def canonical(self) -> str:
-        """The JSON that is hashed: every field but those at their value in `LATER`, sorted keys, no white space."""
+        """The JSON that is hashed: every field but those at their value in `LATER`, sorted keys, no white space.
+
+        Of a model, what its family records but for its `later`: see `ModelSpec`.
+        """
         parts = (
             f'"base":{_sorted_json(self.base)}',
             f'"dataset":{_sorted_json(self.dataset, "dataset")}',
@@ -332,12 +244,13 @@ class RunSpec(Frozen):
 def _sorted_json(part: Frozen, name: str = "") -> str:
     """One part of a spec as it is hashed; `name` is its key in `LATER`, where it has one."""
     # to_json is model_dump_json in half its time
-    return _with_sorted_keys(part.__pydantic_serializer__.to_json(part), name)
+    return _with_sorted_keys(part.__pydantic_serializer__.to_json(part), name, type(part))
 
 
 @lru_cache(maxsize=4096)
-def _with_sorted_keys(text: bytes, name: str) -> str:
+def _with_sorted_keys(text: bytes, name: str, kind: type[Frozen]) -> str:
     # Thousands of records share a few datasets, models and recipes: sorting them anew would take most of the time.
-    fields, later = json.loads(text), LATER.get(name, {})
+    fields = json.loads(text)
+    later = kind.later if issubclass(kind, ModelSpec) else LATER.get(name, {})
     fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)

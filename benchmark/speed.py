@@ -1,4 +1,4 @@
-"""How fast a machine is: the report of `vitinit speed`, and the arithmetic of a model. Imports no torch."""
+"""How fast a machine is: the report of `vitinit speed`. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
 from benchmark.fields import Frozen
-from benchmark.spec import ModelSpec
+from benchmark.models import registry
+from benchmark.models.family import ModelSpec
 from initializers.errors import VitinitError, explain
 
 BACKWARD = 2
@@ -34,7 +35,7 @@ class TrainingSpeed(Frozen):
 
     model: str
     arch: str = "vit"
-    """As in a ModelSpec; reports of before this was taken have transformers only."""
+    """As in a ModelSpec; reports of before this was taken have ViTs only."""
     image_size: PositiveInt
     patch_size: PositiveInt
     tokens: PositiveInt
@@ -114,11 +115,11 @@ class SpeedReport(Frozen):
     def gflops(self, model: ModelSpec, precision: str) -> float | None:
         """What training such a model reaches here: that of the nearest shape measured at this precision, if any.
 
-        Transformers say nothing of a ConvMixer, whose depthwise convolutions wait for memory, nor it of them.
-        Where fp16 was not measured (on a CPU), bf16 stands for it.
+        Families of another kind say nothing of it. Where fp16 was not measured (on a CPU), bf16 stands for it.
         """
         rows = [row for row in (*self.training, *self.scaling) if not row.compiled]
-        rows = [row for row in rows if (row.arch == "convmixer") == (model.arch == "convmixer")]
+        alike = {name for name, family in registry.families().items() if family.kind == model.kind}
+        rows = [row for row in rows if row.arch in alike]
         if precision == "fp16" and all(row.precision != precision for row in rows):
             precision = "bf16"
         known = [row for row in rows if row.precision == precision]
@@ -132,23 +133,9 @@ class SpeedReport(Frozen):
         return max(row.gflops for row in known if distance(row) == least)
 
 
-def forward_flops(model: ModelSpec, classes: int) -> float:
-    """Operations (two for a multiplication and its addition) of the products and convolutions of one forward pass."""
-    width, patches = model.width, model.grid**2
-    outside = patches * 3 * model.patch_size**2 * width + width * classes
-    if model.kernel_size:
-        return 2.0 * (outside + model.depth * patches * width * (model.kernel_size**2 + width))
-    hidden = int(width * model.mlp_ratio)
-    layers = [patches + (model.pool == "token")] * model.depth
-    if model.arch == "convit":  # its class token comes in after the GPSA layers
-        layers[: model.gpsa_layers] = [patches] * (model.gpsa_layers or 0)
-    products = sum(tokens * width * (4 * width + 2 * hidden) + 2 * tokens**2 * width for tokens in layers)
-    return 2.0 * (outside + products)
-
-
 def training_flops(model: ModelSpec, classes: int) -> float:
     """Of one image: forward and backward pass."""
-    return (1 + BACKWARD) * forward_flops(model, classes)
+    return (1 + BACKWARD) * model.forward_operations(classes)
 
 
 def path(root: Path, report: SpeedReport) -> Path:

@@ -44,6 +44,7 @@ def test_analysis_reads_records_only():
         "benchmark.records.record",
         "benchmark.records.store",
         "benchmark.fields",
+        "benchmark.models.registry",
         "benchmark.spec",
         "benchmark.records.maps",
         "benchmark.files.yaml_text",

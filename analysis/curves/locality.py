@@ -62,21 +62,19 @@ def _runs(study: Study) -> tuple[Runs, Runs]:
     vits: Runs = defaultdict(list)
     for record in (study.contents.done[run_id] for run_id in study.runs["run_id"]):
         spec, params = record.spec, dict(record.spec.method.params if record.spec.method else {})
-        run = {"row": record.row, "seed": spec.seed, "top1": record.top1, LAYERS: spec.model.gpsa_layers or 0}
+        run = {"row": record.row, "seed": spec.seed, "top1": record.top1, LAYERS: spec.model.gated_layers}
         strength = params.pop("locality_strength", None)
-        if spec.model.arch == "convit" and strength is not None:
+        if strength is not None:
             key = (*_setting(spec), json.dumps(params, sort_keys=True))
             convits[key].append({**run, STRENGTH: strength})
-        elif spec.model.arch == "vit" and not spec.method:
+        elif not spec.model.gated_layers and not spec.method:
             vits[_setting(spec)].append(run)
     return convits, vits
 
 
 def _setting(spec: RunSpec) -> Key:
-    setting = spec.model_dump(mode="json", exclude={"dataset", "seed", "method"})
-    for name in ("arch", "gpsa_layers"):
-        del setting["model"][name]
-    return spec.dataset.label, json.dumps(setting, sort_keys=True)
+    setting = spec.model_dump(mode="json", include={"base", "recipe"})
+    return spec.dataset.label, json.dumps([spec.model.ungated.model_dump(mode="json"), setting], sort_keys=True)
 
 
 def _figure(runs: pd.DataFrame, dataset: str, several: list[str]) -> Figure:

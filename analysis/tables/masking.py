@@ -77,7 +77,7 @@ def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
     for run in runs:
         values[WHOLE].append(run.masked[0].top1_whole)
         for found in run.masked:
-            values[_share(found.layers, run.spec.model.gpsa_layers or 1), found.term].append(found.top1)
+            values[_share(found.layers, run.spec.model.gated_layers), found.term].append(found.top1)
     return values
 
 

@@ -30,8 +30,8 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
 
     Resolving imports torch, which takes seconds, so a resolved grid is kept in the user's cache folder
     (`benchmark/grids/cache.py`) and torch is imported only when the grid or the code has changed. A grid that names an
-    initialiser from outside this project (a dotted path, or a plug-in by entry point) is resolved anew each time:
-    nothing here could tell that its code has changed. Errors are never kept.
+    initialiser or a model family from outside this project (a dotted path, or a plug-in by entry point) is resolved
+    anew each time: nothing here could tell that its code has changed. Errors are never kept.
 
     Args:
         name_or_path: a name from `names()` or a path that ends in .yaml or .yml.

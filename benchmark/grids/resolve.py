@@ -13,8 +13,10 @@ from torch import nn
 from benchmark.datasets import registry as datasets
 from benchmark.grids.parts import resolve_dataset, resolve_recipe
 from benchmark.grids.schema import Block, GridFile, Row, Series
-from benchmark.models.build import PRESETS, build_model
-from benchmark.spec import InitializerSpec, ModelSpec, RunSpec
+from benchmark.models import registry as models
+from benchmark.models.build import build_model
+from benchmark.models.family import ModelSpec
+from benchmark.spec import InitializerSpec, RunSpec
 from initializers import registry
 from initializers.errors import VitinitError, explain, unknown_name
 
@@ -65,12 +67,12 @@ def _resolve_series(
 
 
 def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
-    """A ModelSpec from a preset (optional) and explicit fields, which win."""
-    explicit = dict(fields)
+    """The spec of a model from a preset (optional) and explicit fields, which win."""
+    explicit, presets = dict(fields), models.presets()
     preset = explicit.pop("preset", None)
-    if preset is not None and str(preset) not in PRESETS:
-        raise unknown_name("model", str(preset), PRESETS)
-    return ModelSpec.model_validate({**PRESETS.get(str(preset), {}), **explicit})
+    if preset is not None and str(preset) not in presets:
+        raise unknown_name("model", str(preset), presets)
+    return models.spec_of({**presets.get(str(preset), {}), **explicit})
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
@@ -145,8 +147,8 @@ def _empty_model(model: ModelSpec) -> nn.Module:
 
 
 def only_ours(series: list[Series]) -> bool:
-    """Whether datasets and initialisers lie in this project: a hash of its code says all about what is resolved."""
-    if not all(datasets.ours(line.spec.dataset.name) for line in series):
+    """Whether datasets, models and initialisers lie in this project: a hash of its code says what all resolves to."""
+    if not all(datasets.ours(line.spec.dataset.name) and models.ours(line.spec.model) for line in series):
         return False
     parts = [part for line in series for part in (line.spec.base, line.spec.method) if part]
     names = dict.fromkeys(name for part in parts for name in part.names())

@@ -92,7 +92,9 @@ def _problem(found: AttentionMaps, spec: RunSpec) -> str:
     model, epochs = spec.model, found.epochs
     if list(epochs) != sorted(set(epochs)) or epochs[:1] != (0,) or epochs[-1] != spec.recipe.epochs:
         return f"attention maps of epochs {list(epochs)[:9]}, not of 0 to {spec.recipe.epochs}"
-    shape = (len(epochs), model.depth, model.heads, model.grid**2, model.grid**2)
+    if model.attention_maps is None:
+        return f"attention maps, which a {model.label} does not have"
+    shape = (len(epochs), *model.attention_maps)
     maps, grams = found.maps_ELHNN, found.grams_ELBnn
     if maps.shape != shape or maps.dtype != np.float16 or not ((maps >= 0) & (maps <= 1.01)).all():
         return f"no attention maps of {' x '.join(map(str, shape))} shares of 1"

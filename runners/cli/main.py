@@ -56,7 +56,7 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
     from benchmark.datasets import registry as datasets
     from benchmark.datasets.load import data_dir
     from benchmark.grids import grid, parts
-    from benchmark.models import build as models
+    from benchmark.models import registry as models
     from initializers import registry
 
     if kind == "initializers":
@@ -76,7 +76,7 @@ def list_(kind: Annotated[str, typer.Argument(help="initializers, datasets, mode
                 reason = dataset.unavailable(parts.resolve_dataset({"name": name}), data_dir(None))
                 console.print(f"{safe(name)}  {safe(reason) if reason else 'available'}")
     elif kind == "models":
-        for name, fields in models.PRESETS.items():
+        for name, fields in models.presets().items():
             console.print(f"{name}  " + ", ".join(f"{key} {value}" for key, value in fields.items()))
     elif kind == "recipes":
         for name in parts.recipes():

@@ -12,7 +12,7 @@ from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec
-from benchmark.speed import BACKWARD, SpeedReport, forward_flops
+from benchmark.speed import BACKWARD, SpeedReport
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float
         dataset = datasets.get(spec.dataset.name)
         counts = dataset.counts(spec.dataset)
         if gflops and counts:
-            forward = forward_flops(spec.model, classes=dataset.classes or 10)
+            forward = spec.model.forward_operations(dataset.classes or 10)
             recipe = spec.recipe
             evaluations = sum(recipe.evaluates_after(epoch) for epoch in range(1, recipe.epochs + 1))
             flops = recipe.epochs * (1 + BACKWARD) * forward * counts[0] + evaluations * forward * counts[1]

@@ -20,7 +20,9 @@ import torch
 from benchmark.grids.resolve import resolve_model
 from benchmark.image_files.arrays import Data
 from benchmark.models.build import build_model
-from benchmark.spec import ModelSpec, Recipe
+from benchmark.models.family import ModelSpec
+from benchmark.models.vit import ViT
+from benchmark.spec import Recipe
 from benchmark.speed import (
     CheckpointSpeed,
     CompileSpeed,
@@ -318,7 +320,7 @@ def scaling() -> Iterator[tuple[ModelSpec, int]]:
     for point in points:
         width = point["width"]
         yield (
-            ModelSpec(image_size=32, patch_size=32 // point["grid"], width=width, depth=2, heads=width // 32),
+            ViT(image_size=32, patch_size=32 // point["grid"], width=width, depth=2, heads=width // 32),
             point["batch_size"],
         )
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from benchmark.models.build import VisionModel
 from benchmark.records.record import Probe
 from runners.loaders.base import Loader
 from runners.one_run.resume import Begun
@@ -52,7 +51,7 @@ class Observer:
         else:
             self.load_state_dict(begun.observed, begun.training.epoch)
 
-    def see(self, model: VisionModel, epoch: int, evaluated: bool = True) -> None:
+    def see(self, model: nn.Module, epoch: int, evaluated: bool = True) -> None:
         """Measure what is to be measured after this epoch; probes where the model is evaluated too."""
         if self.probing and evaluated:
             self.probes.append(probe(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch))

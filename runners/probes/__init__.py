@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from benchmark.models.build import VisionModel
 from benchmark.records.record import Probe
 from initializers.attention import attention_layers, token_grid
 from initializers.diagnostics import measured, nonlocality, rounded
@@ -18,7 +17,7 @@ IMAGES, RECEPTIVE_FIELD_IMAGES = 32, 4
 """How many test images are measured on: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""
 
 
-def probe(model: VisionModel, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int) -> Probe:
+def probe(model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int) -> Probe:
     """Measure the attention of a model, which is left as it was; no random number is drawn.
 
     Args:

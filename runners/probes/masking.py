@@ -6,7 +6,7 @@ import torch
 from timm.models.convit import ConVit
 from torch import Tensor, nn
 
-from benchmark.models.gated_attention import leaving_out
+from benchmark.models.layers.gated_attention import leaving_out
 from benchmark.records.record import Masked
 from initializers.attention import evaluated
 from runners.loaders.base import Loader

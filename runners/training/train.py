@@ -11,14 +11,12 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
-from timm.models.convmixer import ConvMixer
 from timm.optim import param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmark.models.build import VisionModel
 from benchmark.records.record import EpochRow
 from benchmark.spec import Recipe
 from runners.basics.streams import derive
@@ -46,9 +44,9 @@ class Training:
         history: one row for each finished epoch.
     """
 
-    def __init__(self, model: VisionModel, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
         self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
-        undecayed = () if isinstance(model, ConvMixer) else model.no_weight_decay()
+        undecayed: Any = getattr(model, "no_weight_decay", tuple)()  # timm's transformers have it
         groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
         per_step = recipe.schedule_per == "step"
@@ -232,9 +230,8 @@ def warmed_up(parallel: nn.Module, training: Training) -> nn.Module:
     another way than the same step of a run that was not stopped.
     """
     if isinstance(parallel, DistributedDataParallel):
-        model = training.model
-        assert not isinstance(model, ConvMixer)  # it is trained in one process
-        images = torch.zeros(1, 3, *model.patch_embed.img_size).to(next(parallel.parameters()))
+        embedding: Any = training.model.patch_embed  # models with BatchNorm, trained in one process, need not have it
+        images = torch.zeros(1, 3, *embedding.img_size).to(next(parallel.parameters()))
         with warnings.catch_warnings(), autocast(training.recipe, images.device):
             warnings.filterwarnings("ignore", "Grad strides do not match")  # those of the class token; said once
             (parallel.train()(images).sum() * 0).backward()

@@ -13,7 +13,7 @@ import yaml
 from benchmark.grids import grid
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model, parameter_count
-from benchmark.spec import ModelSpec
+from benchmark.models.vit import ViT
 from initializers.errors import VitinitError
 
 SOUND: dict[str, Any] = {
@@ -225,7 +225,7 @@ def test_the_size_is_about_that_of_timms_model(fields: dict[str, Any]) -> None:
 
 
 def test_large_deep_and_long_models_are_possible() -> None:
-    large = ModelSpec(image_size=224, patch_size=14, width=6144, depth=48, heads=48)
+    large = ViT(image_size=224, patch_size=14, width=6144, depth=48, heads=48)
     assert large.size == pytest.approx(48 * 12 * 6144**2, rel=0.01), "of the size of ViT-22B"
-    ModelSpec(image_size=32, patch_size=4, width=48, depth=5_000, heads=4)
-    ModelSpec(image_size=1024, patch_size=4, width=768, depth=12, heads=12)
+    ViT(image_size=32, patch_size=4, width=48, depth=5_000, heads=4)
+    ViT(image_size=1024, patch_size=4, width=768, depth=12, heads=12)

@@ -12,8 +12,10 @@ from stored_records import REFERENCE, undigested
 from benchmark import spec
 from benchmark.grids import cache as grid_cache
 from benchmark.grids import grid
+from benchmark.models.registry import spec_of
+from benchmark.models.vit import ViT
 from benchmark.records.record import RunRecord, from_bytes, to_bytes
-from benchmark.spec import DatasetSpec, ModelSpec, Recipe, RunSpec
+from benchmark.spec import DatasetSpec, Recipe, RunSpec
 from initializers.errors import VitinitError
 
 FROZEN = Path(__file__).with_name("frozen_run_ids.json")
@@ -38,6 +40,11 @@ def current(name: str) -> list[str]:
 
 def frozen() -> dict[str, list[str]]:
     return json.loads(FROZEN.read_text())[str(spec.SCHEMA_VERSION)]
+
+
+def later_fields() -> dict[str, dict]:
+    """Of all parts of a spec of a ViT."""
+    return {**spec.LATER, "model": dict(ViT.later)}
 
 
 @pytest.mark.parametrize("name", grid.names())
@@ -74,7 +81,7 @@ def test_a_later_field_of_a_model_counts_like_one_of_a_recipe(monkeypatch: pytes
     content = json.loads(REFERENCE[0].read_bytes())["spec"]
     at_value = RunSpec.model_validate(content)
     other = at_value.model_copy(update={"model": at_value.model.model_copy(update={"mlp_ratio": 3.0})})
-    monkeypatch.setitem(spec.LATER, "model", {"mlp_ratio": at_value.model.mlp_ratio})
+    monkeypatch.setattr(ViT, "later", {"mlp_ratio": at_value.model.mlp_ratio})
     spec._with_sorted_keys.cache_clear()
     hashed = [json.loads(run.canonical())["model"] for run in (at_value, other)]
     spec._with_sorted_keys.cache_clear()
@@ -88,11 +95,11 @@ def test_the_defaults_of_later_fields_leave_a_run_as_it_was() -> None:
     content = json.loads(REFERENCE[0].read_bytes())["spec"]
     plain = {
         "dataset": DatasetSpec(**content["dataset"]),
-        "model": ModelSpec(**content["model"]),
+        "model": spec_of(content["model"]),
         "recipe": Recipe(name="any", epochs=1, batch_size=8, lr=1),
     }
-    assert plain.keys() == spec.LATER.keys()
-    for part, later in spec.LATER.items():
+    assert plain.keys() == later_fields().keys()
+    for part, later in later_fields().items():
         fields = json.loads(plain[part].model_dump_json())
         assert {name: fields[name] for name in later} == later
 
@@ -101,7 +108,7 @@ def test_a_record_of_before_the_later_fields_has_its_id() -> None:
     for path in REFERENCE[:5]:
         content = json.loads(path.read_bytes())
         assert RunSpec.model_validate(content["spec"]).run_id == content["run_id"] == path.stem
-        for part, later in spec.LATER.items():
+        for part, later in later_fields().items():
             assert not later.keys() & content["spec"][part].keys()
             content["spec"][part] |= later
         assert RunSpec.model_validate(content["spec"]).run_id == path.stem
@@ -154,7 +161,7 @@ def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
         content["base"]["params"] = {"z": value, "a": {"c": value, "b": 1}}
         run = RunSpec.model_validate(content)
         whole = {"schema_version": spec.SCHEMA_VERSION, **run.model_dump(mode="json")}
-        for part, later in spec.LATER.items():
+        for part, later in later_fields().items():
             for name in later:
                 del whole[part][name]  # at the values that leave a run as it was before them
         assert run.canonical() == json.dumps(whole, sort_keys=True, separators=(",", ":"))

@@ -9,16 +9,17 @@ from timm.models.convit import ConVit
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from benchmark.models.build import PRESETS, at_image_size, build_model
-from benchmark.spec import ModelSpec
+from benchmark.models.build import at_image_size, build_model
+from benchmark.models.family import ModelSpec
+from benchmark.models.registry import presets, spec_of
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.initialize import initialize
 from initializers.initialize import offset_maps as offset_maps_of
 from runners.basics.streams import stream
 
-CONVIT = ModelSpec(**{**PRESETS["convit_micro"], "image_size": 32, "patch_size": 4, "width": 54, "heads": 9})
-VIT = ModelSpec(**{**PRESETS["vit_micro"], "image_size": 32, "patch_size": 4})
+CONVIT = spec_of({**presets()["convit_micro"], "image_size": 32, "patch_size": 4, "width": 54, "heads": 9})
+VIT = spec_of({**presets()["vit_micro"], "image_size": 32, "patch_size": 4})
 IMAGES_BCHW = torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(0))
 
 
@@ -69,7 +70,7 @@ def test_a_model_that_has_seen_images_still_changes() -> None:
 @torch.no_grad()
 def test_sincos_positions_are_those_of_the_larger_grid() -> None:
     model = initialised(VIT)
-    theirs = initialised(ModelSpec(**{**VIT.model_dump(), "image_size": 48}))
+    theirs = initialised(spec_of({**VIT.model_dump(), "image_size": 48}))
     torch.testing.assert_close(at_image_size(model, VIT, 48)(IMAGES_BCHW), theirs(IMAGES_BCHW), rtol=0, atol=0)
 
 
@@ -91,7 +92,7 @@ def test_what_is_frozen_stays_frozen() -> None:
 
 @torch.no_grad()
 def test_the_class_token_keeps_its_position() -> None:
-    spec = ModelSpec(**{**VIT.model_dump(), "position": "learned", "pool": "token"})
+    spec = spec_of({**VIT.model_dump(), "position": "learned", "pool": "token"})
     model = initialised(spec)
     found = at_image_size(model, spec, 48)
     theirs = VisionTransformer(img_size=32, patch_size=4, num_classes=10, embed_dim=48, depth=3, num_heads=4)

@@ -16,14 +16,17 @@ from timm.models.convmixer import ConvMixer
 from torch import nn
 from torch.nn import functional as F
 
-from benchmark.models.build import PRESETS, build_model, parameter_count
-from benchmark.spec import ModelSpec
+from benchmark.models.build import build_model, parameter_count
+from benchmark.models.convit import ConViT
+from benchmark.models.family import ModelSpec
+from benchmark.models.registry import presets, spec_of
+from benchmark.models.vit import ViT
 from initializers import registry
+from initializers.errors import VitinitError
 
-SMALL = ModelSpec(image_size=16, patch_size=4, width=24, depth=2, heads=3)
+SMALL = ViT(image_size=16, patch_size=4, width=24, depth=2, heads=3)
 SMALL_TOKEN = SMALL.model_copy(update={"position": "learned", "pool": "token"})
-SMALL_CONVIT = ModelSpec(
-    arch="convit",
+SMALL_CONVIT = ConViT(
     image_size=16,
     patch_size=4,
     width=24,
@@ -34,15 +37,15 @@ SMALL_CONVIT = ModelSpec(
     pool="token",
     gpsa_layers=2,
 )
-SMALL_CONVMIXER = ModelSpec(**PRESETS["convmixer_micro"] | {"image_size": 16, "patch_size": 4, "width": 24, "depth": 2})
+SMALL_CONVMIXER = spec_of({**presets()["convmixer_micro"], "image_size": 16, "patch_size": 4, "width": 24, "depth": 2})
 
 
 def changed(spec: ModelSpec, **fields: Any) -> ModelSpec:
-    return ModelSpec(**{**spec.model_dump(), **fields})
+    return spec_of({**spec.model_dump(), **fields})
 
 
 def preset(name: str, **fields: Any) -> ModelSpec:
-    return ModelSpec(**{**PRESETS[name], **fields})
+    return spec_of({**presets()[name], **fields})
 
 
 @pytest.mark.parametrize(("side", "width"), [(4, 24), (3, 8)])
@@ -193,7 +196,7 @@ def _on_meta(spec: ModelSpec) -> nn.Module:
         return build_model(spec, 1000)
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_builds_at_32_pixels(name: str) -> None:
     m = _on_meta(preset(name, image_size=32, patch_size=4))
     assert m(torch.empty(2, 3, 32, 32, device="meta")).shape == (2, 1000)
@@ -233,15 +236,23 @@ def test_rates_reach_the_model(spec: ModelSpec) -> None:
         (SMALL, {"patch_size": 5}, "not divisible by patch_size 5"),
         (SMALL, {"heads": 5}, "not divisible by heads 5"),
         (SMALL, {"width": 18}, "divisible by 4"),
-        (SMALL, {"gpsa_layers": 1}, "convit"),
+        (SMALL, {"gpsa_layers": 1}, "unknown field of a ViT 'gpsa_layers'.*; a ConViT has gpsa_layers"),
         (SMALL_CONVIT, {"gpsa_layers": None}, "gpsa_layers"),
         (SMALL_CONVIT, {"gpsa_layers": 4}, "depth 3"),
         (SMALL_CONVIT, {"position": "sincos"}, "learned"),
         (SMALL_CONVIT, {"pool": "avg"}, "token"),
-        (SMALL, {"kernel_size": 3}, "convmixer"),
-        (SMALL, {"position": "none"}, "convmixer"),
+        (SMALL, {"kernel_size": 3}, "unknown field of a ViT 'kernel_size'.*; a ConvMixer has kernel_size"),
+        (SMALL, {"position": "none"}, "'sincos' or 'learned'"),
+        (
+            SMALL,
+            {"head": 3},
+            "unknown field of a ViT 'head'; did you mean 'heads'\\? available: arch, depth",
+        ),
+        (SMALL, {"arch": "convnet"}, "unknown arch 'convnet'; did you mean 'convit'.* convit, convmixer, vit"),
+        (SMALL, {"arch": 3}, "arch is the name of a model family: convit, convmixer, vit"),
         (SMALL_CONVMIXER, {"kernel_size": None}, "kernel_size"),
         (SMALL_CONVMIXER, {"heads": 2}, "convmixer has heads 1 always, not 2"),
+        (SMALL_CONVMIXER, {"heads": True}, "convmixer has heads 1 always, not True"),
         (SMALL_CONVMIXER, {"mlp_ratio": 4.0}, "mlp_ratio"),
         (SMALL_CONVMIXER, {"qkv_bias": True}, "qkv_bias"),
         (SMALL_CONVMIXER, {"position": "sincos"}, "position"),
@@ -251,7 +262,7 @@ def test_rates_reach_the_model(spec: ModelSpec) -> None:
     ],
 )
 def test_fields_that_do_not_fit_each_other_are_refused(spec: ModelSpec, fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises((ValidationError, VitinitError), match=words):
         changed(spec, **fields)
 
 

@@ -12,14 +12,16 @@ from torch import Tensor, nn
 
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
-from benchmark.spec import ModelSpec
+from benchmark.models.convit import ConViT
+from benchmark.models.family import ModelSpec
+from benchmark.models.registry import spec_of
+from benchmark.models.vit import ViT
 
 CLASSES = 10
 
-VIT = ModelSpec(image_size=32, patch_size=4, width=48, depth=2, heads=4)
+VIT = ViT(image_size=32, patch_size=4, width=48, depth=2, heads=4)
 VIT_TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
-CONVIT = ModelSpec(
-    arch="convit",
+CONVIT = ConViT(
     image_size=32,
     patch_size=4,
     width=48,
@@ -33,7 +35,7 @@ CONVIT = ModelSpec(
 CONVMIXER = resolve_model({"preset": "convmixer_micro", "image_size": 32, "patch_size": 4, "width": 48, "depth": 2})
 ARCHS = {"vit": VIT, "vit_token": VIT_TOKEN, "convit": CONVIT, "convmixer": CONVMIXER}
 
-TINY = ModelSpec(image_size=32, patch_size=2, width=192, depth=1, heads=3)
+TINY = ViT(image_size=32, patch_size=2, width=192, depth=1, heads=3)
 """ViT-T with patch 2 at 32 px as in arXiv 2404.01139: 256 tokens, 3 heads of 64; one layer of its twelve."""
 
 
@@ -41,7 +43,7 @@ def model(spec: ModelSpec = VIT, seed: int = 0, **changes: Any) -> Any:
     """A model whose own construction draws from a global seed, evaluated without dropout."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build_model(ModelSpec(**{**spec.model_dump(), **changes}), CLASSES).eval()
+        return build_model(spec_of({**spec.model_dump(), **changes}), CLASSES).eval()
 
 
 def streams(seed: int) -> Callable[[str], torch.Generator]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from benchmark.models.vit import ViT
 from benchmark.records.record import RunRecord
-from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunSpec
+from benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 
 NOW = "2026-01-01T00:00:00+00:00"
 THREAD = 1
@@ -14,7 +15,7 @@ THREAD = 1
 def spec(**changes) -> RunSpec:
     values = {
         "dataset": DatasetSpec(name="digits", train_size=100),
-        "model": ModelSpec(image_size=8, patch_size=2, width=48, depth=1, heads=4),
+        "model": ViT(image_size=8, patch_size=2, width=48, depth=1, heads=4),
         "base": InitializerSpec(name="kaiming_uniform"),
         "recipe": Recipe(name="small", epochs=2, batch_size=32, lr=1e-3, clip_grad=1.0),
         "seed": 0,

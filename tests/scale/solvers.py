@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from benchmark.models.build import build_model
-from benchmark.spec import ModelSpec
+from benchmark.models.family import ModelSpec
+from benchmark.models.vit import ViT
 from initializers import registry
 from initializers.attention import position_embedding, token_grid
 from initializers.impulse.inputs import pseudo_input
@@ -21,8 +22,8 @@ from initializers.impulse.solvers import Gradient, Problem
 from initializers.impulse.targets import head_offsets, target_matrices, target_positions
 
 ROUNDS = 5
-TINY = ModelSpec(image_size=32, patch_size=2, width=192, depth=12, heads=3)
-BASE = ModelSpec(image_size=224, patch_size=16, width=768, depth=12, heads=12)
+TINY = ViT(image_size=32, patch_size=2, width=192, depth=12, heads=3)
+BASE = ViT(image_size=224, patch_size=16, width=768, depth=12, heads=12)
 LEARNED = BASE.model_copy(update={"position": "learned", "pool": "token"})
 
 

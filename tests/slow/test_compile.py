@@ -9,7 +9,8 @@ import torch
 
 from benchmark.datasets.load import load
 from benchmark.models.build import build_model
-from benchmark.spec import DatasetSpec, ModelSpec, Recipe
+from benchmark.models.vit import ViT
+from benchmark.spec import DatasetSpec, Recipe
 from initializers import registry
 from initializers.initialize import initialize
 from runners.basics.environment import set_flags
@@ -19,7 +20,7 @@ from runners.loaders import make_loader
 from runners.training.train import Training, train
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-MODEL = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2, drop_rate=0.2)
+MODEL = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2, drop_rate=0.2)
 RECIPE = Recipe(name="test", epochs=2, batch_size=64, lr=1e-3, hflip=0.5)
 
 

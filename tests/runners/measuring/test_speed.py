@@ -15,12 +15,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmark import speed
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
-from benchmark.spec import ModelSpec
+from benchmark.models.vit import ViT
 from initializers.errors import VitinitError
 from runners.cli import main as cli
 from runners.measuring.speed import Meter, scaling
 
-VIT = ModelSpec(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
+VIT = ViT(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
 TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
 CONVIT = resolve_model({"preset": "convit_micro", "image_size": 32, "patch_size": 4})
 CONVMIXER = resolve_model({"preset": "convmixer_micro", "image_size": 32, "patch_size": 4, "kernel_size": 5})
@@ -34,7 +34,7 @@ def test_operations_are_those_that_torch_counts(spec, exact):
         loss = model.eval()(torch.zeros(1, 3, 32, 32)).sum()
     forward = counter.get_total_flops()
     # of ConViT, positions too are multiplied by values, and that once for all images
-    assert speed.forward_flops(spec, 10) == pytest.approx(forward, rel=1e-12 if exact else 0.1)
+    assert spec.forward_operations(10) == pytest.approx(forward, rel=1e-12 if exact else 0.1)
     if spec is CONVMIXER:
         return  # torch counts the gradients of depthwise filters as those of filters that see every channel
     with FlopCounterMode(display=False) as counter:
@@ -70,7 +70,7 @@ def test_the_report_is_printed_written_and_turned_into_hours(here, tmp_path):
     code, output = here("plan", "mine.yaml", "--estimate", *options[4:])
     assert code == 0, output
     model = resolve_model({"preset": "vit_micro", "image_size": 32, "patch_size": 8})
-    operations = 700 * speed.forward_flops(model, 100) * (3 * 50_000 + 10_000)
+    operations = 700 * model.forward_operations(100) * (3 * 50_000 + 10_000)
     hours = 2 * operations / (1e9 * report.training[0].gflops) / 3600
     assert f"{hours:.2f} hours, one run at a time, as measured on {report.name}" in output
 
@@ -159,9 +159,9 @@ def test_the_nearest_shape_at_the_precision_counts(tmp_path):
         | {"initializers": [], "checkpoints": [], "compiling": []}
     )
     shape = {"patch_size": 2, "depth": 12, "heads": 3}
-    assert report.gflops(ModelSpec(image_size=32, width=192, **shape), "fp32") == 80
-    assert report.gflops(ModelSpec(image_size=16, width=768, **shape), "fp32") == 150
-    assert report.gflops(ModelSpec(image_size=16, width=96, **shape), "fp16") == 300
+    assert report.gflops(ViT(image_size=32, width=192, **shape), "fp32") == 80
+    assert report.gflops(ViT(image_size=16, width=768, **shape), "fp32") == 150
+    assert report.gflops(ViT(image_size=16, width=96, **shape), "fp16") == 300
     assert report.model_copy(update={"training": report.training[:3]}).gflops(VIT, "bf16") is None
     assert report.gflops(CONVMIXER, "fp32") is None, "transformers say nothing of it"
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from benchmark.grids.schema import Cell
+from benchmark.models.vit import ViT
 from benchmark.records.record import RunRecord
-from benchmark.spec import DatasetSpec, InitializerSpec, ModelSpec, Recipe, RunSpec
+from benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from runners.basics.environment import code
 from runners.basics.setting import Execution, Setting
 from runners.basics.stop import Stop
@@ -133,7 +134,7 @@ def test_an_error_while_solving_is_passed_on_and_leaves_nothing(cache):
 def tiny(seed=0, images=100, **params) -> RunSpec:
     return RunSpec(
         dataset=DatasetSpec(name="digits", train_size=images),
-        model=ModelSpec(image_size=8, patch_size=2, width=48, depth=1, heads=4),
+        model=ViT(image_size=8, patch_size=2, width=48, depth=1, heads=4),
         base=InitializerSpec(name="kaiming_uniform"),
         method=InitializerSpec(name="impulse", params={"solver": {"name": "gradient", "steps": 100}, **params}),
         recipe=Recipe(name="small", epochs=1, batch_size=50, lr=1e-3),

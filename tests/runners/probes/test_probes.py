@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from benchmark.models.build import PRESETS, build_model
-from benchmark.models.gated_attention import leaving_out
+from benchmark.models.build import build_model
+from benchmark.models.layers.gated_attention import leaving_out
+from benchmark.models.registry import presets, spec_of
 from benchmark.records.store import Store
-from benchmark.spec import ModelSpec
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.diagnostics import distances, measured, nonlocality
@@ -32,7 +32,7 @@ SIDE = 4
 
 
 def model_of(preset: str, method: str | None = None, **params) -> nn.Module:
-    spec = ModelSpec(**{**PRESETS[preset], "image_size": 16, "patch_size": 4})
+    spec = spec_of({**presets()[preset], "image_size": 16, "patch_size": 4})
     model = build_model(spec, 10)
     built = registry.build(method, params, "method") if method else None
     initialize(model, registry.build("kaiming_uniform", {}), built, lambda name: stream(0, name))
@@ -121,7 +121,7 @@ def test_entropy_of_uniform_attention_is_the_logarithm_of_the_tokens():
 
 def test_targets_of_a_method_reach_the_probe():
     """Each layer's own: with `per_layer` they differ, and a sharp solution has most of its attention there."""
-    spec = ModelSpec(**{**PRESETS["vit_micro"], "image_size": 16, "patch_size": 4})
+    spec = spec_of({**presets()["vit_micro"], "image_size": 16, "patch_size": 4})
     params = {"kernel_size": 3, "per_layer": True, "weight_norm": 40.0, "position_scale": 8.0}
     model, base = build_model(spec, 10), registry.build("kaiming_uniform", {})
     method = registry.build("impulse", params, "method")

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from benchmark.image_files.arrays import Data, Split
-from benchmark.spec import ModelSpec, Recipe
+from benchmark.models.convit import ConViT
+from benchmark.models.family import ModelSpec
+from benchmark.models.vit import ViT
+from benchmark.spec import Recipe
 from initializers.errors import VitinitError
 from runners.basics.setting import Execution, check_whole_batches
 from runners.basics.shard import Shard
@@ -24,9 +27,8 @@ from tests.runners.worlds import together
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-VIT = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
-CONVIT = ModelSpec(
-    arch="convit", image_size=8, patch_size=2, width=16, depth=2, heads=4, gpsa_layers=1, position="learned",
+VIT = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2)
+CONVIT = ConViT( image_size=8, patch_size=2, width=16, depth=2, heads=4, gpsa_layers=1, position="learned",
     pool="token", qkv_bias=False,
 )  # fmt: skip
 RECIPE = Recipe(

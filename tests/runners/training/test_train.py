@@ -11,7 +11,9 @@ from benchmark.grids import parts
 from benchmark.grids.resolve import resolve_model
 from benchmark.image_files.arrays import Data, Split
 from benchmark.models.build import build_model
-from benchmark.spec import ModelSpec, Recipe
+from benchmark.models.family import ModelSpec
+from benchmark.models.vit import ViT
+from benchmark.spec import Recipe
 from initializers import registry
 from initializers.initialize import initialize
 from runners.basics.streams import stream
@@ -21,7 +23,7 @@ from runners.training.train import Diverged, Training, evaluate, fingerprint, tr
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-MODEL = ModelSpec(image_size=8, patch_size=2, width=16, depth=2, heads=2)
+MODEL = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2)
 MIXER = resolve_model({"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 2})
 GATED = resolve_model({"preset": "convit_micro", "image_size": 8, "patch_size": 2, "width": 16})
 

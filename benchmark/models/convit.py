@@ -1,0 +1,88 @@
+"""timm's ConViT (arXiv 2103.10697) with fused attention; the presets are those of its Table 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from benchmark.fields import Count
+from benchmark.models.transformer import Transformer, tokens_in_memory_order
+from benchmark.models.vit import ViT
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class ConViT(Transformer):
+    """A ViT whose first blocks have gated positional self-attention (GPSA).
+
+    GPSA's relative positions are offsets in tokens: the same weights on a larger or smaller set of them, so that a head
+    that looked one token to the right does so at every image size.
+    """
+
+    label: ClassVar[str] = "ConViT"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "convit_micro": {"qkv_bias": False, "width": 48, "depth": 3, "heads": 4, "gpsa_layers": 2},  # CPU-sized, ours
+        "convit_tiny": {"qkv_bias": False, "width": 192, "depth": 12, "heads": 4, "gpsa_layers": 10},
+        "convit_small": {"qkv_bias": False, "width": 432, "depth": 12, "heads": 9, "gpsa_layers": 10},
+        "convit_base": {"qkv_bias": False, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
+    }
+    later: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
+    also_recorded: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
+
+    arch: Literal["convit"] = "convit"
+    position: Literal["learned"] = "learned"
+    pool: Literal["token"] = "token"
+    gpsa_layers: Count
+    """How many blocks, counted from the input, have GPSA."""
+
+    @model_validator(mode="after")
+    def _has_a_block_for_the_class_token(self) -> ConViT:
+        # timm joins the class token to the tokens before the first block after the GPSA ones: there must be one
+        if self.gpsa_layers >= self.depth:
+            raise ValueError(f"convit needs gpsa_layers from 1 to one less than its depth {self.depth}")
+        return self
+
+    @property
+    def layer_tokens(self) -> list[int]:
+        """The class token comes in after the GPSA layers, and has no position."""
+        return [self.tokens] * self.gpsa_layers + [self.tokens + 1] * (self.depth - self.gpsa_layers)
+
+    @property
+    def class_positions(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def gated_layers(self) -> int:
+        """The GPSA layers."""
+        return self.gpsa_layers
+
+    @property
+    def ungated(self) -> ViT:
+        """The ViT of the same fields."""
+        return ViT(**{name: value for name, value in self if name in ViT.model_fields and name != "arch"})
+
+    def build(self, classes: int) -> nn.Module:
+        """Timm's model, whose attention takes less time and memory."""
+        from timm.models.convit import ConVit
+
+        from benchmark.models.layers.gated_attention import fuse_attention
+
+        model = ConVit(
+            img_size=self.image_size,
+            patch_size=self.patch_size,
+            num_classes=classes,
+            embed_dim=self.width // self.heads,  # timm multiplies it by the number of heads
+            depth=self.depth,
+            num_heads=self.heads,
+            mlp_ratio=self.mlp_ratio,
+            qkv_bias=self.qkv_bias,
+            drop_rate=self.drop_rate,
+            drop_path_rate=self.drop_path_rate,
+            local_up_to_layer=self.gpsa_layers,
+        )
+        tokens_in_memory_order(model)
+        return fuse_attention(model)

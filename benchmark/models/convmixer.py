@@ -1,0 +1,73 @@
+"""timm's ConvMixer, never forked; the presets name width and depth as arXiv 2404.01139 does.
+
+The paper has them with patch 2 at 32 pixels, the larger one with kernel_size 5 too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from benchmark.fields import Count, Rate
+from benchmark.models.family import ModelSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class ConvMixer(ModelSpec):
+    """Blocks of a depthwise convolution, which mixes tokens, and one of size 1, which mixes channels."""
+
+    label: ClassVar[str] = "ConvMixer"
+    kind: ClassVar[str] = "depthwise convolutions"  # they wait for memory
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "convmixer_micro": {"kernel_size": 3, "width": 128, "depth": 5},  # CPU-sized, ours
+        "convmixer_256_8": {"kernel_size": 3, "width": 256, "depth": 8},
+        "convmixer_512_6": {"kernel_size": 3, "width": 512, "depth": 6},
+    }
+    batch_norm: ClassVar[bool] = True
+    telling: ClassVar[tuple[str, ...]] = ("width", "kernel_size")
+    also_recorded: ClassVar[Mapping[str, Any]] = {
+        "heads": 1,
+        "mlp_ratio": 1.0,
+        "qkv_bias": False,
+        "position": "none",
+        "pool": "avg",
+        "drop_path_rate": 0.0,
+        "gpsa_layers": None,
+    }
+
+    arch: Literal["convmixer"] = "convmixer"
+    drop_rate: Rate = 0.0
+    kernel_size: Count
+    """Side f of the f x f spatial filters. Zeros around the image keep its size; with an even f there is one more of
+    them below and to the right than above and to the left."""
+
+    @property
+    def size(self) -> int:
+        """Of patch embedding, spatial filters and channel mixing."""
+        return self.width * (3 * self.patch_size**2 + self.depth * (self.kernel_size**2 + self.width))
+
+    def forward_operations(self, classes: int) -> float:
+        """Of the same and of the head."""
+        return 2.0 * (self.tokens * self.size + self.width * classes)
+
+    @property
+    def mixing(self) -> str:
+        """Its filters."""
+        return f"{self.kernel_size} x {self.kernel_size} filters"
+
+    def build(self, classes: int) -> nn.Module:
+        """Timm's model, in the order of memory in which a training step on a CPU takes two thirds of the time."""
+        import torch
+        from timm.models import convmixer
+
+        model = convmixer.ConvMixer(
+            dim=self.width,
+            depth=self.depth,
+            kernel_size=self.kernel_size,
+            patch_size=self.patch_size,
+            num_classes=classes,
+            drop_rate=self.drop_rate,
+        )
+        return model.to(memory_format=torch.channels_last)

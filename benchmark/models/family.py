@@ -1,0 +1,173 @@
+"""What a model family is. Imports no torch: `analysis` reads specs on a login node."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import model_serializer, model_validator
+
+from benchmark.fields import Count, Frozen
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+MAX_IMAGE_SIZE = 2**14
+"""Pixels a side; such an image has 0.8 GB."""
+MAX_TOKENS = 10**6
+MAX_DEPTH = 5_000
+"""A plan builds every model once, without memory for its values: some milliseconds a layer."""
+MAX_PARAMETERS = 10**11
+"""ViT-22B has 2.2e10."""
+
+
+class ModelSpec(Frozen):
+    """A model as a value, and all that the benchmark asks of its family.
+
+    A family is a subclass in a file of this folder, or named by an installed package in the entry point group
+    `vitinit.models`. It gives `arch` its one value, `arch: Literal["vit"] = "vit"`, adds the fields that count for it
+    and no others, and says what is not said here. Its file imports torch and timm inside functions only.
+
+    A record holds the fields and `also_recorded`. What is hashed is the same, less the fields at their value in
+    `later`, as JSON with sorted keys.
+    """
+
+    label: ClassVar[str]
+    """Name in tables."""
+    kind: ClassVar[str]
+    """Families of one kind are as fast as one another, where widths and numbers of tokens are the same."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Named sets of fields, without image_size and patch_size. The names are unique over all families; each can be
+    built at 32 pixels with patch 4."""
+    batch_norm: ClassVar[bool] = False
+    """Whether an image's output in training depends on the others of its batch."""
+    telling: ClassVar[tuple[str, ...]] = ("width",)
+    """Fields that name a setting best, where several would do."""
+    later: ClassVar[Mapping[str, Any]] = {}
+    """Fields that came after the first records, each with the value that leaves a run as it was before the field. With
+    this value a field is left out of what is hashed, so that the run_ids of before hold. The values stand here and are
+    not taken from the defaults: a default that is changed one day then changes the run_ids, as it must."""
+    also_recorded: ClassVar[Mapping[str, Any]] = {}
+    """Fields that the family does not have, and that its records hold all the same, each at this one value: those of
+    the time when all families shared one list of fields. Accepted at this value, refused at any other. A new family has
+    none, and what stands here never changes."""
+
+    arch: str
+    image_size: Count
+    patch_size: Count
+    """Pixels a side of what becomes one token."""
+    width: Count
+    """Features of a token."""
+    depth: Count
+    """Blocks that mix tokens."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The value of `arch`."""
+        return str(cls.model_fields["arch"].get_default())
+
+    @classmethod
+    def has(cls, field: str, value: Any) -> bool:
+        """Whether its specs, or its records, can have this field; one that is always null there is none."""
+        return field in cls.model_fields or (
+            field in cls.also_recorded and (value is None or cls.also_recorded[field] is not None)
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _less_what_is_always_so(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not cls.also_recorded:
+            return given
+        fields = dict(given)
+        for name, value in cls.also_recorded.items():
+            if not cls.has(name, fields.get(name)):
+                continue  # it is refused like every other field that the family does not have
+            found = fields.pop(name, value)
+            if found != value or isinstance(found, bool) != isinstance(value, bool):
+                raise ValueError(f"{cls.name()} has {name} {value} always, not {reprlib.repr(found)}")
+        return fields
+
+    @model_serializer
+    def _as_recorded(self) -> dict[str, Any]:
+        return {**self.__dict__, **self.also_recorded}
+
+    @model_validator(mode="after")
+    def _of_a_possible_size(self) -> ModelSpec:
+        """Refused here, where nothing has been built yet."""
+        for name, most in (("image_size", MAX_IMAGE_SIZE), ("depth", MAX_DEPTH)):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} {getattr(self, name)} is too large, at most {most:,} is possible")
+        if self.tokens > MAX_TOKENS:
+            raise ValueError(
+                f"image_size {self.image_size} with patch_size {self.patch_size} makes {self.tokens:,} tokens, "
+                f"at most {MAX_TOKENS:,} are possible"
+            )
+        if self.size > MAX_PARAMETERS:
+            raise ValueError(
+                f"the model would have {self.size:.1e} parameters, at most {MAX_PARAMETERS:.0e} are possible; make it "
+                "narrower or less deep"
+            )
+        if self.image_size % self.patch_size:
+            raise ValueError(f"image_size {self.image_size} is not divisible by patch_size {self.patch_size}")
+        return self
+
+    @property
+    def grid(self) -> int:
+        """Side of the (square) token grid."""
+        return self.image_size // self.patch_size
+
+    @property
+    def tokens(self) -> int:
+        """Patches of an image."""
+        return self.grid**2
+
+    @property
+    def size(self) -> int:
+        """About how many parameters it has, the position embedding counted in, biases and norms and the head not."""
+        raise NotImplementedError
+
+    def forward_operations(self, classes: int) -> float:
+        """Operations (two for a multiplication and its addition) of all products and convolutions of a forward pass."""
+        raise NotImplementedError
+
+    @property
+    def mixing(self) -> str:
+        """What mixes its tokens, for tables: `3 heads`."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The model in one phrase."""
+        return f"{self.label} width {self.width} depth {self.depth}, {self.mixing}, patch {self.patch_size}"
+
+    @property
+    def attention_maps(self) -> tuple[int, int, int, int] | None:
+        """Shape of what may be kept of its attention: layers, heads, tokens, tokens. None: it has no attention."""
+        return None
+
+    @property
+    def gated_layers(self) -> int:
+        """How many blocks, counted from the input, have gated positional self-attention."""
+        return 0
+
+    @property
+    def ungated(self) -> ModelSpec:
+        """The same model with plain self-attention in every block."""
+        return self
+
+    def build(self, classes: int) -> nn.Module:
+        """The model with unspecified weights, from B x 3 x image_size x image_size to B x classes.
+
+        Its last layer is a Linear called `head`. Where `batch_norm` is false it has timm's `patch_embed`, with
+        `img_size` and `grid_size`. It may draw from the global generator, which `build_model` keeps as it is.
+        """
+        raise NotImplementedError
+
+    def resized_state(self, state: dict[str, Tensor], larger: ModelSpec) -> dict[str, Tensor]:
+        """The state of such a model as that of another image size, `larger`, whatever the sign of the difference.
+
+        Args:
+            state: parameters and buffers by name.
+            larger: this spec but for its image size.
+        """
+        return state

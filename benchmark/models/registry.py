@@ -1,0 +1,122 @@
+"""Where all model families are found: every one of the files in this folder, and of installed packages.
+
+A package names its own in the entry point group `vitinit.models`, as package.module:CLASS. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, get_origin
+
+import benchmark.models
+from benchmark.files.plugins import entry_points, modules
+from benchmark.models.family import ModelSpec
+from initializers.errors import VitinitError, unknown_name
+
+ENTRY_POINTS = "vitinit.models"
+DEFAULT = "vit"
+"""Where a spec names no `arch`."""
+
+
+@cache
+def families() -> dict[str, type[ModelSpec]]:
+    """All families by `arch`, in the order of the names.
+
+    Raises:
+        VitinitError: a file or a package cannot be imported, what it names is no family, or a name is there twice.
+    """
+    found: dict[str, type[ModelSpec]] = {}
+    for module in modules(benchmark.models):
+        for value in vars(module).values():
+            if _is_spec(value) and value.__module__ == module.__name__ and _named(value):
+                _add(value, found)
+    for where, value in entry_points(ENTRY_POINTS):
+        if not _is_spec(value) or not _named(value):
+            raise VitinitError(f"{where} is no model family: a ModelSpec with `arch: Literal[NAME] = NAME`")
+        _add(value, found)
+    return dict(sorted(found.items()))
+
+
+def _is_spec(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, ModelSpec)
+
+
+def _named(family: type[ModelSpec]) -> bool:
+    """Whether it is a family, and not what several share."""
+    return get_origin(family.model_fields["arch"].annotation) is Literal
+
+
+def _add(family: type[ModelSpec], found: dict[str, type[ModelSpec]]) -> None:
+    where = f"{family.__module__}.{family.__qualname__}"
+    for attribute in ("label", "kind"):
+        if not hasattr(family, attribute):
+            raise VitinitError(f"model family {where} needs the class variable {attribute!r}")
+    for other in found.values():
+        taken = [("families", family.name())] if other.name() == family.name() else []
+        taken += [("presets", name) for name in family.presets if name in other.presets]
+        if taken and other is not family:
+            what, name = taken[0]
+            raise VitinitError(
+                f"two model {what} are called {name!r}: {other.__module__}.{other.__qualname__}, {where}"
+            )
+    found[family.name()] = family
+
+
+def get(name: str) -> type[ModelSpec]:
+    """The family of this name.
+
+    Raises:
+        VitinitError: there is none.
+    """
+    found = families().get(name)
+    if found is None:
+        raise unknown_name("arch", name, families())
+    return found
+
+
+def ours(spec: ModelSpec) -> bool:
+    """Whether its family lies in this project: a hash of its code says all about it."""
+    return type(spec).__module__.startswith(f"{benchmark.models.__name__}.")
+
+
+def presets() -> dict[str, dict[str, Any]]:
+    """Named sets of fields of all families; a grid adds image_size and patch_size, and may override any field."""
+    return {
+        name: {"arch": arch, **fields} for arch, family in families().items() for name, fields in family.presets.items()
+    }
+
+
+def spec_of(fields: Mapping[str, Any]) -> ModelSpec:
+    """A spec of the family that `arch` names, from its fields or as a record holds them.
+
+    Raises:
+        VitinitError: there is no such family, or it has no such field.
+        ValidationError: a value that a field cannot have.
+    """
+    if not all(isinstance(value, str | float | int | None) for value in fields.values()):
+        return _new(fields)
+    # Thousands of records share a few models. Not an lru_cache, for which 0.0 and -0.0 are the same.
+    key = repr(fields)
+    if key not in _known:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        _known[key] = _new(fields)
+    return _known[key]
+
+
+_known: dict[str, ModelSpec] = {}
+MOST_KNOWN = 4096
+
+
+def _new(fields: Mapping[str, Any]) -> ModelSpec:
+    arch = fields.get("arch", DEFAULT)
+    if not isinstance(arch, str):
+        raise VitinitError(f"arch is the name of a model family: {', '.join(families())}")
+    family = get(arch)
+    for field, value in fields.items():
+        if not family.has(field, value):
+            error = unknown_name(f"field of a {family.label}", str(field), family.model_fields)
+            owners = [other.label for other in families().values() if field in other.model_fields]
+            raise VitinitError(f"{error}; a {' or '.join(owners)} has {field}") if owners else error
+    return family.model_validate(dict(fields))

@@ -1,0 +1,57 @@
+"""timm's VisionTransformer, never forked; the presets are those of arXiv 2404.01139."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from benchmark.models.transformer import Transformer, sincos, tokens_in_memory_order
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class ViT(Transformer):
+    """A Vision Transformer.
+
+    A sin-cos position embedding is a buffer (not a parameter, not trained); the class token, where there is one, has
+    then no position. With average pooling the final norm comes after the pool.
+    """
+
+    label: ClassVar[str] = "ViT"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "vit_micro": {"width": 48, "depth": 3, "heads": 4},  # CPU-sized, ours
+        "vit_tiny": {"width": 192, "depth": 12, "heads": 3},
+        "vit_small": {"width": 384, "depth": 12, "heads": 6},
+        "vit_base": {"width": 768, "depth": 12, "heads": 12},
+    }
+    later: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
+    also_recorded: ClassVar[Mapping[str, Any]] = {"gpsa_layers": None, "kernel_size": None}
+
+    arch: Literal["vit"] = "vit"
+
+    def build(self, classes: int) -> nn.Module:
+        """Timm's model, with sin-cos positions if they are asked for."""
+        from timm.models.vision_transformer import VisionTransformer
+
+        model = VisionTransformer(
+            img_size=self.image_size,
+            patch_size=self.patch_size,
+            num_classes=classes,
+            embed_dim=self.width,
+            depth=self.depth,
+            num_heads=self.heads,
+            mlp_ratio=self.mlp_ratio,
+            qkv_bias=self.qkv_bias,
+            global_pool=self.pool,
+            class_token=self.pool == "token",
+            no_embed_class=self.position == "sincos",
+            drop_rate=self.drop_rate,
+            drop_path_rate=self.drop_path_rate,
+            weight_init="skip",
+        )
+        if self.position == "sincos":
+            del model.pos_embed
+            model.register_buffer("pos_embed", sincos(self.grid, self.width))
+        tokens_in_memory_order(model)
+        return model

@@ -1,0 +1,163 @@
+"""What every model family promises; a new file in benchmark/models, and one of a package, is tested with no edit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmark.grids.resolve import resolve_model
+from benchmark.models.build import at_image_size, build_model, parameter_count
+from benchmark.models.family import ModelSpec
+from benchmark.models.registry import families, presets, spec_of
+from benchmark.spec import RunSpec
+from initializers import registry
+from initializers.attention import has_attention, mean_attention
+from initializers.errors import VitinitError
+
+IMAGES_BCHW = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def at(name: str, **fields: Any) -> ModelSpec:
+    return resolve_model({"preset": name, "image_size": 32, "patch_size": 4, **fields})
+
+
+def smallest(arch: str, **fields: Any) -> ModelSpec:
+    """The smallest preset of a family."""
+    return min((at(name, **fields) for name in families()[arch].presets), key=lambda spec: spec.size)
+
+
+def initialised(spec: ModelSpec) -> nn.Module:
+    model = build_model(spec, 10)
+    registry.build("trunc_normal", {}).apply(model, torch.Generator().manual_seed(0), lambda done, total: None)
+    return model
+
+
+def run_of(model: dict[str, Any]) -> RunSpec:
+    recipe = {"name": "any", "epochs": 1, "batch_size": 8, "lr": 1}
+    base = {"name": "trunc_normal"}
+    return RunSpec.model_validate(
+        {"dataset": {"name": "digits"}, "model": model, "base": base, "recipe": recipe, "seed": 0}
+    )
+
+
+@contextmanager
+def counting() -> Iterator[FlopCounterMode]:
+    # attention as plain products: torch 2.14, the last for Python 3.10, does not count those of the fused kernel
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        yield counter
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_is_built_at_32_pixels_with_about_its_size(name: str) -> None:
+    spec = at(name)
+    with torch.device("meta"):
+        model = build_model(spec, 1000)
+    assert model(torch.empty(2, 3, 32, 32, device="meta")).shape == (2, 1000)
+    body = parameter_count(model) - sum(p.numel() for p in model.head.parameters())
+    body += sum(buffer.numel() for buffer_name, buffer in model.named_buffers() if "pos_embed" in buffer_name)
+    assert spec.size == pytest.approx(body, rel=0.05), "biases and norms apart"
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_says_what_a_grid_does_not(name: str) -> None:
+    fields = presets()[name]
+    assert not {"image_size", "patch_size"} & fields.keys()
+    assert at(name).arch == fields["arch"]
+
+
+@pytest.mark.parametrize("arch", families())
+@pytest.mark.parametrize("patch_size", [4, 8])
+def test_operations_are_about_those_that_torch_counts(arch: str, patch_size: int) -> None:
+    spec = smallest(arch, patch_size=patch_size)
+    model = build_model(spec, 10).eval()
+    with torch.no_grad(), counting() as counter:
+        model(IMAGES_BCHW[:1])
+    assert spec.forward_operations(10) == pytest.approx(counter.get_total_flops(), rel=0.1)
+
+
+@pytest.mark.parametrize("arch", families())
+def test_a_spec_comes_back_from_the_json_of_a_record(arch: str) -> None:
+    for name in families()[arch].presets:
+        run = run_of(at(name).model_dump(mode="json"))
+        again = RunSpec.model_validate_json(run.model_dump_json(), strict=True)
+        assert again == run
+        assert type(again.model) is families()[arch]
+        assert again.run_id == run.run_id
+        hashed, recorded = json.loads(run.canonical())["model"], json.loads(run.model_dump_json())["model"]
+        assert type(run.model).model_fields.keys() <= recorded.keys()
+        later = type(run.model).later
+        assert hashed == {key: value for key, value in recorded.items() if key not in later or later[key] != value}
+
+
+@pytest.mark.parametrize("arch", families())
+def test_every_field_counts(arch: str) -> None:
+    """Another value of any field is another run, or no model."""
+    spec = smallest(arch)
+    before = run_of(spec.model_dump()).run_id
+    for field, info in type(spec).model_fields.items():
+        found = getattr(spec, field)
+        choices = [each for each in get_args(info.annotation) if each != found]
+        if isinstance(found, bool):
+            choices = [not found]
+        elif isinstance(found, int | float):
+            choices = [found * 2 if found else 0.1]
+        for value in choices:
+            try:
+                assert run_of({**spec.model_dump(), field: value}).run_id != before, field
+            except ValidationError:
+                continue
+
+
+@pytest.mark.parametrize("arch", families())
+def test_a_field_of_no_family_is_refused_in_one_line(arch: str) -> None:
+    with pytest.raises(VitinitError, match=r"unknown field of a .* 'no_such_field'; available: ") as caught:
+        spec_of({**smallest(arch).model_dump(), "no_such_field": None})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ValidationError, match="no_such_field"):
+        type(smallest(arch)).model_validate({**smallest(arch).model_dump(), "no_such_field": 1})
+
+
+@pytest.mark.parametrize("arch", families())
+def test_images_depend_on_one_another_in_training_where_there_is_batch_norm_alone(arch: str) -> None:
+    spec = smallest(arch)
+    model = initialised(spec).train()
+    with torch.no_grad():
+        alone, among_others = model(IMAGES_BCHW[:2])[0], model(IMAGES_BCHW)[0]
+    assert torch.allclose(alone, among_others, atol=1e-5) is not spec.batch_norm
+    if not spec.batch_norm:
+        assert model.patch_embed.img_size == (32, 32)
+
+
+@pytest.mark.parametrize("arch", families())
+def test_attention_is_as_the_spec_says(arch: str) -> None:
+    spec = smallest(arch)
+    model = initialised(spec)
+    assert has_attention(model) == (spec.attention_maps is not None)
+    if spec.attention_maps:
+        assert mean_attention(model, IMAGES_BCHW[:1]).shape == spec.attention_maps
+    gated = [block for block in model.modules() if hasattr(block, "gating_param")]
+    assert len(gated) == spec.gated_layers
+    assert spec.ungated.gated_layers == 0
+    assert str(spec.width) in spec.describe()
+
+
+@pytest.mark.parametrize("arch", families())
+def test_a_model_takes_images_of_another_size(arch: str) -> None:
+    spec = smallest(arch)
+    model = initialised(spec).eval()
+    larger_BCHW = torch.nn.functional.interpolate(IMAGES_BCHW, 48)
+    with torch.no_grad():
+        larger = at_image_size(model, spec, 48)
+        assert larger(larger_BCHW).isfinite().all()
+        torch.testing.assert_close(at_image_size(model, spec, 32)(IMAGES_BCHW), model(IMAGES_BCHW))
+    with pytest.raises(ValidationError, match="50 is not divisible by patch_size 4"):
+        at_image_size(model, spec, 50)
