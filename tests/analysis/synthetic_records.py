@@ -144,7 +144,7 @@ def with_probes(record: RunRecord, number: int = 0) -> RunRecord:
             effective_receptive_field=[draw.uniform(0, 5) for _ in range(model.depth)],
             receptive_field_images=8,
             impulse_mass=some(2, 1) if record.row.startswith("Imp") else None,
-            gating=some(model.gpsa_layers, 1) if model.gpsa_layers else None,
+            gating=some(model.gated_layers, 1) if model.gated_layers else None,
             seconds=0.1,
         )
         for epoch in range(record.spec.recipe.epochs + 1)

@@ -1,0 +1,134 @@
+"""A model family from an installed package, by entry point: listed, planned, trained and tabled like one of ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ROOT, fresh
+
+FAMILY = '''
+"""An MLP over tokens, one over channels."""
+
+from typing import ClassVar, Literal
+
+from benchmark.fields import Count
+from benchmark.models.family import ModelSpec
+
+
+class TheirMixer(ModelSpec):
+    label: ClassVar[str] = "Their mixer"
+    kind: ClassVar[str] = "products"
+    presets: ClassVar[dict] = {"their_micro": {"width": 16, "depth": 1, "sizes": [8, 8]}}
+    telling: ClassVar[tuple[str, ...]] = ("width", "sizes")
+
+    arch: Literal["their_mixer"] = "their_mixer"
+    sizes: tuple[Count, Count]
+
+    @property
+    def size(self) -> int:
+        return self.width * (3 * self.patch_size**2 + 2 * self.sizes[1]) + 2 * self.tokens * self.sizes[0]
+
+    def forward_operations(self, classes: int) -> float:
+        return 2.0 * self.width * (self.tokens * (3 * self.patch_size**2 + 2 * sum(self.sizes)) + classes)
+
+    @property
+    def mixing(self) -> str:
+        return f"{self.sizes[0]} and {self.sizes[1]} hidden"
+
+    def build(self, classes: int):
+        from timm.layers import PatchEmbed
+        from torch import nn
+
+        def mlp(features: int, hidden: int):
+            return nn.Sequential(nn.Linear(features, hidden), nn.GELU(), nn.Linear(hidden, features))
+
+        class Model(nn.Module):
+            def __init__(model) -> None:
+                super().__init__()
+                model.patch_embed = PatchEmbed(self.image_size, self.patch_size, 3, self.width)
+                model.tokens, model.channels = mlp(self.tokens, self.sizes[0]), mlp(self.width, self.sizes[1])
+                model.head = nn.Linear(self.width, classes)
+
+            def forward(model, images):
+                x = model.patch_embed(images)
+                x = x + model.tokens(x.transpose(1, 2)).transpose(1, 2)
+                return model.head((x + model.channels(x)).mean(1))
+
+        return Model()
+'''
+GRID = """
+title: theirs beside ours
+rows: {Trunc normal: {base: trunc_normal}, Mimetic: {base: trunc_normal, method: mimetic}}
+blocks:
+  - &block
+    datasets: [{name: digits, train_size: 200}]
+    model: {preset: vit_micro, image_size: 8, patch_size: 2}
+    recipe: {name: small, epochs: 1}
+    seeds: [0]
+  - {<<: *block, model: {preset: their_micro, image_size: 8, patch_size: 2}}
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """What `pip install` leaves behind."""
+    info = tmp_path / "site" / "their_package-1.dist-info"
+    info.mkdir(parents=True)
+    (tmp_path / "site" / "their_package.py").write_text(FAMILY)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[vitinit.models]\ntheirs = their_package:TheirMixer\n")
+    (tmp_path / "theirs.yaml").write_text(GRID)
+    return tmp_path
+
+
+def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) -> None:
+    def python(*words: str) -> str:
+        done = fresh("-m", *words, cwd=installed, path=(installed / "site", ROOT), COLUMNS="300")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "their_micro  arch their_mixer, width 16, depth 1, sizes [8, 8]" in python("runners.cli", "list", "models")
+    assert "4 runs" in python("runners.cli", "plan", "theirs.yaml", "--device", "cpu")
+    run = python("runners.cli", "run", "theirs.yaml", "--executor", "inline", "--device", "cpu", "--no-download")
+    assert "skipping Mimetic, digits[200]" in run
+    outcomes = [json.loads(path.read_bytes()) for path in (installed / "results/local/theirs").glob("*.json")]
+    (record,) = (each for each in outcomes if each["status"] == "done" and each["spec"]["model"]["arch"] != "vit")
+    assert record["spec"]["model"] == {
+        **{"arch": "their_mixer", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1, "sizes": [8, 8]}
+    }
+    # patch embedding, token MLP, channel MLP, head, by hand
+    assert record["parameters"] == 16 * 13 + (16 * 8 + 8 + 8 * 16 + 16) * 2 + 17 * 10
+    assert len(record["history"]) == 1
+    assert "Their mixer width 16 depth 1, 8 and 8 hidden, patch 2" in python("analysis.tables")
+    assert "1 run" not in python("runners.cli", "plan", "theirs.yaml", "--device", "cpu").partition("to do")[0]
+
+    # without the package, the record is a file that says what it needs
+    done = fresh("-m", "runners.cli", "store", "check", "--results", "results/local", cwd=installed, COLUMNS="300")
+    assert "unknown arch 'their_mixer'; available: convit, convmixer, vit" in " ".join(
+        (done.stdout + done.stderr).split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            ("their_mixer", "vit"),
+            "two model families are called 'vit': benchmark.models.vit.ViT, their_package.TheirMixer",
+        ),
+        (("their_micro", "vit_tiny"), "two model presets are called 'vit_tiny'"),
+        (("class TheirMixer(ModelSpec)", "class TheirMixer"), "their_package:TheirMixer is no model family"),
+        (('    kind: ClassVar[str] = "products"\n', ""), "TheirMixer needs the class variable 'kind'"),
+        (("from benchmark.fields", "from benchmark.nowhere"), "(their_package:TheirMixer) cannot be loaded"),
+    ],
+    ids=["name", "preset", "no-family", "no-kind", "no-import"],
+)
+def test_a_family_that_cannot_be_is_one_line(installed: Path, change: tuple[str, str], says: str) -> None:
+    (installed / "site" / "their_package.py").write_text(FAMILY.replace(*change))
+    done = fresh("-m", "runners.cli", "list", "models", cwd=installed, path=(installed / "site", ROOT), COLUMNS="300")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
