@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
-from benchmark.models import registry
+from benchmark.models.registry import families
 from benchmark.records.record import EpochRow, FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Contents, Layout, Store
 from initializers.errors import VitinitError, unknown_name
@@ -256,7 +256,7 @@ def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting
         return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
 
     chosen: list[str] = []
-    telling = [f"model.{name}" for family in registry.families().values() for name in family.telling]
+    telling = [f"model.{name}" for family in families().values() for name in family.telling]
     fields = {field for setting in settings.values() for field in setting}
     for field in sorted(fields, key=lambda field: (_rank(field, telling), field)):
         if kinds([*chosen, field]) > kinds(chosen):
@@ -268,7 +268,7 @@ def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting
 
 def _applies(field: str, setting: dict[str, str]) -> bool:
     """Whether a model of this family has the field, and not one value for ever."""
-    always = registry.get(setting["model.arch"]).also_recorded
+    always = families()[setting["model.arch"]].also_recorded
     return field.removeprefix("model.") not in always and setting.get(field, "null") != "null"
 
 
