@@ -50,8 +50,8 @@ def prepare(
 ) -> None:
     """Make a few large files of a dataset, once, to read them quickly. After a stop, call it again.
 
-    A dataset too large for memory, imagenet, is packed: the image files, unchanged. Of the others, for the loader ffcv:
-    the images, decoded, at their size.
+    A dataset too large for memory is packed: its image files, unchanged. Of the others, for the loader ffcv: the
+    images, decoded, at their size.
     """
     from benchmark.datasets import load as datasets
     from benchmark.datasets import registry
