@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from initializers.attention import AttentionLayer, attention_layers, each_attention, token_grid
-from initializers.impulse.solvers import one_thread
 from initializers.report import LayerStart, Spectra
+from initializers.threads import one_thread
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from initializers.attention import (
 )
 from initializers.diagnostics import starts
 from initializers.errors import VitinitError
-from initializers.impulse.inputs import pseudo_input
+from initializers.pseudo_input import pseudo_input
 from initializers.registry import Aim, Initializer, Progress, Resources, changed_by
 from initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport
 

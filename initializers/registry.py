@@ -1,7 +1,7 @@
 """What an initialiser is, and where all of them are found.
 
 An initialiser is one decorated class in one file. Its fields are its parameters: typed, validated, with defaults.
-It is found when its file lies in this package, when an installed package names it in the entry point group
+It is found when its file lies in `bases/` or `methods/`, when an installed package names it in the entry point group
 `vitinit.initializers`, or by its dotted path `package.module:Class`.
 """
 
@@ -20,7 +20,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-import initializers
+import initializers.bases
+import initializers.methods
 from initializers.errors import VitinitError, explain, unknown_name
 from initializers.report import LayerStart, PlaceboReport
 
@@ -182,7 +183,8 @@ def _check_later(cls: type[Initializer]) -> None:
 
 @cache
 def _discover() -> None:
-    for module in pkgutil.iter_modules(initializers.__path__, "initializers."):
+    rooms = (initializers.bases, initializers.methods)
+    for module in (file for room in rooms for file in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")):
         try:
             importlib.import_module(module.name)
         except VitinitError:

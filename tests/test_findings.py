@@ -10,7 +10,7 @@ import findings_in_short
 import pytest
 from records import ROOT
 
-from initializers.impulse import Impulse
+from initializers.methods.impulse import Impulse
 
 NAMES = r"`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}|CIFAR-100?|Imp\.-[35]|Table \d|Proposition \d|top-1|\d × \d"
 """Digits that state nothing: code, links, papers, data sets, rows, shapes of kernels."""

@@ -20,9 +20,9 @@ from benchmark.grids.resolve import resolve_model
 from benchmark.image_files.arrays import Data
 from benchmark.models.build import build_model
 from initializers import registry
-from initializers.conv_filters import spatial_filters
 from initializers.errors import VitinitError
 from initializers.initialize import initialize
+from initializers.methods.conv_filters import spatial_filters
 from runners.basics.environment import code, environment
 from runners.basics.streams import stream
 

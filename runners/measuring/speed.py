@@ -33,8 +33,8 @@ from benchmark.speed import (
 )
 from initializers import registry
 from initializers.errors import VitinitError
-from initializers.impulse import Impulse
-from initializers.impulse.solvers import Gradient
+from initializers.methods.impulse import Impulse
+from initializers.methods.impulse.solvers import Gradient
 from runners.basics.environment import set_flags
 from runners.basics.setting import Execution, Interval
 from runners.basics.streams import stream

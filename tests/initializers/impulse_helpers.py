@@ -18,9 +18,9 @@ from small_models import (
 )
 
 from initializers import registry
-from initializers.impulse.solvers import Problem, Solver
-from initializers.impulse.targets import Offset, target_positions
+from initializers.methods.impulse.solvers import Problem, Solver
 from initializers.registry import Progress
+from initializers.targets import Offset, target_positions
 
 SMALL_GRID = (3, 4)
 SMALL_OFFSETS = [(1, 0), (-1, -1), (0, 0)]

@@ -33,11 +33,11 @@ from torchvision.datasets import CIFAR10
 
 from initializers import registry
 from initializers.errors import VitinitError
-from initializers.impulse.inputs import pseudo_input
-from initializers.impulse.solvers import Svd
-from initializers.impulse.targets import head_offsets, impulse_targets
 from initializers.initialize import initialize
+from initializers.methods.impulse.solvers import Svd
+from initializers.pseudo_input import pseudo_input
 from initializers.report import InitReport
+from initializers.targets import head_offsets, impulse_targets
 
 # --- targets and offsets -------------------------------------------------------------------------------------------
 

@@ -32,11 +32,11 @@ from small_models import (
 from benchmark.grids.resolve import resolve_initializer
 from initializers import registry
 from initializers.errors import VitinitError
-from initializers.impulse.initializer import Impulse
-from initializers.impulse.solvers import Gradient, Problem, Rotation, Svd
-from initializers.impulse.targets import Control, broken, target_matrices, target_positions
 from initializers.initialize import initialize
+from initializers.methods.impulse.initializer import Impulse
+from initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
 from initializers.registry import Initializer, Resources, register
+from initializers.targets import Control, broken, target_matrices, target_positions
 
 GRID, HEADS, D_H, WIDTH = (8, 8), VIT.heads, VIT.width // VIT.heads, VIT.width
 DEEP = VIT.model_copy(update={"depth": 4})

@@ -36,9 +36,9 @@ from small_models import (
     softmax,
 )
 
-from initializers.impulse.inputs import pseudo_input
-from initializers.impulse.solvers import Gradient, Problem, Rotation, Svd
-from initializers.impulse.targets import target_positions
+from initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
+from initializers.pseudo_input import pseudo_input
+from initializers.targets import target_positions
 
 # --- gradient solver, 1.6 items 4 to 7 -----------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from initializers import registry
 from initializers.attention import attention_layers
 from initializers.errors import VitinitError
 from initializers.initialize import initialize
-from initializers.placebo import IMAGES, orthogonal
+from initializers.methods.placebo import IMAGES, orthogonal
 from initializers.registry import Resources
 from initializers.report import InitReport
 
@@ -369,7 +369,7 @@ def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"of": "mimetc"}, ["did you mean 'mimetic'"]),
         ({"of": "trunc_normal"}, ["'trunc_normal' is a base"]),
         ({"of": "placebo"}, ["not of another placebo"]),
-        ({"of": {"name": "initializers.placebo:Placebo"}}, ["not of another placebo"]),
+        ({"of": {"name": "initializers.methods.placebo:Placebo"}}, ["not of another placebo"]),
         ({"of": {"name": "impulse", "kernel_size": 4}}, ["odd", "4"]),
         ({"of": {"name": "impulse", "kernel": 3}}, ["kernel", "kernel_size"]),
         ({"of": {"kernel_size": 3}}, ["name"]),

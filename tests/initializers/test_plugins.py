@@ -76,8 +76,8 @@ def test_a_dropped_file_an_entry_point_and_a_dotted_path_are_found(tmp_path: Pat
     done = in_subprocess(
         f"""
 import json, torch
-import initializers
-initializers.__path__.append({str(dropped)!r})  # as if the file lay in the package
+import initializers.methods
+initializers.methods.__path__.append({str(dropped)!r})  # as if the file lay in the package
 from initializers import registry
 from initializers.initialize import initialize
 
@@ -165,7 +165,7 @@ def test_an_entry_point_with_a_name_that_is_taken_is_an_error(discovery: Path) -
     with pytest.raises(VitinitError, match="'mimetic'") as caught:
         registry.names()
     message = one_line(caught)
-    assert "initializers.mimetic.Mimetic" in message
+    assert "initializers.methods.mimetic.Mimetic" in message
     assert "thief_plugin.ScaledIdentity" in message
 
 
@@ -197,9 +197,9 @@ def test_a_class_without_name_or_touches_is_refused(discovery: Path) -> None:
     ("name", "words"),
     [
         ("absent_module:Class", ["absent_module"]),
-        ("initializers.mimetic:Absent", ["Absent"]),
-        ("initializers.mimetic:split", ["not an Initializer"]),
-        ("initializers.mimetic:", ["initializers.mimetic:"]),
+        ("initializers.methods.mimetic:Absent", ["Absent"]),
+        ("initializers.methods.mimetic:split", ["not an Initializer"]),
+        ("initializers.methods.mimetic:", ["initializers.methods.mimetic:"]),
         ("raising_plugin:Class", ["raising_plugin", "their import fails"]),
         (":Mimetic", [":Mimetic"]),
         (".mimetic:Mimetic", [".mimetic:Mimetic"]),
@@ -215,7 +215,7 @@ def test_a_bad_dotted_path_is_one_line(discovery: Path, name: str, words: list[s
 
 
 def test_a_dotted_path_to_a_shipped_class_is_that_class() -> None:
-    assert registry.get("initializers.mimetic:Mimetic") is registry.get("mimetic")
+    assert registry.get("initializers.methods.mimetic:Mimetic") is registry.get("mimetic")
 
 
 def test_a_near_miss_is_answered_with_the_name_and_the_list() -> None:

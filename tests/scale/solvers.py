@@ -17,9 +17,9 @@ from benchmark.models.family import ModelSpec
 from benchmark.models.vit import ViT
 from initializers import registry
 from initializers.attention import position_embedding, token_grid
-from initializers.impulse.inputs import pseudo_input
-from initializers.impulse.solvers import Gradient, Problem
-from initializers.impulse.targets import head_offsets, target_matrices, target_positions
+from initializers.methods.impulse.solvers import Gradient, Problem
+from initializers.pseudo_input import pseudo_input
+from initializers.targets import head_offsets, target_matrices, target_positions
 
 ROUNDS = 5
 TINY = ViT(image_size=32, patch_size=2, width=192, depth=12, heads=3)

@@ -16,8 +16,8 @@ from benchmark.records.store import Store
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.diagnostics import distances, measured, nonlocality
-from initializers.impulse.targets import impulse_targets
 from initializers.initialize import initialize
+from initializers.targets import impulse_targets
 from runners.basics.setting import Event
 from runners.basics.stop import Stop, Stopped
 from runners.basics.streams import stream

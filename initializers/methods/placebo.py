@@ -16,9 +16,9 @@ from initializers import registry
 from initializers.attention import AT_ONCE, AttentionLayer, attention_layers, evaluated, has_attention, token_grid
 from initializers.diagnostics import between_tokens, entropies, measured
 from initializers.errors import VitinitError
-from initializers.impulse.solvers import one_thread
 from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register
 from initializers.report import MatchedEntropy, PlaceboReport
+from initializers.threads import one_thread
 
 IMAGES = 64
 """Training images that attention entropy is matched on."""

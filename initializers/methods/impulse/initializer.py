@@ -10,15 +10,17 @@ import torch
 from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
+from initializers import targets
 from initializers.attention import attention_input, attention_layers, position_embedding, token_grid
 from initializers.errors import VitinitError
-from initializers.impulse.inputs import PseudoInput, made_up
-from initializers.impulse.solvers import Problem, Rotation, Solver
-from initializers.impulse.targets import Control, broken, head_offsets, target_matrices, target_positions
-from initializers.mimetic import Mimetic
+from initializers.methods.impulse import solvers
+from initializers.methods.impulse.solvers import Problem, Rotation, Solver
+from initializers.methods.mimetic import Mimetic
+from initializers.pseudo_input import PseudoInput, made_up
 from initializers.registry import Aim, Initializer, Progress, Remember, Resources, register
+from initializers.targets import Control, broken, head_offsets, target_matrices, target_positions
 
-SOURCE = b"".join((Path(__file__).with_name(name)).read_bytes() for name in ("solvers.py", "targets.py"))
+SOURCE = b"".join(Path(str(module.__file__)).read_bytes() for module in (solvers, targets))
 """Of the code that solves, as it was when it was imported."""
 
 

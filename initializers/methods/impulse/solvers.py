@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -13,8 +11,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from initializers.impulse.targets import target_keys, target_matrices, token_positions
 from initializers.registry import Progress
+from initializers.targets import target_keys, target_matrices, token_positions
+from initializers.threads import one_thread
 
 PROGRESS_SECONDS = 0.25
 """Between two calls of a progress callback, which may end the run."""
@@ -253,17 +252,6 @@ class Rotation(_Solver):
             weights_OdD = (math.sqrt(temperature) * weights_OdD).to(problem.pseudo_ND)
         query_LHdD = weights_OdD[query_index_LH]
         return query_LHdD, weights_OdD[key_index].expand_as(query_LHdD)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Small matrices are factorised fastest on one thread, and to the same bits whatever the number of threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def position_code(positions_N2: Tensor, features: int, width: int) -> Tensor:

@@ -11,8 +11,8 @@ from torch import nn
 
 from initializers.attention import attention_layers, token_grid
 from initializers.errors import VitinitError
-from initializers.impulse.targets import impulse_targets
 from initializers.registry import Aim, Initializer, Progress, register
+from initializers.targets import impulse_targets
 from initializers.whole_model import draw_trunc_normal_
 
 

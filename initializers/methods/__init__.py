@@ -1,0 +1,1 @@
+"""Methods: what sets some parameters over a base; one file each, or a folder."""
