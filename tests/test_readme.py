@@ -244,7 +244,7 @@ def checkout(tmp_path_factory) -> Path:
     shutil.copy(ROOT / "pyproject.toml", copy)
     (source,) = blocks("python")
     assert len(source.splitlines()) <= 32
-    (copy / "initializers" / "identity_value.py").write_text(source)
+    (copy / "initializers" / "methods" / "identity_value.py").write_text(source)
     return copy
 
 
