@@ -11,7 +11,7 @@ from stored_records import REFERENCE, undigested
 
 from benchmark import spec
 from benchmark.grids import cache as grid_cache
-from benchmark.grids import grid
+from benchmark.grids import grid, parts
 from benchmark.models.registry import spec_of
 from benchmark.models.vit import ViT
 from benchmark.records.record import RunRecord, from_bytes, to_bytes
@@ -62,7 +62,7 @@ def test_a_changed_default_changes_the_ids(monkeypatch: pytest.MonkeyPatch) -> N
     class Changed(Recipe):
         betas: tuple[float, float] = (0.9, 0.95)
 
-    monkeypatch.setattr(grid, "Recipe", Changed)
+    monkeypatch.setattr(parts, "Recipe", Changed)
     assert not set(current("table2")) & set(frozen()["table2"])
 
 
@@ -72,7 +72,7 @@ def test_a_changed_default_of_a_later_field_changes_the_ids(monkeypatch: pytest.
     class Changed(Recipe):
         mixup: float = 0.8
 
-    monkeypatch.setattr(grid, "Recipe", Changed)
+    monkeypatch.setattr(parts, "Recipe", Changed)
     assert not set(current("smoke")) & set(frozen()["smoke"])
 
 
