@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -137,7 +138,7 @@ def bootstrap_interval(x: Floats) -> Interval | None:
     n = len(x)
     if n < LEAST_PAIRS:
         return None
-    return _percentiles(_counts(n, np.random.default_rng(0)) @ x / n)
+    return _percentiles(_counts((n,))[0].astype(float) @ x / n)
 
 
 def sign_flip_p(differences: Floats) -> float:
@@ -148,7 +149,7 @@ def sign_flip_p(differences: Floats) -> float:
     n, observed = len(differences), abs(float(differences.sum()))
     at_least = observed - _ROUNDING * float(np.abs(differences).sum())
     if n > _EXACT_UP_TO:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(10_000, n))
+        signs = _signs(n).astype(float)
         return (1 + int((np.abs(signs @ differences) >= at_least).sum())) / (1 + len(signs))
     left, right = _signed_sums(differences[: n // 2]), np.sort(_signed_sums(differences[n // 2 :]))
     as_large = (len(right) - np.searchsorted(right, at_least - left)).sum()
@@ -189,19 +190,28 @@ def aggregate_iqm(by_dataset: Sequence[Floats]) -> Estimate:
 
 def probability_of_improvement(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:
     """P(a run of ours > a run of theirs), ties half, mean over datasets; both sides are resampled within each."""
-    generator = np.random.default_rng(0)
     values, resampled = [], []
+    counts = iter(_counts(tuple(len(side) for both in zip(ours, theirs, strict=True) for side in both)))
     for x, y in zip(ours, theirs, strict=True):
         wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
         values.append(wins.mean())
-        a, b = _counts(len(x), generator), _counts(len(y), generator)
+        a, b = next(counts).astype(float), next(counts).astype(float)
         resampled.append(((a @ wins) * b).sum(axis=1) / wins.size)
     return Estimate(float(np.mean(values)), _percentiles(np.mean(resampled, axis=0)))
 
 
-def _counts(n: int, generator: np.random.Generator) -> Floats:
-    """How often each of n values is in each resample: RESAMPLES x n."""
-    return generator.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(float)
+# Every test of n values has the same random numbers: the last ones are kept, as small as they can be.
+@lru_cache(maxsize=2)
+def _counts(sizes: tuple[int, ...]) -> list[NDArray[Any]]:
+    """How often each of n values is in each resample, for each n in turn: RESAMPLES x n."""
+    generator = np.random.default_rng(0)
+    return [generator.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.min_scalar_type(n)) for n in sizes]
+
+
+@lru_cache(maxsize=1)
+def _signs(n: int) -> NDArray[np.int8]:
+    """Random flips of n differences: 10,000 x n."""
+    return np.random.default_rng(0).choice([-1.0, 1.0], size=(10_000, n)).astype(np.int8)
 
 
 def _percentiles(resampled: Floats) -> Interval:

@@ -191,7 +191,12 @@ def save(figure: Figure, path: Path) -> None:
 def data_url(figure: Figure) -> str:
     """The figure as SVG in the address of an image. The same records give the same bytes."""
     import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
+    if engine := figure.get_layout_engine():  # `savefig` would draw all of the figure once more for it
+        FigureCanvasSVG(figure)  # texts are as wide as in the file
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     buffer = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "vitinit"}):
         figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})

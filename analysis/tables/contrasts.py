@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def compared(study: Study) -> bool:
     """Whether any contrast of the grid has two finished runs of one seed."""
+    if not study.contrasts:
+        return False
     seeds = {key: set(values.index) for key, values in values_by_seed(study, "last").items()}
     return any(
         seeds.get((ours, column), set()) & seeds.get((theirs, column), set())

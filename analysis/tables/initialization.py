@@ -51,16 +51,17 @@ def initialization(asked: Asked) -> Table:
 
     study = asked.study
     cells: dict[tuple[str, str], Cell] = {}
-    columns, rows = [], set()
+    columns: list[str] = []
+    rows: set[str] = set()
     for place in study.columns:
-        records = [record for record in study.contents.done.values() if study.column[record.run_id] == place]
-        if not any(record.init.pseudo_input for record in records):
+        by_row = {row: study.cells[place, row] for row in study.rows if (place, row) in study.cells}
+        if not any(record.init.pseudo_input for records in by_row.values() for record in records):
             continue
-        rows |= {record.row for record in records}
+        rows |= by_row.keys()
         for name, measure in MEASURES.items():
             columns.append(f"{place}: {name}")
             for row in study.rows:
-                values = [value for record in records if record.row == row if (value := measure(record)) is not None]
+                values = [value for record in by_row.get(row, ()) if (value := measure(record)) is not None]
                 cells[row, columns[-1]] = Cell(sample(sorted(values)) if values else None)
     caption = one_line(f"What initialisation does and costs, study {study.name}.")
     shown = [row for row in study.rows if row in rows]

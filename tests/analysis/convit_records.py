@@ -109,3 +109,12 @@ def without_terms(root: Path) -> Path:
                 masked(record, **{f"{term}_{n}": 1.0 + seed for term in ("content", "position") for n in (1, last)}),
             )
     return root
+
+
+STUDIES = {
+    "convit efficiency": efficiency,
+    "convit efficiency, small": efficiency_small,
+    "convit ablation": ablation,
+    "without terms": without_terms,
+}
+"""For `contract_studies`."""

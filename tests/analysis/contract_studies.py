@@ -1,0 +1,80 @@
+"""The studies that every table and every figure is tried on: synthetic ones, odd ones, or else committed ones.
+
+A new table or figure that none of them allows brings its own: a file `*_records.py` in this folder with a dictionary
+`STUDIES` of what fills a results folder with one study.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from synthetic_records import done, everything, failed, skipped, with_probes, write
+
+from analysis.frame import Study, load
+from benchmark.records.store import Layout, Store
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+COMMITTED = ("small", "standard-mechanism", "convit-efficiency-small", "convit-ablation-small")
+"""Between them they allow every table and every figure; tried where no synthetic study does."""
+
+
+def _one_run(root: Path) -> None:
+    write(root, done("Mimetic", (50.0,)))
+
+
+def _nothing_learned(root: Path) -> None:
+    """No row is better than another one, and no relative gain exists."""
+    write(root, *(done(row, (0.0, 0.0), seed=seed) for row in ("Kaiming uniform", "Mimetic") for seed in range(4)))
+    Store(root).write_layout("small", Layout(contrasts=[("Mimetic", "Kaiming uniform"), ("gone", "Mimetic")]))
+
+
+def _no_common_seed(root: Path) -> None:
+    write(root, done("Kaiming uniform", seed=0), done("Mimetic", seed=1), done("Imp.-3", seed=2, dataset="svhn"))
+
+
+def _names_that_are_markup(root: Path) -> None:
+    for place, label in enumerate(("$x_{^\\", "<b>&amp;", "a|b`*_[x]", "漢字 🙂", "%#~\n- item", "../up")):
+        write(
+            root,
+            with_probes(done("Imp.-3", label=label, seed=0, maps=[[[0.5]]], params={"kernel_size": 2 * place + 1})),
+        )
+
+
+def _unlike_runs(root: Path) -> None:
+    """Of one row: with and without probes, of one epoch and of several, of two depths and three sizes of the data."""
+    write(root, with_probes(done("ConViT", (10.0, 20.0))), done("ConViT", (10.0, 20.0), seed=1))
+    write(root, done("ConViT", (10.0,), depth=5, seed=1), with_probes(done("Mimetic", (30.0,), depth=2)))
+    write(root, *(done("Trunc normal", (20.0,), train_size=size) for size in (500, 1000, 2500)))
+    write(root, failed("Imp.-3"), skipped("Imp.-5"), skipped("Trunc normal", seed=9))
+
+
+SYNTHETIC: dict[str, Callable[[Path], object]] = {
+    "everything": everything,
+    "one run": _one_run,
+    "nothing learned": _nothing_learned,
+    "no common seed": _no_common_seed,
+    "names that are markup": _names_that_are_markup,
+    "unlike runs": _unlike_runs,
+}
+
+
+def contract_studies(root: Path) -> dict[str, Study]:
+    """The synthetic studies by name, written below `root`."""
+    builders = dict(SYNTHETIC)
+    for path in sorted(Path(__file__).parent.glob("*_records.py")):
+        builders |= getattr(importlib.import_module(path.stem), "STUDIES", {})
+    studies = {}
+    for name, build in builders.items():
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        build(folder)
+        studies[name] = load([folder])
+    return studies
+
+
+def committed_studies() -> Iterator[tuple[str, Study]]:
+    """Those of this project's own runs, by name."""
+    for name in COMMITTED:
+        yield name, load([REFERENCE], name)

@@ -1,0 +1,78 @@
+"""What every registered figure and curve must do, whatever it is about."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import matplotlib.pyplot as plt
+import pytest
+from contract_studies import committed_studies, contract_studies
+from figure_checks import assert_readable
+
+from analysis.curves.registry import CURVES
+from analysis.figures import fonts, style
+from analysis.figures.registry import FIGURES, Drawing
+from analysis.frame import Study, load
+
+DRAWINGS = {
+    f"{drawings.package}: {drawing.name}": drawing for drawings in (FIGURES, CURVES) for drawing in drawings.entries()
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _style():
+    with plt.rc_context():
+        style.set_defaults()
+        yield
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory, _style) -> dict[str, Study]:
+    studies = contract_studies(tmp_path_factory.mktemp("studies"))
+    fonts.use_for(studies.values())
+    return studies
+
+
+@pytest.fixture(params=DRAWINGS)
+def drawing(request) -> Drawing:
+    return DRAWINGS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize("drawings", [FIGURES, CURVES], ids=lambda drawings: drawings.package)
+def test_names_and_places_are_told_apart(drawings):
+    entries = drawings.entries()
+    assert len({each.place for each in entries}) == len(entries)
+    assert all(re.fullmatch(r"[a-z_]+", each.name) for each in entries), "a part of a file's name"
+    assert all(each.why_none and each.why_none.isprintable() for each in entries), "one line"
+
+
+def test_it_is_drawn_or_not_on_any_records_and_never_fails(studies, drawing):
+    drawn = {name: drawing.figures(study) for name, study in studies.items()}
+    for figures in drawn.values():
+        for file, figure in figures.items():
+            assert re.fullmatch(rf"{drawing.name}(-[\w.-]*)?", file), "files go by the name of the figure"
+            assert figure.get_suptitle()
+
+
+def test_any_row_can_be_the_baseline(studies, drawing):
+    study = studies["unlike runs"]
+    for row in study.rows[:2]:
+        drawing.figures(study, row)
+
+
+def test_it_is_readable_and_the_same_records_give_the_same_bytes(studies, drawing):
+    everywhere = itertools.chain(studies.items(), committed_studies())
+    found = next(((study, figures) for _, study in everywhere if (figures := drawing.figures(study))), None)
+    assert found, "no study allows this figure: say in contract_studies.py how one does"
+    study, figures = found
+    file, figure = next(iter(figures.items()))
+    written = [style.data_url(figure), style.data_url(drawing.figures(load(study.folders, study.name))[file])]
+    assert written[0] == written[1]
+    assert_readable(figure)

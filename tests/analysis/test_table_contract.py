@@ -1,0 +1,105 @@
+"""What every registered table must do, whatever it is about."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from itertools import islice
+
+import pytest
+from contract_studies import committed_studies, contract_studies
+from rich.console import Console
+from synthetic_records import failed, write
+
+from analysis.frame import Study, load
+from analysis.tables.registry import TABLES, Kind, build, names
+from analysis.tables.render import FORMATS, columns, to_terminal
+from analysis.tables.shared import METRICS
+from initializers.errors import VitinitError
+
+KINDS = {kind.name or "the study's own": kind for kind in TABLES.entries()}
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory) -> dict[str, Study]:
+    return contract_studies(tmp_path_factory.mktemp("studies"))
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> Kind:
+    return KINDS[request.param]
+
+
+def allowing(studies: dict[str, Study], kind: Kind) -> dict[str, Study]:
+    found = {name: study for name, study in studies.items() if kind.allowed(study)}
+    found = found or dict(islice((each for each in committed_studies() if kind.allowed(each[1])), 1))
+    assert found, "no study allows this table: say in contract_studies.py how one does"
+    return found
+
+
+def test_places_are_told_apart():
+    places = [kind.place for kind in KINDS.values()]
+    assert len(set(places)) == len(places)
+    assert all(re.fullmatch(r"(_[a-z_]+)?", kind.name) for kind in KINDS.values()), "a part of a file's name"
+
+
+def test_every_place_of_the_table_has_a_cell(studies, kind):
+    for study in allowing(studies, kind).values():
+        name = study.name + kind.name
+        assert name in names(study)
+        for metric in METRICS:
+            table = build(study, name, metric)
+            assert (table.name, table.study) == (name, study)
+            assert table.rows
+            assert table.columns
+            assert table.cells.keys() == {(row, column) for row in table.rows for column in table.columns}
+            assert any(cell.ours for cell in table.cells.values()), "it shows a number"
+            assert all(text.isprintable() for text in [table.caption, *table.notes]), "one line each"
+            paired = [row for (row, _), cell in table.cells.items() if cell.against]
+            assert set(paired) <= table.baselines.keys(), "what a difference is to"
+
+
+def test_it_can_be_written_in_every_format(studies, kind):
+    for study in allowing(studies, kind).values():
+        table = build(study, study.name + kind.name)
+        written = {name: write_as(table) for name, (_, write_as) in FORMATS.items()}
+        assert all(text.endswith("\n") for text in written.values())
+        lines = list(csv.DictReader(io.StringIO(written["csv"])))
+        assert len(lines) == len(table.cells)
+        assert {line["mean"] != "" for line in lines} >= {True}
+        shown = columns(table)
+        assert [column.label for column in shown[: len(table.columns)]] == table.columns
+        assert all(column.entries.keys() == set(table.rows) for column in shown)
+        Console(file=io.StringIO(), width=500).print(to_terminal(table))
+
+
+def test_the_same_records_give_the_same_bytes(studies, kind):
+    for study in allowing(studies, kind).values():
+        one, other = (build(each, study.name + kind.name) for each in (study, load(study.folders, study.name)))
+        assert one is not other
+        for _, write_as in FORMATS.values():
+            assert write_as(one) == write_as(other)
+
+
+def test_any_row_can_be_the_baseline(studies, kind):
+    study = next(iter(allowing(studies, kind).values()))
+    for row in study.rows[:2]:
+        table = build(study, study.name + kind.name, baseline=row)
+        for _, write_as in FORMATS.values():
+            assert write_as(table)
+
+
+def test_nothing_is_said_of_a_study_that_does_not_allow_it(studies, kind):
+    for study in studies.values():
+        if not kind.allowed(study):
+            assert study.name + kind.name not in names(study)
+            with pytest.raises(VitinitError, match=r"unknown table .*available"):
+                build(study, study.name + kind.name)
+
+
+def test_no_table_without_a_finished_run(tmp_path):
+    study = load([write(tmp_path, failed("Mimetic"))])
+    assert names(study) == []
+    with pytest.raises(VitinitError, match="no finished run"):
+        build(study)
