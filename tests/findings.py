@@ -34,6 +34,7 @@ def introduction() -> Iterator[str]:
     yield f"{min(sizes):,} to {max(sizes):,} images, {min(seen):,} to {max(seen):,} of them seen in training"
     assert {record["spec"]["seed"] for record in records} == {0, 1, 2}
     yield "three seeds (0, 1, 2)"
+    assert len(study("standard-mechanism").seeds) == 12
     yield "the 95 % interval (Student's t)"
     yield f"no sign-flip test can go below p = {2 / 2**3}"
     yield "so some intervals exclude 0 by chance"

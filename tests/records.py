@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from functools import cache
@@ -38,6 +39,13 @@ def interval(differences: pd.Series, digits: int = 1) -> str:
     return f"{text(differences.mean(), digits, sign=True)} [{text(low, digits)}, {text(high, digits)}]"
 
 
+def sign_flip(differences: pd.Series) -> float:
+    """Exact two-sided p of the mean under all changes of sign."""
+    signs = np.array(list(itertools.product((1, -1), repeat=len(differences))))
+    means = np.abs((signs * differences.to_numpy()).mean(axis=1))
+    return float(np.mean(means >= abs(differences.mean()) - 1e-9))
+
+
 def limits(differences: pd.Series) -> tuple[float, float]:
     half = stats.sem(differences) * stats.t.ppf(0.975, len(differences) - 1)
     return differences.mean() - half, differences.mean() + half
@@ -71,6 +79,8 @@ class Study:
         )
         self.runs["top1"] = [record["history"][-1]["test_top1"] for record in self.runs["record"]]
         self.rows = list(self.runs["row"].unique())
+        self.seeds = sorted(self.runs["seed"].unique())
+        assert self.seeds in ([0, 1, 2], list(range(12)))
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -80,7 +90,7 @@ class Study:
         chosen = self.runs[self.runs["row"] == row]
         for name, value in where.items():
             chosen = chosen[chosen[name] == value]
-        assert sorted(chosen["seed"]) == [0, 1, 2], (row, where)
+        assert sorted(chosen["seed"]) == self.seeds, (row, where)
         return chosen.set_index("seed")[column].sort_index()
 
     def top1(self, row: str, **where: Any) -> pd.Series:

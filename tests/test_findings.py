@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import findings
 import findings_in_short
+import findings_of_placebos
 import pytest
 from records import ROOT
 
@@ -22,6 +23,7 @@ PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
     ("results/README.md", "# What the committed studies show"): findings.introduction,
     ("results/README.md", "## Each method over both bases"): findings.over_both_bases,
     ("results/README.md", "## What of impulse counts"): findings.what_of_impulse_counts,
+    ("results/README.md", "## Is it the pattern"): findings_of_placebos.is_it_the_pattern,
     ("results/README.md", "## On what impulse is solved"): findings.on_what_impulse_is_solved,
     ("results/README.md", "## Must spatial filters be trained"): findings.must_filters_be_trained,
     ("results/README.md", "## What of ConViT counts"): findings.what_of_convit_counts,
