@@ -37,7 +37,7 @@ def is_it_the_pattern() -> Iterator[str]:
     yield f"above its placebo by {interval(pattern, 2)[1:]} points at every seed (p = {of['pattern']:.3f})"
     alone = s.gain(f"{MIMETIC}, {SPECTRUM}", KAIMING)
     assert shows(alone)
-    yield f"bring the other {alone.mean():.1f} of its {gain.mean():.1f} points"
+    yield f"brings the other {alone.mean():.1f} of its {gain.mean():.1f} points"
     yield f"Its gain is real ({interval(impulse, 2)[1:]}, p = {of['impulse']:.3f})"
     yield f"spectrum placebo {interval(rotated, 2)} (p = {of['rotated']:.2f})"
     yield f"less the entropy placebo {interval(spread, 2)} (p = {of['spread']:.2f})"
