@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
-import importlib.metadata
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,9 +18,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-import initializers.bases
-import initializers.methods
 from initializers.errors import VitinitError, explain, unknown_name
+from initializers.plugins import entry_points, modules
 from initializers.report import LayerStart, PlaceboReport
 
 ENTRY_POINTS = "vitinit.initializers"
@@ -183,20 +180,11 @@ def _check_later(cls: type[Initializer]) -> None:
 
 @cache
 def _discover() -> None:
-    rooms = (initializers.bases, initializers.methods)
-    for module in (file for room in rooms for file in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")):
-        try:
-            importlib.import_module(module.name)
-        except VitinitError:
-            raise
-        except Exception as error:  # a file under construction may raise anything while it is imported
-            raise VitinitError(f"{module.name} cannot be imported: {type(error).__name__}: {error}") from error
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        try:
-            loaded = entry.load()
-        except Exception as error:
-            raise VitinitError(f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
-        _checked_class(loaded, entry.value)
+    for room in ("bases", "methods"):
+        for _ in modules(f"{__package__}.{room}"):
+            pass  # a file registers its class as it is imported
+    for where, loaded in entry_points(ENTRY_POINTS):
+        _checked_class(loaded, where)
 
 
 def _checked_class(found: object, where: str) -> type[Initializer]:

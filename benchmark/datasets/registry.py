@@ -10,11 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import benchmark.datasets
 from benchmark.datasets.dataset import Dataset
-from benchmark.files.plugins import entry_points, modules
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError, unknown_name
+from initializers.plugins import entry_points, modules
 
 ENTRY_POINTS = "vitinit.datasets"
 
@@ -37,7 +36,7 @@ def _found() -> dict[str, _Found]:
         if other.dataset is not dataset:
             raise VitinitError(f"two datasets are called {dataset.name!r}: in {other.where} and in {where}")
 
-    for module in modules(benchmark.datasets):
+    for module in modules(__package__):
         for value in vars(module).values():
             if isinstance(value, Dataset):
                 add(value, module.__name__, True)

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, get_origin
 
-import benchmark.models
-from benchmark.files.plugins import entry_points, modules
 from benchmark.models.family import ModelSpec
 from initializers.errors import VitinitError, unknown_name
+from initializers.plugins import entry_points, modules
 
 ENTRY_POINTS = "vitinit.models"
 DEFAULT = "vit"
@@ -27,7 +26,7 @@ def families() -> dict[str, type[ModelSpec]]:
         VitinitError: a file or a package cannot be imported, what it names is no family, or a name is there twice.
     """
     found: dict[str, type[ModelSpec]] = {}
-    for module in modules(benchmark.models):
+    for module in modules(__package__):
         for value in vars(module).values():
             if _is_spec(value) and value.__module__ == module.__name__ and _named(value):
                 _add(value, found)
@@ -77,7 +76,7 @@ def get(name: str) -> type[ModelSpec]:
 
 def ours(spec: ModelSpec) -> bool:
     """Whether its family lies in this project: a hash of its code says all about it."""
-    return type(spec).__module__.startswith(f"{benchmark.models.__name__}.")
+    return type(spec).__module__.startswith(f"{__package__}.")
 
 
 def presets() -> dict[str, dict[str, Any]]:

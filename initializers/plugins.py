@@ -1,4 +1,7 @@
-"""Finding what there is one file of each: in a folder of ours, and by entry point in installed packages."""
+"""Finding what there is one file of each: in a folder of ours, and by entry point in installed packages.
+
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from typing import Any
 from initializers.errors import VitinitError
 
 
-def modules(package: ModuleType) -> Iterator[ModuleType]:
-    """Every file of a package, imported, in the order of their names.
+def modules(package: str) -> Iterator[ModuleType]:
+    """Every file of a package, named as package.folder, imported, in the order of their names.
 
     Raises:
         VitinitError: one cannot be imported.
     """
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         try:
             yield importlib.import_module(found.name)
         except VitinitError:
