@@ -13,10 +13,10 @@ from runners.cli import plan as cli_plan
 from runners.cli import proposition as cli_proposition
 from runners.cli import rank as cli_rank
 from runners.cli import records as cli_records
-from runners.cli import run as cli_run
 from runners.cli import speed as cli_speed
 from runners.cli.data import data_app
 from runners.cli.options import console
+from runners.cli.run import command as cli_run
 from runners.cli.slurm import slurm_app
 from runners.cli.store import store_app
 from runners.terminal.markup import safe

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from impulse_helpers import mass_and_argmax, position_attention
+from placebo_helpers import KEEPS, made, placebo
 from small_models import (
     CONVIT,
     CONVMIXER,
@@ -26,12 +26,9 @@ from small_models import (
     streams,
 )
 
-from benchmark.grids import grid
-from benchmark.grids.resolve import resolve_initializer
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.errors import VitinitError
-from initializers.initialize import initialize
 from initializers.methods.placebo import IMAGES, orthogonal
 from initializers.registry import Resources
 from initializers.report import InitReport
@@ -39,23 +36,7 @@ from initializers.report import InitReport
 IMPULSE = {"name": "impulse", "kernel_size": 3, "solver": "rotation", "weight_norm": 4.0}
 BOTH = {**IMPULSE, "value_proj": "mimetic"}
 METHODS = [{"name": "mimetic"}, BOTH]
-KEEPS = ["spectrum", "norm", "entropy"]
-RESOURCES = Resources(training_images=images)
 WIDE = VIT.model_copy(update={"width": 192, "heads": 3, "depth": 1})
-
-
-def made(method: Any, spec: Any = VIT, seed: int = 0, **stream_of: Any) -> tuple[Any, InitReport]:
-    """A model and its report; `method` is a name or a mapping, or None for the base alone."""
-    m = model(spec)
-    named = {"name": method} if isinstance(method, str) else method
-    built = named and registry.build(named["name"], {k: v for k, v in named.items() if k != "name"}, "method")
-    base = registry.build("kaiming_uniform", {})
-    report, _ = initialize(m, base, built or None, streams(seed), images(8, seed=3), resources=RESOURCES)
-    return m, report
-
-
-def placebo(of: Any, keep: str = "spectrum") -> dict[str, Any]:
-    return {"name": "placebo", "of": of, "keep": keep}
 
 
 def weights(m: Any, layer: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -327,112 +308,3 @@ def test_the_record_holds_the_start_of_both(of: Any) -> None:
             assert b.rank == a.rank
         assert new.entropy != old.entropy
     assert InitReport.model_validate_json(without.model_dump_json()) == without
-
-
-# --- what `of` takes -----------------------------------------------------------------------------------------------
-
-
-def test_defaults_are_filled_in_so_that_identity_does_not_depend_on_them() -> None:
-    short = resolve_initializer(placebo("impulse"), "method")
-    assert short == resolve_initializer({"name": "placebo", "of": {"name": "impulse", "kernel_size": 3}}, "method")
-    assert short.params["of"] == {"name": "impulse", **resolve_initializer({"name": "impulse"}, "method").params}
-    assert "control" not in short.params["of"], "parameters that came later are left out at their defaults"
-    assert short != resolve_initializer(placebo({"name": "impulse", "control": "shuffled_rows"}), "method")
-
-
-def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "their_placebo_module.py").write_text(
-        "from typing import ClassVar\nimport torch\nfrom initializers.registry import Initializer\n\n"
-        "class Theirs(Initializer):\n"
-        "    name: ClassVar[str] = 'theirs_in_a_placebo'\n    touches: ClassVar[tuple[str, ...]] = ('head.*',)\n"
-        "    rogue: bool = False\n"
-        "    @torch.no_grad()\n"
-        "    def apply(self, model, generator, progress):\n"
-        "        model.head.weight.copy_(2 * torch.eye(*model.head.weight.shape))\n        model.head.bias.fill_(3)\n"
-        "        if self.rogue:\n            model.pos_embed.mul_(2)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
-    m, report = made(placebo("their_placebo_module:Theirs"))
-    np.testing.assert_allclose(singular(f64(m.head.weight)), 2, rtol=1e-6)
-    assert np.abs(f64(m.head.weight)).max() < 1.5, "no identity any more"
-    assert (m.head.bias == 3).all()
-    assert report.placebo is not None
-    assert report.placebo.treated == {"head.weight": "rotated", "head.bias": "kept"}
-    with pytest.raises(VitinitError, match=r"theirs_in_a_placebo.*pos_embed.*touches"):
-        made(placebo({"name": "their_placebo_module:Theirs", "rogue": True}))
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"of": "mimetc"}, ["did you mean 'mimetic'"]),
-        ({"of": "trunc_normal"}, ["'trunc_normal' is a base"]),
-        ({"of": "placebo"}, ["not of another placebo"]),
-        ({"of": {"name": "initializers.methods.placebo:Placebo"}}, ["not of another placebo"]),
-        ({"of": {"name": "impulse", "kernel_size": 4}}, ["odd", "4"]),
-        ({"of": {"name": "impulse", "kernel": 3}}, ["kernel", "kernel_size"]),
-        ({"of": {"kernel_size": 3}}, ["name"]),
-        ({"of": 3}, ["name of a method"]),
-        ({"of": None}, ["name of a method"]),
-        ({"keep": "rank"}, ["spectrum", "norm", "entropy"]),
-    ],
-)
-def test_refusals_are_one_line(params: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(VitinitError, match="placebo") as caught:
-        registry.build("placebo", params)
-    assert "\n" not in str(caught.value)
-    for word in words:
-        assert word in str(caught.value)
-
-
-def test_a_model_without_attention_has_no_entropy_to_keep() -> None:
-    registry.build("placebo", {"of": "conv_filters", "keep": "norm"}).check(model(CONVMIXER))
-    with pytest.raises(VitinitError, match=r"'placebo'.*'entropy'.*has none"):
-        registry.build("placebo", {"of": "conv_filters", "keep": "entropy"}).check(model(CONVMIXER))
-
-
-def test_without_training_images_there_is_no_entropy_to_match() -> None:
-    m = model(VIT)
-    before = state(m)
-    with pytest.raises(VitinitError, match="training images"):
-        registry.build("placebo", {"keep": "entropy"}).apply(m, streams(0)("init/method"), silent)
-    assert differing(before, state(m)) == set()
-
-
-GRID = """
-title: Is it the pattern?
-rows:
-  Kaiming: {base: kaiming_uniform}
-  Impulse: {base: kaiming_uniform, method: &impulse {name: impulse, solver: rotation, weight_norm: 4}}
-  Placebo: {base: kaiming_uniform, method: {name: placebo, of: *impulse}}
-  Entropy: {base: kaiming_uniform, method: {name: placebo, of: {name: impulse, weight_norm: 4}, keep: entropy}}
-  Filters: {base: kaiming_uniform, method: {name: placebo, of: conv_filters, keep: entropy}}
-blocks:
-  - datasets: [digits]
-    model: {preset: vit_micro, image_size: 8, patch_size: 2}
-    recipe: small
-    seeds: [0]
-"""
-
-
-def test_a_grid_names_placebos(here: Any, tmp_path: Path) -> None:
-    path = tmp_path / "placebos.yaml"
-    path.write_text(GRID.replace("\n  Filters", "\n  # Filters"))
-    cells = {cell.row: cell for cell in grid.load(str(path)).cells}
-    assert list(cells) == ["Kaiming", "Impulse", "Placebo", "Entropy"]
-    method = cells["Placebo"].spec.method
-    assert method is not None
-    assert method.params == {
-        "of": {"name": "impulse", **cells["Impulse"].spec.method.params},
-        "keep": "spectrum",
-    }
-    again = {cell.row: cell.run_id for cell in grid.load(str(path)).cells}
-    assert again == {row: cell.run_id for row, cell in cells.items()}, "read again from the cache"
-    exit_code, printed = here("plan", str(path))
-    assert exit_code == 0, printed
-    assert all(cell.run_id in printed for cell in cells.values())
-
-    path.write_text(GRID)
-    with pytest.raises(VitinitError, match=r"row 'Filters': method 'placebo': .*conv_filters"):
-        grid.load(str(path))

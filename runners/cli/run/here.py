@@ -8,7 +8,7 @@ import typer
 
 from benchmark.datasets.registry import unavailable
 from runners.cli.options import console
-from runners.cli.todo import Todo, announce
+from runners.cli.run.todo import Todo, announce
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from benchmark.records.store import Store
 from initializers.errors import VitinitError
 from runners.cli.options import REFERENCE, console
 from runners.cli.plan import print_plan
-from runners.cli.todo import Todo, announce
+from runners.cli.run.todo import Todo, announce
 from runners.terminal.duration import duration
 from runners.terminal.markup import safe
 from slurm import profiles

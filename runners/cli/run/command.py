@@ -14,7 +14,6 @@ from benchmark.datasets import load as datasets
 from benchmark.datasets import registry
 from benchmark.records.store import Outline, Store
 from initializers.errors import VitinitError
-from runners.cli import run_options as options
 from runners.cli.options import (
     LOCAL,
     DataOption,
@@ -27,9 +26,10 @@ from runners.cli.options import (
     console,
 )
 from runners.cli.plan import planned_runs, print_plan, warn_of_precision
-from runners.cli.run_here import run_here
-from runners.cli.run_on_cluster import run_on_cluster
-from runners.cli.todo import Todo, retried
+from runners.cli.run import options
+from runners.cli.run.here import run_here
+from runners.cli.run.on_cluster import run_on_cluster
+from runners.cli.run.todo import Todo, retried
 from runners.terminal.markup import safe
 from slurm import profiles
 
