@@ -14,6 +14,8 @@ LOCAL = Path("results/local")
 """Where this machine's records go."""
 REFERENCE = Path("results/reference")
 """Records that come with the project."""
+WHAT, WHERE, SPEED, SAVING, MEASURING = "What", "Where", "Speed", "Saving and going on", "Measuring"
+"""Groups of options in the help."""
 
 
 def _folder(path: Path | None) -> Path | None:
@@ -24,27 +26,46 @@ def _folder(path: Path | None) -> Path | None:
 
 
 DataOption = Annotated[
-    Path | None, typer.Option(callback=_folder, help="Where datasets lie. Default: $VITINIT_DATA, else ./data.")
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        callback=_folder,
+        rich_help_panel=WHERE,
+        help="Where datasets lie. Default: $VITINIT_DATA, else ./data.",
+    ),
 ]
 
 GridArgument = Annotated[
     str, typer.Argument(metavar="GRID", help="Name of a grid (vitinit list grids) or a YAML file.")
 ]
-SeedsOption = Annotated[str | None, typer.Option(help="In place of the grid's seeds: 0-4 or 0,2,7.")]
+SeedsOption = Annotated[
+    str | None,
+    typer.Option(metavar="LIST", rich_help_panel=WHAT, help="In place of the grid's seeds: 0-4 or 0,2,7."),
+]
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option(help="Keep runs with KEY=PATTERN; keys: row, dataset, base, method, arch, seed, id. Repeatable."),
+    typer.Option(
+        metavar="KEY=TEXT",
+        rich_help_panel=WHAT,
+        help="Only these runs; keys: row, dataset, base, method, arch, seed, id; * is any text. Repeatable.",
+    ),
 ]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="At most this many of the runs that are to be done.")]
-ResultsOption = Annotated[Path, typer.Option(callback=_folder, help="Where records go.")]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", rich_help_panel=WHAT, help="At most this many runs now.")
+]
+ResultsOption = Annotated[
+    Path, typer.Option(metavar="DIR", callback=_folder, rich_help_panel=WHERE, help="Where records go.")
+]
 
 RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
 ProfileOption = Annotated[
     str | None,
     typer.Option(
+        metavar="NAME",
         envvar="VITINIT_PROFILE",
-        help="What a job asks the cluster for: a name (vitinit slurm profiles) or a YAML file. Default: what the "
-        "cluster gives by default.",
+        show_envvar=False,
+        rich_help_panel=WHERE,
+        help="What a job asks the cluster for: vitinit slurm profiles, or a YAML file. Default: $VITINIT_PROFILE.",
     ),
 ]
 

@@ -1,8 +1,9 @@
-"""Live progress in the terminal: runs done, epoch, top-1, time left; one line for each finished run."""
+"""Live progress in the terminal: runs done, epoch, top-1, time left; a line a finished run, or a row and dataset."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from types import TracebackType
 
 from rich.console import Console
@@ -18,8 +19,11 @@ from runners.terminal.markup import safe
 class Display:
     """A context manager; tell it what starts, what a run says, and what ends."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, brief: bool = False) -> None:
         self._console = console
+        self._brief = brief
+        """Finished runs of one row and dataset are one line, once the last of them has ended."""
+        self._finished: dict[tuple[str, str], list[RunRecord]] = {}
         self._progress = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"), console=console
         )
@@ -47,6 +51,8 @@ class Display:
         self._cells = {cell.spec.run_id: cell for cell in cells}
         self._work = work
         self._ended = 0
+        self._open = Counter(map(_place, cells))
+        """Runs that have not ended, by row and dataset."""
         self._all = self._progress.add_task("all runs", total=1.0, text="")
         self._update()
 
@@ -84,7 +90,9 @@ class Display:
         self._share[outcome.run_id] = 1.0
         self._ended += 1
         label = safe(self._cells[outcome.run_id].describe())
-        if outcome.status == "done":
+        if outcome.status == "done" and self._brief:
+            self._finished.setdefault(_place(self._cells[outcome.run_id]), []).append(outcome)
+        elif outcome.status == "done":
             self._console.print(
                 f"{outcome.run_id}  {label}: top-1 {outcome.top1:.2f}% after {len(outcome.history)} epochs, "
                 f"{outcome.seconds:.0f} s",
@@ -99,7 +107,20 @@ class Display:
             self._console.print(f"{outcome.run_id}  {label}: {safe(outcome.reason)}", highlight=False)
         else:
             self._console.print(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}", highlight=False)
+        self._say_finished(_place(self._cells[outcome.run_id]))
         self._update()
+
+    def _say_finished(self, place: tuple[str, str]) -> None:
+        """One line for the finished runs of a row and dataset, with the last that ends."""
+        self._open[place] -= 1
+        runs = self._finished.get(place)
+        if self._open[place] or not runs:
+            return
+        mean = sum(run.top1 for run in runs) / len(runs)
+        of = f"mean of {len(runs)} seeds" if len(runs) > 1 else "1 seed"
+        seconds = sum(run.seconds for run in runs)
+        text = f"{safe(', '.join(place))}: top-1 {mean:.2f}% ({of}), {seconds:.0f} s"
+        self._console.print(text, highlight=False)
 
     def _update(self) -> None:
         total = sum(self._work.values())
@@ -108,3 +129,8 @@ class Display:
         left = (time.monotonic() - self._start) * (1 - share) / share if share else None
         text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {duration(left)} left")
         self._progress.update(self._all, completed=share, text=text)
+
+
+def _place(cell: Cell) -> tuple[str, str]:
+    """Row and dataset."""
+    return cell.row, cell.spec.dataset.label

@@ -45,31 +45,32 @@ Executor = Literal["inline", "local", "slurm"]
 def run(
     context: typer.Context,
     grid: GridArgument,
-    executor: options.ExecutorOption = "auto",
-    workers: options.WorkersOption = None,
-    profile: ProfileOption = None,
-    runs_per_job: options.RunsPerJobOption = None,
-    wait: options.WaitOption = False,
-    device: options.DeviceOption = "auto",
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     limit: LimitOption = None,
     retry_failed: options.RetryOption = False,
     force: options.ForceOption = None,
-    deterministic: options.DeterministicOption = False,
-    checkpoint_minutes: options.CheckpointMinutesOption = 5.0,
-    checkpoint_steps: options.CheckpointStepsOption = None,
+    dry_run: options.DryRunOption = False,
+    executor: options.ExecutorOption = "auto",
+    device: options.DeviceOption = "auto",
+    profile: ProfileOption = None,
+    runs_per_job: options.RunsPerJobOption = None,
+    wait: options.WaitOption = False,
+    brief: options.BriefOption = False,
+    download: options.DownloadOption = True,
+    data_dir: DataOption = None,
+    results: ResultsOption = LOCAL,
+    workers: options.WorkersOption = None,
     micro_batch: options.MicroBatchOption = None,
     loader: options.LoaderOption = "auto",
     compiled: options.CompileOption = False,
+    checkpoint_minutes: options.CheckpointMinutesOption = 5.0,
+    checkpoint_steps: options.CheckpointStepsOption = None,
     keep_weights: options.KeepWeightsOption = False,
     probes: options.ProbesOption = True,
     keep_maps: options.KeepMapsOption = False,
     maps_at: options.MapsAtOption = None,
-    dry_run: options.DryRunOption = False,
-    download: options.DownloadOption = True,
-    data_dir: DataOption = None,
-    results: ResultsOption = LOCAL,
+    deterministic: options.DeterministicOption = False,
 ) -> None:
     """Carry out what a grid still lacks. Run the same command again to go on after a stop."""
     from runners.basics.environment import argv, code
@@ -127,7 +128,7 @@ def run(
     if dry_run:
         print_plan(loaded, planned, contents)
     else:
-        run_here(todo, at_once, grid, world)
+        run_here(todo, at_once, grid, world, brief)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from runners.training.distributed import World
 
 
-def run_here(todo: Todo, workers: int, grid: str, world: World | None) -> None:
-    """Carry the runs out here.
+def run_here(todo: Todo, workers: int, grid: str, world: World | None, brief: bool = False) -> None:
+    """Carry the runs out here; `brief`: with one line for the finished runs of a row and dataset.
 
     Raises:
         Exit: with 1 when runs failed or were stopped, with 130 on Ctrl-C.
@@ -32,7 +32,7 @@ def run_here(todo: Todo, workers: int, grid: str, world: World | None) -> None:
     live = [item.cell for item in todo.planned if item.state == "live"]
     cells = todo.cells + [cell for cell in live if unavailable(cell.spec.dataset, setting.data_dir) is None]
     try:
-        tally = launch(cells, setting, workers, Display(console), world, layout=todo.loaded.layout)
+        tally = launch(cells, setting, workers, Display(console, brief), world, layout=todo.loaded.layout)
     except KeyboardInterrupt:
         console.print(
             f"stopped; finished runs are recorded in {where}. The same command goes on with the others from where they "

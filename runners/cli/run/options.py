@@ -1,4 +1,4 @@
-"""The options of `vitinit run`."""
+"""The options of `vitinit run`, in the groups that its help shows."""
 
 from __future__ import annotations
 
@@ -6,65 +6,118 @@ from typing import Annotated, Literal
 
 import typer
 
+from runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE
+
 ExecutorOption = Annotated[
     Literal["auto", "inline", "local", "slurm"],
     typer.Option(
-        help="inline: one run after the other in this process. local: several processes here. slurm: jobs of a "
-        "cluster. auto: slurm where sbatch answers, else local."
+        metavar="NAME",
+        show_default=False,
+        rich_help_panel=WHERE,
+        help="inline: in this process; local: in several; slurm: in jobs of a cluster; auto: slurm where sbatch "
+        "answers, else local.",
     ),
 ]
 WorkersOption = Annotated[
-    int | None, typer.Option(min=1, help="Runs at once, here or in each job. Default: one a core; 1 on a GPU.")
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        rich_help_panel=SPEED,
+        help="Runs at once, here or in a job. Default: one a core; 1 on a GPU.",
+    ),
 ]
 RunsPerJobOption = Annotated[
-    int | None, typer.Option(min=1, help="Default: as many as keep a job busy for ten minutes, where measured.")
+    int | None,
+    typer.Option(min=1, metavar="N", rich_help_panel=WHERE, help="Default: ten minutes' worth, where measured."),
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the jobs and say what becomes of the runs.")]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", metavar="", rich_help_panel=WHERE, help="Wait for the jobs and say how they ended.")
+]
 DeviceOption = Annotated[
-    Literal["auto", "cpu", "cuda"], typer.Option(help="auto: cuda where there is one, or where the profile asks.")
+    Literal["auto", "cpu", "cuda"],
+    typer.Option(
+        metavar="NAME",
+        show_default=False,
+        rich_help_panel=WHERE,
+        help="auto, cpu or cuda; auto: cuda where there is one.",
+    ),
 ]
-RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Run again what failed; otherwise a failure stays.")]
+RetryOption = Annotated[
+    bool, typer.Option("--retry-failed", metavar="", rich_help_panel=WHAT, help="Run again what failed.")
+]
 ForceOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="RUN_ID", help="Begin this run anew; its record is kept under another name. Repeatable."),
+    typer.Option(
+        metavar="RUN_ID", rich_help_panel=WHAT, help="Begin this run anew; its old record is kept. Repeatable."
+    ),
 ]
 DeterministicOption = Annotated[
-    bool, typer.Option("--deterministic", help="The same bits every time on a GPU too; slower.")
+    bool,
+    typer.Option(
+        "--deterministic", metavar="", rich_help_panel=MEASURING, help="The same bits every time on a GPU too; slower."
+    ),
 ]
-CheckpointMinutesOption = Annotated[float, typer.Option(min=0, help="Save a run after so many minutes.")]
-CheckpointStepsOption = Annotated[int | None, typer.Option(min=1, help="And after so many optimiser steps.")]
+CheckpointMinutesOption = Annotated[
+    float,
+    typer.Option(min=0, metavar="N", rich_help_panel=SAVING, help="Save a run after so many minutes."),
+]
+CheckpointStepsOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", rich_help_panel=SAVING, help="And after so many optimiser steps."),
+]
 MicroBatchOption = Annotated[
-    int | None, typer.Option(min=1, help="At most this many images at once in a process; the batch stays.")
+    int | None,
+    typer.Option(
+        min=1, metavar="N", rich_help_panel=SPEED, help="At most this many images at once; the batch stays as it is."
+    ),
 ]
 LoaderOption = Annotated[
     Literal["auto", "resident", "ffcv"],
     typer.Option(
-        help="resident: decoded images in memory. ffcv: read from the disk, as vitinit data prepare has left them. "
-        "auto: resident where they take at most a quarter of the device's memory. The numbers are the same."
+        metavar="NAME",
+        show_default=False,
+        rich_help_panel=SPEED,
+        help="resident: images in memory; ffcv: from a prepared file; auto: resident where they fit. Same numbers.",
     ),
 ]
 CompileOption = Annotated[
-    bool, typer.Option("--compile", help="Train through torch.compile; vitinit speed measures what it gains.")
+    bool, typer.Option("--compile", metavar="", rich_help_panel=SPEED, help="Train through torch.compile.")
 ]
 KeepWeightsOption = Annotated[
-    bool, typer.Option("--keep-weights", help="Keep final weights: weights/RUN_ID.pt beside the records.")
+    bool,
+    typer.Option("--keep-weights", metavar="", rich_help_panel=SAVING, help="Final weights, in weights/RUN_ID.pt."),
 ]
 ProbesOption = Annotated[
-    bool, typer.Option(help="Measure attention before the first epoch and after each one; the training is the same.")
+    bool,
+    typer.Option(
+        metavar="",
+        rich_help_panel=MEASURING,
+        show_default=False,
+        help="Measure attention before training and after each epoch. Default: on.",
+    ),
 ]
 KeepMapsOption = Annotated[
     bool,
     typer.Option(
         "--keep-maps",
-        help="Keep attention maps, and what CKA needs, before and after training: maps/RUN_ID.npz beside the "
-        "records, 11 MB for a ViT-T of 256 tokens, 0.6 MB for a run of grid small. A run that is recorded already "
-        "is not repeated for them.",
+        metavar="",
+        rich_help_panel=MEASURING,
+        help="Keep attention maps of before and after training. Recorded runs are not repeated for them.",
     ),
 ]
 MapsAtOption = Annotated[
-    list[int] | None, typer.Option(min=1, metavar="EPOCH", help="With --keep-maps: after it too. Repeatable.")
+    list[int] | None,
+    typer.Option(min=1, metavar="EPOCH", rich_help_panel=MEASURING, help="Maps after this epoch too. Repeatable."),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show the plan, for a cluster the script and an estimate too, and stop.")
+    bool, typer.Option("--dry-run", metavar="", rich_help_panel=WHAT, help="Show the plan and stop.")
 ]
-DownloadOption = Annotated[bool, typer.Option(help="Download datasets that are not there.")]
+BriefOption = Annotated[
+    bool,
+    typer.Option("--brief", metavar="", rich_help_panel=WHERE, help="Print a line a row and dataset, not one a run."),
+]
+DownloadOption = Annotated[
+    bool,
+    typer.Option(metavar="", rich_help_panel=WHERE, show_default=False, help="Download missing datasets. Default: on."),
+]

@@ -1,0 +1,160 @@
+"""`vitinit list`: what a grid can name. Imports torch only where initialisers are listed."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+import yaml
+from pydantic import BaseModel
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from initializers.errors import plain, unknown_name
+from runners.cli.options import console
+from runners.terminal.markup import safe
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from benchmark.spec import Recipe
+
+KINDS = ("initializers", "datasets", "models", "recipes", "grids")
+COMMON = ("arch", "width", "depth", "heads")
+"""Fields of a model that have a column of their own."""
+
+
+def list_(
+    kind: Annotated[str, typer.Argument(help="initializers, datasets, models, recipes or grids")],
+    name: Annotated[str | None, typer.Argument(help="This one only; of a recipe, every field.")] = None,
+) -> None:
+    """List what a grid can name."""
+    if kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
+    {
+        "initializers": _initializers,
+        "datasets": _datasets,
+        "models": _models,
+        "recipes": _recipes,
+        "grids": _grids,
+    }[kind](name)
+
+
+def _chosen(kind: str, name: str | None, names: list[str]) -> list[str]:
+    if name is not None and name not in names:
+        raise unknown_name(kind, name, names)
+    return names if name is None else [name]
+
+
+def _initializers(name: str | None) -> None:
+    from initializers import registry
+
+    for found in _chosen("initializer", name, registry.names()):
+        cls = registry.get(found)
+        _line(f"{found} ({cls.kind}): {(cls.__doc__ or '').splitlines()[0]}", indent=0, bold=len(found))
+        for field, info in cls.model_fields.items():
+            kinds = _alternatives(info)
+            choices = [str(choice) for choice in registry.choices(info.annotation)] or list(kinds)
+            default = info.get_default(call_default_factory=True)
+            shown = default.model_dump()["name"] if kinds else default
+            _line(f"{field} = {shown}" + (f"  ({' | '.join(choices)})" if choices else ""))
+            for kind, fields in kinds.items():
+                _line(f"{kind}: {', '.join(f'{key} = {value}' for key, value in fields.items())}", indent=8)
+
+
+def _alternatives(info: FieldInfo) -> dict[str, dict[str, Any]]:
+    """Of a parameter that is one of several models, told apart by their names: each with its own fields' defaults."""
+    if not info.discriminator:
+        return {}
+    models = [part for part in get_args(info.annotation) if issubclass(part, BaseModel)]
+    fields = [{key: its.get_default(call_default_factory=True) for key, its in m.model_fields.items()} for m in models]
+    return {its.pop("name"): its for its in fields}
+
+
+def _line(text: str, indent: int = 4, bold: int = 0) -> None:
+    """One entry, broken between words at the terminal's width, its further lines indented; `bold` letters first."""
+    lead, further = " " * indent, " " * (indent + 4)
+    text = "".join(char if char.isprintable() else "?" for char in text)
+    for line in textwrap.wrap(text, max(console.width, 20), initial_indent=lead, subsequent_indent=further):
+        shown = Text(line)
+        shown.stylize("bold", 0, bold)
+        console.print(shown, soft_wrap=True)
+        bold = 0
+
+
+def _datasets(name: str | None) -> None:
+    from benchmark.datasets import registry
+    from benchmark.datasets.load import data_dir
+    from benchmark.grids import parts
+
+    for found in _chosen("dataset", name, registry.names()):
+        dataset = registry.get(found)
+        if dataset.takes_path:
+            _line(f"{found}:PATH  {(type(dataset).__doc__ or '').splitlines()[0]}", indent=0)
+        else:
+            reason = dataset.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
+            _line(f"{found}  {reason or 'available'}", indent=0)
+
+
+def _models(name: str | None) -> None:
+    from benchmark.models import registry
+
+    presets = registry.presets()
+    table = _table("preset", "family", "width", "depth", "heads", "besides", right=("width", "depth", "heads"))
+    for found in _chosen("model preset", name, list(presets)):
+        fields = presets[found]
+        rest = ", ".join(f"{key} {value}" for key, value in fields.items() if key not in COMMON)
+        table.add_row(*(safe(str(text)) for text in (found, *(fields.get(key, "") for key in COMMON), rest)))
+    console.print(table)
+    console.print("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}")
+
+
+def _recipes(name: str | None) -> None:
+    from benchmark.grids import parts
+
+    names = _chosen("recipe", name, list(parts.recipes()))
+    recipes = {found: parts.resolve_recipe({"name": found}) for found in names}
+    if name is not None:
+        console.print(
+            safe_yaml(recipes[name].model_dump(mode="json", exclude={"name"})), end="", markup=False, soft_wrap=True
+        )
+        return
+    table = _table("recipe", "epochs", "batch", "lr", "decay", "precision", "augmentation", right=("epochs", "batch"))
+    for found, recipe in recipes.items():
+        numbers = str(recipe.epochs), str(recipe.batch_size), f"{recipe.lr:g}", f"{recipe.weight_decay:g}"
+        table.add_row(safe(found), *numbers, recipe.precision, safe(_augmentation(recipe)))
+    console.print(table)
+    console.print("Every field of one: vitinit list recipes NAME")
+
+
+def safe_yaml(fields: dict[str, Any]) -> str:
+    """A mapping as YAML with printable text."""
+    text = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None)
+    return "\n".join(plain(line) for line in text.splitlines()) + "\n"
+
+
+def _augmentation(recipe: Recipe) -> str:
+    """Those that are on, by their fields' names."""
+    fields = "crop_padding", "crop_scale", "hflip", "rand_augment", "mixup", "cutmix", "random_erasing"
+    found = {name: getattr(recipe, name) for name in fields}
+    return ", ".join(name.replace("_", " ") for name, value in found.items() if value) or "none"
+
+
+def _grids(name: str | None) -> None:
+    from benchmark.grids import grid
+
+    table = _table("grid", "runs", "what", right=("runs",))
+    for found in _chosen("grid", name, grid.names()):
+        loaded = grid.load(found)
+        table.add_row(safe(found), str(len(loaded.cells)), safe(loaded.title))
+    console.print(table)
+
+
+def _table(*headings: str, right: tuple[str, ...] = ()) -> Table:
+    """The first column, a name to be copied, is never broken."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=number == 0)
+    return table
