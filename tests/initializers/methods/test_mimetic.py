@@ -148,3 +148,17 @@ def test_convit_gated_and_plain_layers_get_the_same_products() -> None:
         path = value.T @ f64(attn.proj.weight).T
         assert abs(np.diag(path).mean() + 0.4) < 0.04
         assert abs(path[~np.eye(48, dtype=bool)].std() - 0.4 / np.sqrt(48)) < 0.004
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("width", "heads"), [(160, 10), (200, 8), (256, 4)])
+def test_wide_models_have_the_same_products_and_balanced_factors(width: int, heads: int, seed: int) -> None:
+    m = mimetic(VIT.model_copy(update={"width": width, "heads": heads, "depth": 1}), seed)
+    g, query_key = generator(seed), qkv_rows(m, 0)
+    for head in range(heads):
+        query, key = query_key[0][head], query_key[1][head]
+        expected = best_of_rank(0.7 * noise("normal", width, g) + 0.7 * np.eye(width), width // heads)
+        np.testing.assert_allclose(query.T @ key, expected, atol=2e-5)
+        singular = np.linalg.svd(expected, compute_uv=False)[: width // heads]
+        for factor in (query, key):
+            np.testing.assert_allclose(factor @ factor.T, np.diag(singular), atol=1e-4)
