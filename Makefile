@@ -23,20 +23,21 @@ $(READY): requirements.lock pyproject.toml
 	  { echo "vitinit needs Python 3.10 or newer: make PYTHON=python3.11 ..."; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "Python cannot make environments here; on Debian: apt-get install python3-venv"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
-	$(BIN)/uv pip install --python $(BIN)/python --no-deps -e .
-	@touch $@
+	@printf 'setting up %s: about a minute, more where packages must be fetched ... ' $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@; echo done
 
 # Nothing else needs it: where it cannot be built, all but the loader ffcv works.
 $(FFCV): requirements-ffcv.lock $(READY)
-	@$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-ffcv.lock && touch $@ \
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-ffcv.lock && touch $@ \
 	  || echo "FFCV could not be installed (optional, for data larger than memory); it needs $(FFCV_PACKAGES)"
 
-bench-small: setup ## The main job: train the six rows on real images, then print and write Table 2
-	$(BIN)/vitinit run small --no-download --retry-failed --wait; status=$$?; \
-	$(BIN)/python -m analysis.tables --study small && $(BIN)/python -m analysis.figures --study small && exit $$status
+bench-small: setup ## The main job: train the six rows on real images, then print Table 2; the rest is written quietly
+	@$(BIN)/vitinit run small --no-download --retry-failed --wait --brief; status=$$?; \
+	  $(BIN)/python -m analysis.figures --study small --quiet && $(BIN)/python -m analysis.tables --study small && exit $$status
 
 bench-standard: setup ## The standard protocol, most of a day; the same command goes on after a stop
 	$(BIN)/vitinit run standard-mechanism --no-download --retry-failed --wait
@@ -46,8 +47,8 @@ bench-standard: setup ## The standard protocol, most of a day; the same command 
 
 bench-smoke: setup ## The same path in seconds
 	$(BIN)/vitinit run smoke --wait
-	$(BIN)/python -m analysis.tables --study smoke --out results/local/smoke/tables
-	$(BIN)/python -m analysis.figures --study smoke --out results/local/smoke/figures
+	$(BIN)/python -m analysis.tables --study smoke
+	$(BIN)/python -m analysis.figures --study smoke --quiet
 
 test: setup ## The tests, on every core
 	$(BIN)/python -m pytest -n auto --dist worksteal

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from initializers.errors import VitinitError, forgiving_terminal
 
-ONE_STUDY = "the study to show (default: table2, small, or the first by name; the first that holds finished runs)"
 
-
-def parser(module: str, description: str, out: Path, study: str = ONE_STUDY) -> argparse.ArgumentParser:
+def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
     """The options that every command of this package takes.
 
     Args:
         module: What is called with `python -m`.
         description: Its first sentence.
-        out: The folder, or the one file with its suffix, that is written by default.
-        study: Help of the option `--study`.
+        out: The folder, or the one file with its suffix, that is written by default in the folder of a study.
     """
+    forgiving_terminal()  # before any help is printed
     result = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     result.add_argument(
         "--results",
@@ -30,14 +29,15 @@ def parser(module: str, description: str, out: Path, study: str = ONE_STUDY) -> 
         metavar="DIR",
         help="folders with records (default: results/local when it holds records, otherwise results/reference)",
     )
-    result.add_argument("--study", metavar="NAME", help=study)
+    result.add_argument("--study", metavar="NAME", help="this study only (default: all that are found)")
     result.add_argument(
         "--baseline",
         metavar="ROW",
         help="row label that differences are to (default: each method's own base, the same model without a method)",
     )
-    kind = "FILE" if out.suffix else "DIR"
-    result.add_argument("--out", type=Path, metavar=kind, default=out, help=f"what to write (default: {out})")
+    kind = "FILE" if "." in out else "DIR"
+    where = f"{out} in the study's folder beside its records; of those in results/reference: in results/local/reference"
+    result.add_argument("--out", type=Path, metavar=kind, help=f"what to write (default: {where})")
     return result
 
 
@@ -80,3 +80,11 @@ def write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def python() -> str:
+    """How this Python is called where this process is: by its path where no environment is activated."""
+    here = Path(sys.prefix)
+    if os.environ.get("VIRTUAL_ENV") or not here.is_relative_to(Path.cwd()):
+        return "python"
+    return str(here.relative_to(Path.cwd()) / "bin" / "python")

@@ -51,6 +51,11 @@ class Study:
     """The order of the grid's rows, and its contrasts, as they stand beside the records."""
 
     @property
+    def home(self) -> Path:
+        """The folder that what is computed from the study goes to."""
+        return home(self.folders) / self.name
+
+    @property
     def order(self) -> list[str]:
         """Labels in the order of the grid's rows; empty where it is not known."""
         return self.layout.rows
@@ -136,15 +141,18 @@ class Study:
             frame[name] = [getattr(row, name) for history in histories for row in history]
         return frame
 
-    def summary(self) -> list[str]:
-        """What was read, in sentences for the terminal."""
-        counts = f"{len(self.contents.done)} finished, {len(self.contents.failed)} failed, "
-        counts += f"{len(self.contents.skipped)} skipped, {count(len(self.contents.problems), 'invalid file')}"
-        others = f" (others: {', '.join(self.others)}; choose with --study)" if self.others else ""
-        return [
-            one_line(f"records: {', '.join(str(folder) for folder in self.folders)}"),
-            one_line(f"study: {self.name}{others}: {counts}"),
-        ]
+    def summary(self) -> str:
+        """What was read, in a sentence for the terminal."""
+        counts = {
+            "finished": len(self.contents.done),
+            "failed": len(self.contents.failed),
+            "skipped": len(self.contents.skipped),
+        }
+        parts = [f"{number} {state}" for state, number in counts.items() if number or state == "finished"]
+        if self.contents.problems:
+            parts.append(count(len(self.contents.problems), "invalid file"))
+        where = ", ".join(str(folder / self.name) for folder in self.folders)
+        return one_line(f"Study {self.name}: {', '.join(parts)}, in {where}")
 
     def require_runs(self) -> None:
         """Raise VitinitError when no run is finished."""
@@ -154,6 +162,12 @@ class Study:
             reasons += self.contents.problems
             first = f"; first reason: {one_line(reasons[0], 160)}" if reasons else ""
             raise VitinitError(f"study {self.name!r} in {self.folders[0]} holds no finished run{first}")
+
+
+def home(folders: Sequence[Path]) -> Path:
+    """Where what is computed from records goes: beside them; for those that come with the project, `results/local`."""
+    first = folders[0]
+    return LOCAL / REFERENCE.name if first.resolve().parts[-2:] == REFERENCE.parts else first
 
 
 def load(results: Sequence[Path] | None = None, study: str | None = None) -> Study:
@@ -182,7 +196,9 @@ def load_all(results: Sequence[Path] | None = None, study: str | None = None) ->
     """
     folders, names = _studies(results)
     if study is not None and study not in names:
-        raise unknown_name("study", study, names)
+        error = unknown_name("study", study, names)
+        elsewhere = REFERENCE not in folders and study in Store(REFERENCE).studies()
+        raise VitinitError(f"{error}; it is in {REFERENCE}: --results {REFERENCE}") if elsewhere else error
     return [_study(folders, names, name) for name in names if study in (None, name)]
 
 

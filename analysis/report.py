@@ -178,8 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command.parser(
         "analysis.report",
         "Write one HTML page with tables, figures, runs and provenance, for reading anywhere.",
-        frame.LOCAL / "report.html",
-        "the only study on the page (default: all with finished runs)",
+        "report.html",
     )
     args = parser.parse_args(arguments)
 
@@ -195,11 +194,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in fonts.use_for(studies):
             print(line)
         for study in found:
-            for line in study.summary() if study in studies else [f"study: {study.name}: left out, no finished run"]:
-                print(line)
+            print(study.summary() if study in studies else f"Study {study.name}: left out, no finished run")
         for study in studies:
             sections.append(section(study, args.baseline if args.baseline in study.rows else None))
-        out: Path = args.out
+        root = studies[0].home if args.study else frame.home(studies[0].folders)
+        out: Path = args.out or root / "report.html"
         command.folder(out.parent)
         command.write(out, to_html(sections))
         print(f"wrote {out}")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from analysis.stats import Paired
 
-POWER = 0.8
-
 
 @dataclass(frozen=True)
 class Standing:
@@ -87,20 +85,6 @@ def standing(study: frame.Study) -> Standing:
     return Standing(row, values[row, column], found[0], found[1], (corrected[0], corrected[1]), least)
 
 
-def could_show(pair: Paired) -> float | None:
-    """The difference that a paired t test at this spread and n would find in four of five studies; None under 3 seeds.
-
-    (The t quantile of 0.975 + that of 0.8) times the standard error, with n - 1 degrees of freedom: an approximation.
-    """
-    from scipy.special import stdtrit
-
-    if pair.interval is None:
-        return None
-    quantile = float(stdtrit(pair.n - 1, 0.975))
-    error = (pair.interval.high - pair.interval.low) / 2 / quantile
-    return (quantile + float(stdtrit(pair.n - 1, POWER))) * error
-
-
 def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str) -> list[str]:
     """All that is printed, the answer first."""
     row = one_line(found.row)
@@ -108,6 +92,8 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
     for pair, p, name in ((found.base, found.p[0], "its base"), (found.placebo, found.p[1], "its placebo")):
         between = f" [{pair.interval.low:.2f}, {pair.interval.high:.2f}]" if pair.interval else ""
         text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  p = {p:.3f}  n = {pair.n}")
+    from analysis.stats import could_show
+
     seen = could_show(found.placebo)
     if seen is not None:
         text.append(f"  With this n and spread, {seen:.1f} points would be found in four of five such studies.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import io
 import reprlib
@@ -30,11 +31,22 @@ MAX_MESSAGE = 4_000
 """Letters: a message that names what somebody gave may be as long as that."""
 
 
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    """A minus stays a minus; anything else that cannot be encoded is `?`."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(MINUS.get(char, "?") for char in error.object[error.start : error.end]), error.end
+
+
+MINUS = {"\u2212": "-", "\u2013": "-"}
+"""`?` for a sign would change a number."""
+codecs.register_error("vitinit", _nearest)
+
+
 def forgiving_terminal() -> None:
-    """From here on, what the terminal's encoding lacks is printed as `?`, where Python would raise."""
+    """From here on, what the terminal's encoding lacks is printed as `?`, where Python would raise; a minus as `-`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="vitinit")
 
 
 class VitinitError(Exception):

@@ -58,7 +58,7 @@ def test_every_other_command_works(tmp_path):
     for line in others:
         done = run(line, tmp_path)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    assert {path.name for path in (tmp_path / "results/local/tables").iterdir()} >= {
+    assert {path.name for path in (tmp_path / "results/local/smoke/tables").iterdir()} >= {
         "smoke.tex",
         "smoke_initialization.tex",
     }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @FIGURES.add("across_datasets", "no two rows with three seeds on each of two or more datasets", place=4)
 def across_datasets(study: Study) -> dict[str, Figure]:
     """Interquartile mean over the runs of several datasets, as the table of the study has it."""
-    table = build(study)
+    table = build(study, together=True)
     rows = [row for row in table.rows if row in table.across]
     if len(rows) < 2:
         return {}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from analysis import command
 from analysis.figures import fonts, style
-from analysis.figures.registry import Drawings
-from analysis.frame import LOCAL, Study, load
+from analysis.figures.registry import Drawing, Drawings
+from analysis.frame import Study, load_all
 from analysis.tables.shared import check_baseline
+from analysis.text import count, one_line
 
 
 def main(
@@ -26,32 +29,47 @@ def main(
         remarks: Lines to print of a study, before anything is drawn.
     """
     entries = drawings.entries()
-    parser = command.parser(drawings.package, description, LOCAL / drawings.package.rpartition(".")[2])
+    folder = drawings.package.rpartition(".")[2]
+    parser = command.parser(drawings.package, description, folder)
     names = [drawing.name for drawing in entries]
     parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
+    parser.add_argument("--quiet", action="store_true", help="a line a study, without what is not drawn and why")
     args = parser.parse_args(arguments)
 
     def run() -> None:
-        study = load(args.results, args.study)
-        study.require_runs()
-        check_baseline(args.baseline, [study])
-        for line in [*study.summary(), *remarks(study)]:
-            print(line)
+        found = load_all(args.results, args.study)
+        studies = [study for study in found if study.contents.done]
+        if not studies:
+            found[0].require_runs()
+        check_baseline(args.baseline, studies)
         style.set_defaults()
-        for line in fonts.use_for([study]):
+        for line in fonts.use_for(studies):
             print(line)
-        import matplotlib.pyplot as plt
-
-        out = command.folder(args.out)
-        for drawing in entries:
-            if args.figure not in (None, drawing.name):
-                continue
-            figures = drawing.figures(study, args.baseline)
-            if not figures:
-                print(f"{drawing.name}: not drawn, {drawing.why_none}")
-            for file, figure in figures.items():
-                style.save(figure, out / file)
-                plt.close(figure)
-                print(f"wrote {out / file}.pdf and .png")
+        chosen = [drawing for drawing in entries if args.figure in (None, drawing.name)]
+        for study in studies:
+            out = study.home / folder
+            if args.out:
+                out = args.out / study.name if len(studies) > 1 else args.out
+            files, absent = _draw(study, chosen, args.baseline if args.baseline in study.rows else None, out)
+            print(one_line(f"Study {study.name}: {count(files, 'figure')} in {out}"))
+            for line in [] if args.quiet else [*remarks(study), *absent]:
+                print(f"  {line}")
 
     return command.guarded(run)
+
+
+def _draw(study: Study, drawings: Sequence[Drawing], baseline: str | None, out: Path) -> tuple[int, list[str]]:
+    """Draw and write a study's figures: how many, and a line for each reason why others are not drawn."""
+    import matplotlib.pyplot as plt
+
+    files, absent = 0, defaultdict[str, list[str]](list)
+    command.folder(out)
+    for drawing in drawings:
+        figures = drawing.figures(study, baseline)
+        if not figures:
+            absent[drawing.why_none].append(drawing.name)
+        for file, figure in figures.items():
+            style.save(figure, out / file)
+            plt.close(figure)
+            files += 1
+    return files, [f"not drawn: {', '.join(names)}: {reason}" for reason, names in absent.items()]

@@ -1,4 +1,4 @@
-"""Tables from records: `python -m analysis.tables` prints all that the records allow, and writes them."""
+"""Tables from records: `python -m analysis.tables` writes all that the records allow, and prints the studies' own."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import TYPE_CHECKING
 
 from analysis import command, frame
 from analysis.published import Publication
-from analysis.tables import context
+from analysis.tables import context, reading
 from analysis.tables.registry import build, names
-from analysis.tables.render import FORMATS, to_terminal
+from analysis.tables.render import FORMATS
 from analysis.tables.shared import METRICS, Table, check_baseline
-from analysis.text import one_line
+from analysis.tables.terminal import to_terminal
+from analysis.text import count, one_line
 from initializers.errors import unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table as RichTable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = command.parser(
         "analysis.tables",
-        "Print tables from records and write them, differences to each method's own base.",
-        frame.LOCAL / "tables",
-        "the tables of one study (default: of all)",
+        "Write all tables from records, and print each study's own with what it says: differences to each method's own "
+        "base.",
+        "tables",
     )
-    parser.add_argument("--table", metavar="NAME", help="one table by name (default: all)")
+    parser.add_argument("--table", metavar="NAME", help="one table by name, with its notes (default: all)")
+    parser.add_argument("--all", action="store_true", help="print every table, with all its notes")
     parser.add_argument(
         "--format",
         metavar="NAME",
@@ -38,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"what to write, repeated or with commas: {', '.join(FORMATS)} (default: latex)",
     )
     parser.add_argument("--metric", choices=sorted(METRICS), default="last", help="which epoch (default: last)")
+    parser.add_argument(
+        "--together", action="store_true", help="a column over all datasets too: mean, middle half's mean, P(better)"
+    )
     parser.add_argument("--context", action="store_true", help="print the published tables too, whatever their setting")
     args = parser.parse_args(arguments)
     return command.guarded(lambda: _run(args))
@@ -48,61 +52,78 @@ def _run(args: argparse.Namespace) -> None:
     for name in formats:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
-    studies = frame.load_all(args.results, args.study)
-    available = {name: study for study in studies for name in names(study)}
+    found = frame.load_all(args.results, args.study)
+    available = {name: study for study in found for name in names(study)}
     if args.table and args.table not in available:
         raise unknown_name("table", args.table, available)
     if not available:
-        studies[0].require_runs()
-    check_baseline(args.baseline, studies)
+        found[0].require_runs()
+    check_baseline(args.baseline, found)
 
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    out = command.folder(args.out)
-    seen = set()
-    papers = []
-    for study in [] if args.table else studies:
+    console = Console(highlight=False, markup=False, emoji=False)
+    studies = [available[args.table]] if args.table else found
+    papers: list[tuple[Publication, str]] = []
+    for study in studies:
+        console.print(study.summary())
         if not names(study):
-            console.print(f"study {study.name}: no table, no run is finished")
-    for name in [args.table] if args.table else available:
-        study = available[name]
+            console.print("no table, no run is finished\n")
+            continue
+        out = study.home / "tables"
+        if args.out:
+            out = args.out / study.name if len(studies) > 1 else args.out
+        command.folder(out)
         # A row of another study is no reason to refuse this one: its foot says what its differences are to.
         baseline = args.baseline if args.baseline in study.rows else None
-        table = build(study, name, args.metric, baseline)
-        if study.name not in seen:
-            for line in study.summary():
-                console.print(line)
-            seen.add(study.name)
-        _print(console, table)
-        if args.context and table.published and table.published not in papers:
-            papers.append(table.published)
-        for kind in formats:
-            ending, write = FORMATS[kind]
-            path = out / f"{name}.{ending}"
-            command.write(path, write(table))
-            console.print(f"wrote {path}")
+        for name in [args.table] if args.table else names(study):
+            table = build(study, name, args.metric, baseline, args.together)
+            for kind in formats:
+                ending, write = FORMATS[kind]
+                command.write(out / f"{name}.{ending}", write(table))
+            if args.all or args.table:
+                _print_whole(console, table)
+            elif name == study.name:
+                _print_brief(console, table, args.metric)
+            if args.context and table.published and table.published not in papers:
+                papers.append(table.published)
+        written = 1 if args.table else len(names(study))
+        console.print(one_line(f"{count(written, 'table')} as {', '.join(formats)} in {out}") + "\n")
     for paper in papers:
         _print_published(console, *paper)
+    console.print("Next: one page for a browser; every table and note; figures; what goes on inside the models")
+    options = [f"--results {' '.join(map(str, args.results))}"] if args.results else []
+    options += [f"--study {studies[0].name}"] if len(studies) == 1 else []
+    for name in ("report", "tables --all", "figures", "curves"):
+        line = " ".join([f"{command.python()} -m analysis.{name}", *options])
+        console.print(one_line(line), soft_wrap=True)
 
 
-def _print(console: Console, table: Table) -> None:
-    _print_whole(console, table.caption, to_terminal(table), table.notes)
+def _print_brief(console: Console, table: Table, metric: str) -> None:
+    """The setting, the table, and what it says."""
+    for text in reading.heading(table, metric):
+        console.print(text)
+    console.print()
+    for line in to_terminal(table, console.width):
+        console.print(line, no_wrap=True, crop=False)
+    console.print()
+    for text in [*reading.without_numbers(table), *reading.sentences(table)]:
+        console.print(text)
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """The table and all its notes."""
+    console.print(table.caption)
+    for line in to_terminal(table, console.width):
+        console.print(line, no_wrap=True, crop=False)
+    for note in table.notes:
+        console.print(note)
 
 
 def _print_published(console: Console, paper: Publication, name: str) -> None:
-    caption = one_line(f"Published: {name} of {paper.cited}: {paper.tables[name].title}")
-    _print_whole(console, caption, context.to_terminal(paper, name), context.notes(paper, name))
-
-
-def _print_whole(console: Console, caption: str, shown: RichTable, notes: list[str]) -> None:
-    from rich.measure import Measurement
-
-    # Wider than the terminal is better than numbers broken in two.
-    console.width = max(console.width, Measurement.get(console, console.options.update(max_width=1000), shown).maximum)
-    console.print(caption)
-    console.print(shown)
-    for note in notes:
+    console.print(one_line(f"Published: {name} of {paper.cited}: {paper.tables[name].title}"))
+    console.print(context.to_terminal(paper, name))
+    for note in context.notes(paper, name):
         console.print(note)
 
 

@@ -26,7 +26,7 @@ def accuracy(asked: Asked) -> Table:
         baselines=baselines,
         cells=_cells(study, baselines, values),
         together=together,
-        across=_across(study.rows, baselines, values, together) if len(together) > 1 else {},
+        across=_across(study.rows, baselines, values, together) if asked.together and len(together) > 1 else {},
         baseline=asked.baseline,
         published=context(study.name),
     )

@@ -40,7 +40,7 @@ def notes(table: Table, metric: str) -> list[str]:
     lines += _comparisons(table)
     lines += _together(table)
     lines += _unequal(table, runs)
-    lines += _settings(runs)
+    lines += settings(runs)
     lines += _provenance(runs)
     lines += beside(table)
     lines += _counts(study)
@@ -141,7 +141,7 @@ def _unequal(table: Table, runs: pd.DataFrame) -> list[str]:
     return lines + ([f"Differences over fewer seeds than n: {', '.join(short)}."] if short else [])
 
 
-def _settings(runs: pd.DataFrame) -> list[str]:
+def settings(runs: pd.DataFrame) -> list[str]:
     """Model and epochs of each column; columns with the same are one sentence, rows that differ are named."""
     sentences: dict[str, list[str]] = defaultdict(list)
     warnings = []

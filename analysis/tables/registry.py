@@ -26,6 +26,8 @@ class Asked:
     """`last` or `best` epoch."""
     baseline: str | None
     """The row that differences are to; None: each row's own base (see `own_bases`)."""
+    together: bool = False
+    """Whether a last column goes over all datasets."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,9 @@ def names(study: Study) -> list[str]:
     return [study.name + kind.name for kind in TABLES.entries() if kind.allowed(study)]
 
 
-def build(study: Study, name: str | None = None, metric: str = "last", baseline: str | None = None) -> Table:
+def build(
+    study: Study, name: str | None = None, metric: str = "last", baseline: str | None = None, together: bool = False
+) -> Table:
     """Compute one of a study's tables.
 
     Args:
@@ -80,6 +84,8 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
         metric: `last` or `best` epoch.
         baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: each row's
             own base (see `own_bases`).
+        together: Whether the study's own table has a last column over all datasets: what an average over them means is
+            for the reader to say.
 
     Raises:
         VitinitError: no finished run, no such table, or no row of that name.
@@ -89,5 +95,5 @@ def build(study: Study, name: str | None = None, metric: str = "last", baseline:
     name = name or study.name
     for kind in TABLES.entries():
         if study.name + kind.name == name and kind.allowed(study):
-            return kind.compute(Asked(study, name, metric, baseline))
+            return kind.compute(Asked(study, name, metric, baseline, together))
     raise unknown_name("table", name, names(study))

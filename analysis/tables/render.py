@@ -1,4 +1,4 @@
-"""A table as text: LaTeX, Markdown, HTML, CSV, and for the terminal. The same records give the same bytes."""
+"""A table as text: LaTeX, Markdown, HTML and CSV. The same records give the same bytes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from analysis.tables.shared import LEVEL, Across, Cell, Table
 from analysis.text import count, escape_latex, escape_markdown, one_line, signed
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from analysis.stats import Interval
 
 DAGGER = "†"
@@ -71,7 +69,7 @@ def _entry(cell: Cell) -> Entry:
     if cell.against is None:
         lines.append(f"n={cell.ours.n}")
     else:
-        between = f" {_interval(cell.against.interval)}" if cell.against.interval else ""
+        between = f" {interval_text(cell.against.interval)}" if cell.against.interval else ""
         lines += [f"{signed(cell.against.mean)}{between}", p_text(cell)]
     return Entry(lines, paper, cell.best)
 
@@ -79,15 +77,16 @@ def _entry(cell: Cell) -> Entry:
 def _across(across: Across | None) -> Entry:
     if across is None:
         return Entry(["–"], [])
-    lines = [f"{across.mean:.2f}", f"IQM {across.iqm.value:.2f} {_interval(across.iqm.interval)}"]
+    lines = [f"{across.mean:.2f}", f"IQM {across.iqm.value:.2f} {interval_text(across.iqm.interval)}"]
     if across.better:
         # where every run is better, or none, no resample says anything else: that is no interval
         certain = across.better.value in (0, 1)
-        lines.append(f"P {across.better.value:.2f}{'' if certain else f' {_interval(across.better.interval)}'}")
+        lines.append(f"P {across.better.value:.2f}{'' if certain else f' {interval_text(across.better.interval)}'}")
     return Entry(lines, [])
 
 
-def _interval(interval: Interval) -> str:
+def interval_text(interval: Interval) -> str:
+    """Both ends."""
     return f"[{_minus(interval.low)}, {_minus(interval.high)}]"
 
 
@@ -98,10 +97,15 @@ def _minus(value: float) -> str:
 def p_text(cell: Cell) -> str:
     """Seeds of the difference, and the corrected p where it could be under 0.05 at all."""
     assert cell.against
-    n = f"n={cell.against.n}"
+    n, p = f"n={cell.against.n}", p_shown(cell)
+    return n if p is None else f"p {p if p[0] == '<' else f'= {p}'} ({n})"
+
+
+def p_shown(cell: Cell) -> str | None:
+    """The corrected p where it could be under 0.05 at all."""
     if cell.p is None or cell.least_p is None or cell.least_p > LEVEL:
-        return n
-    return f"p {'< 0.001' if cell.p < 0.001 else f'= {cell.p:.3f}'} ({n})"
+        return None
+    return "< 0.001" if cell.p < 0.001 else f"{cell.p:.3f}"
 
 
 def to_latex(table: Table) -> str:
@@ -242,28 +246,3 @@ FORMATS: dict[str, tuple[str, Callable[[Table], str]]] = {
     "html": ("html", to_html),
 }
 """By name: the file's ending, and what writes it."""
-
-
-def to_terminal(table: Table) -> RichTable:
-    """The same table for rich. Text objects, because a row label may look like rich's markup."""
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = columns(table)
-    result = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    result.add_column("")
-    for column in shown:
-        result.add_column(Text("\n".join([*_wrap(column.label, 30), "" if column.switch else "ours"])), justify="right")
-        if column.published:
-            result.add_column(Text("\npaper"), justify="right", style="dim", vertical="top")
-    for row in table.rows:
-        texts = [Text(one_line(row))]
-        for column in shown:
-            entry = column.entries[row]
-            first, *others = entry.ours
-            texts.append(Text.assemble((first, "bold" if entry.bold else ""), *(f"\n{line}" for line in others)))
-            if column.published:
-                texts.append(Text("\n".join(entry.paper)))
-        result.add_row(*texts)
-    return result

@@ -74,10 +74,11 @@ def test_a_contrast_without_runs_keeps_its_place_in_the_correction(results: Path
 
 
 def test_it_is_printed_and_written(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tables.main(["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out")]) == 0
+    assert tables.main(["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out"), "--all"]) == 0
     printed = capsys.readouterr().out
     assert "Mimetic − Kaiming uniform" in printed
-    assert "p = 0.023 (n=8)" in printed
+    assert "p (Holm)" in printed
+    assert " 0.023\n" in printed
     assert (tmp_path / "out" / "mine_contrasts.tex").is_file()
 
 

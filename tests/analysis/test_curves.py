@@ -183,16 +183,24 @@ def test_files_are_written_and_stable_with_a_line_for_what_is_not_drawn(tmp_path
     assert curves.main(["--results", str(root), "--out", str(tmp_path), "--figure", "impulse_mass"]) == 0
     said = capsys.readouterr().out
     assert "without probes, so in no figure of them: Mimetic (cifar10)" in said
-    assert "impulse_mass: not drawn, no record holds probes of a target" in said
+    assert "not drawn: impulse_mass: no record holds probes of a target" in said
 
 
-def test_records_without_probes_or_maps_say_so_for_each_figure(tmp_path, capsys):
+def test_records_without_probes_or_maps_say_so_once_for_each_reason(tmp_path, capsys):
     root = write(tmp_path / "records", done("Mimetic", (10.0,)))
     assert curves.main(["--results", str(root), "--out", str(tmp_path / "out")]) == 0
-    _, _, *lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(": not drawn, ")[0] for line in lines] == [drawing.name for drawing in CURVES.entries()]
-    assert [line for line in lines if "no record holds probes" in line] == lines[:6]
-    assert [line for line in lines if "with attention maps" in line] == lines[-3:]
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == f"Study small: 0 figures in {tmp_path / 'out'}"
+    why = {}
+    for line in lines:
+        names, _, reason = line.removeprefix("  not drawn: ").partition(": ")
+        assert reason not in why
+        why[reason] = names.split(", ")
+    assert why == {
+        each.why_none: [e.name for e in CURVES.entries() if e.why_none == each.why_none] for each in CURVES.entries()
+    }
+    assert curves.main(["--results", str(root), "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    assert capsys.readouterr().out == f"{first}\n"
     assert list((tmp_path / "out").iterdir()) == []
     assert curves.main(["--results", str(root), "--baseline", "Mimic"]) == 2
     assert "unknown baseline row 'Mimic'; did you mean 'Mimetic'" in capsys.readouterr().err

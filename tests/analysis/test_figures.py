@@ -210,9 +210,12 @@ def test_one_figure_and_what_cannot_be_drawn(tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ["--results", str(root), "--out", str(out), "--figure"]
     assert figures.main([*arguments, "attention_offsets"]) == 0
-    assert "attention_offsets: not drawn, no record holds attention by offset" in capsys.readouterr().out
+    assert "not drawn: attention_offsets: no record holds attention by offset" in capsys.readouterr().out
     assert figures.main([*arguments, "differences"]) == 0
-    assert "not drawn, no row has a seed in common with its base, or with the baseline" in capsys.readouterr().out
+    assert (
+        "not drawn: differences: no row has a seed in common with its base, or with the baseline"
+        in capsys.readouterr().out
+    )
     assert list(out.iterdir()) == []
     assert figures.main([*arguments, "cost", "--baseline", "Mimic"]) == 2
     assert "unknown baseline row 'Mimic'; did you mean 'Mimetic'" in capsys.readouterr().err

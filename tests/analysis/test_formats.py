@@ -106,7 +106,8 @@ def test_every_format_shows_the_same_numbers(tmp_path):
     assert (line["published_paper"], line["published_provenance"]) == ("2404.01139", "A")
 
 
-def test_names_in_records_are_never_markup(tmp_path, capsys):
+def test_names_in_records_are_never_markup(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
     root = write(tmp_path, done("Mimetic", label="[red]row[/red] [/]"), done("Trunc normal", label=NASTY))
     assert tables.main(["--results", str(root), "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out

@@ -61,7 +61,7 @@ def test_study_choice(tmp_path):
     write(tmp_path, done("Mimetic", study="b"), done("Mimetic", study="small"), failed("Mimetic", study="table2"))
     study = load([tmp_path])
     assert (study.name, study.others) == ("small", ("b", "table2"))
-    assert "(others: b, table2;" in study.summary()[1]
+    assert study.summary() == f"Study small: 1 finished, in {tmp_path}/small"
     assert load([tmp_path], "b").name == "b"
     with pytest.raises(VitinitError, match="unknown study 'smoll'; did you mean 'small'"):
         load([tmp_path], "smoll")

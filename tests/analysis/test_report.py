@@ -172,7 +172,7 @@ def test_what_cannot_be_shown_is_one_line(tmp_path, capsys):
     assert "did you mean 'Mimetic'" in capsys.readouterr().err
     assert not out.exists()
     assert report.main(["--results", str(tmp_path), "--out", str(out)]) == 0
-    assert "study: broken: left out, no finished run" in capsys.readouterr().out
+    assert "Study broken: left out, no finished run" in capsys.readouterr().out
 
 
 CASES = [

@@ -11,7 +11,7 @@ from synthetic_records import done
 
 from analysis import standing
 from analysis.frame import load
-from analysis.stats import paired
+from analysis.stats import could_show, paired
 from benchmark.records.store import Layout, Store
 
 BASE = np.array([40.0, 41.0, 39.0, 42.0, 40.0, 41.0, 38.0, 43.0, 40.0, 41.0])
@@ -60,7 +60,7 @@ def test_the_difference_that_could_be_shown_has_the_power_it_says() -> None:
     values, zeros = pd.Series(NOISE), pd.Series(np.zeros(10))
     pair = paired(values, zeros)
     assert pair
-    seen = standing.could_show(pair)
+    seen = could_show(pair)
     assert seen
     generator = np.random.default_rng(0)
     samples = generator.normal(seen, NOISE.std(ddof=1), size=(20_000, 10))

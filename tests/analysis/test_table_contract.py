@@ -9,13 +9,15 @@ from itertools import islice
 
 import pytest
 from contract_studies import committed_studies, contract_studies
-from rich.console import Console
+from rich.cells import cell_len
 from synthetic_records import failed, write
 
 from analysis.frame import Study, load
 from analysis.tables.registry import TABLES, Kind, build, names
-from analysis.tables.render import FORMATS, columns, to_terminal
+from analysis.tables.render import FORMATS, columns
 from analysis.tables.shared import METRICS
+from analysis.tables.terminal import to_terminal
+from analysis.text import signed
 from initializers.errors import VitinitError
 
 KINDS = {kind.name or "the study's own": kind for kind in TABLES.entries()}
@@ -71,7 +73,20 @@ def test_it_can_be_written_in_every_format(studies, kind):
         shown = columns(table)
         assert [column.label for column in shown[: len(table.columns)]] == table.columns
         assert all(column.entries.keys() == set(table.rows) for column in shown)
-        Console(file=io.StringIO(), width=500).print(to_terminal(table))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_nothing_is_wider_than_the_terminal_and_nothing_is_lost(studies, kind, width):
+    for study in allowing(studies, kind).values():
+        table = build(study, study.name + kind.name)
+        lines = [line.plain for line in to_terminal(table, width)]
+        assert max(map(cell_len, lines)) <= width
+        printed = " ".join(lines)
+        for cell in table.cells.values():
+            if cell.ours:
+                assert f"{cell.ours.mean:.2f}".removeprefix("-") in printed
+            if cell.against:
+                assert signed(cell.against.mean) in printed
 
 
 def test_the_same_records_give_the_same_bytes(studies, kind):

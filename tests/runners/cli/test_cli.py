@@ -230,10 +230,10 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     assert f"{lost.top1:.2f}%" in here("show", lost.run_id[:6])[1]
     assert tables.main([]) == 0
     assert "Mimetic" in capsys.readouterr().out
-    assert r"\toprule" in (tmp_path / "results/local/tables/smoke.tex").read_text()
+    assert r"\toprule" in (tmp_path / "results/local/smoke/tables/smoke.tex").read_text()
     assert figures.main([]) == 0
     for name in ("accuracy.pdf", "accuracy.png", "attention_offsets.pdf", "attention_offsets.png"):
-        assert (tmp_path / "results/local/figures" / name).stat().st_size > 5_000
+        assert (tmp_path / "results/local/smoke/figures" / name).stat().st_size > 5_000
 
 
 def test_one_diverging_run_leaves_a_failure_record_and_the_others_go_on(tmp_path, here):

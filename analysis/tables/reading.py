@@ -1,0 +1,136 @@
+"""What a table says and does not say, in three sentences that are computed from its cells."""
+
+from __future__ import annotations
+
+from collections import Counter
+from statistics import median
+
+from analysis.tables.notes import compared_with, measured, settings
+from analysis.tables.shared import Cell, Table
+from analysis.tables.terminal import usual_seeds
+from analysis.text import count, one_line, signed
+
+SHOWN = 3
+"""So many settings, or columns in one sentence, are spoken of; the others are in the foot of the table."""
+
+
+def heading(table: Table, metric: str) -> list[str]:
+    """What stands above a table: what its numbers are, and the setting of its runs."""
+    study = table.study
+    lines = [table.caption]
+    n = usual_seeds(table)
+    spread = "±: standard deviation over" if n != 1 else "of"
+    text = f"{measured(study, metric).capitalize()}, {spread} {count(n or 0, 'seed')} unless n stands beside it."
+    if compared := {row: table.baselines[row] for row, _ in _compared(table)}:
+        to = table.baseline or f"the row's own base ({compared_with(compared)})"
+        text += f" Difference: by seed, to {to}, with its 95 % interval (t)."
+    if any(cell.best for cell in table.cells.values()):
+        text += " Bold: the highest of a column, and what is not told apart from it."
+    found = settings(study.runs[study.runs["row"].isin(table.rows)])
+    lines += [text, *found[:SHOWN]]
+    if len(found) > SHOWN:
+        lines.append(f"{count(len(found) - SHOWN, 'other setting')}: see --all.")
+    return [one_line(line) for line in lines]
+
+
+def without_numbers(table: Table) -> list[str]:
+    """A line for each reason why runs were skipped or have failed."""
+    contents = table.study.contents
+    skipped = Counter(one_line(run.reason, 240) for run in contents.skipped.values())
+    failed = Counter(one_line(f"{run.error}: {run.message}", 160) for run in contents.failed.values())
+    lines = [f"{count(number, 'run')} skipped: {reason}" for reason, number in sorted(skipped.items())]
+    lines += [f"{count(number, 'run')} failed: {reason}" for reason, number in sorted(failed.items())]
+    return lines + [f"Invalid file: {problem}" for problem in contents.problems[:SHOWN]]
+
+
+def sentences(table: Table) -> list[str]:
+    """Who is ahead of its own base, what this many seeds cannot tell, and what to look at; none without differences."""
+    if not _compared(table):
+        return []
+    columns = [column for column in table.columns if any(place == column for _, place in _compared(table))]
+    shown = columns[:SHOWN]
+    more = f"; {count(len(columns) - SHOWN, 'more column')} above" if len(columns) > SHOWN else ""
+    lines = [f"Ahead of its base: {'; '.join(_ahead(table, column) for column in shown)}{more}."]
+    lines.append(_cannot_tell(table, columns))
+    lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(table)}")
+    return [one_line(line) for line in lines]
+
+
+def _compared(table: Table) -> dict[tuple[str, str], Cell]:
+    return {key: cell for key, cell in table.cells.items() if cell.against}
+
+
+def _of_column(table: Table, column: str) -> dict[str, Cell]:
+    """Rows with a difference, the largest first."""
+    found = {row: cell for (row, place), cell in _compared(table).items() if place == column}
+    return dict(sorted(found.items(), key=lambda item: -item[1].against.mean if item[1].against else 0.0))
+
+
+def _gain(cell: Cell) -> str:
+    assert cell.against
+    interval = cell.against.interval
+    between = (
+        f" [{signed(interval.low)}, {signed(interval.high)}]" if interval else f" (n={cell.against.n}, no interval)"
+    )
+    return f"{signed(cell.against.mean)} points{between}"
+
+
+def _named(rows: list[str]) -> str:
+    """By their names, or if they are many by their number."""
+    return " and ".join(rows) if len(rows) < SHOWN else f"{len(rows)} others"
+
+
+def _ahead(table: Table, column: str) -> str:
+    cells = _of_column(table, column)
+    intervals = {row: cell.against.interval for row, cell in cells.items() if cell.against and cell.against.interval}
+    if not intervals:
+        row, cell = next(iter(cells.items()))
+        return f"on {column} nobody by any interval; {row} has the largest difference, {_gain(cell)}"
+    ahead = [row for row, interval in intervals.items() if interval.low > 0]
+    behind = [row for row, interval in intervals.items() if interval.high < 0]
+    text = f"on {column} " + (
+        f"{ahead[0]} by {_gain(cells[ahead[0]])}" if ahead else "nobody whose interval is above 0"
+    )
+    text += f", and {_named(ahead[1:])}" if ahead[1:] else ""
+    return text + (f" (behind it: {_named(behind)})" if behind else "")
+
+
+def _cannot_tell(table: Table, columns: list[str]) -> str:
+    """The limits of the test and of the intervals with so few seeds."""
+    from analysis.stats import could_show
+
+    pairs = {
+        column: [cell.against for cell in _of_column(table, column).values() if cell.against] for column in columns
+    }
+    limits = {}
+    for column, its in pairs.items():
+        seen = [value for pair in its if (value := could_show(pair)) is not None]
+        limits[column] = f"under about {median(seen):.1f} points" if seen else "of any size"
+    fewest = min(pair.n for its in pairs.values() for pair in its)
+    shown = ", ".join(f"on {column} {limits[column]}" for column in columns[:SHOWN])
+    return (
+        f"What n cannot tell: differences {shown} (found in less than four of five such studies); with "
+        f"{count(fewest, 'seed')}, no test of one comparison goes under p = {2.0 ** (1 - fewest):.2g}."
+    )
+
+
+def _highest(table: Table, column: str) -> str:
+    """The highest mean, and the rows that are not told apart from it where there are seeds enough to say so."""
+    found = {row: cell for (row, place), cell in table.cells.items() if place == column}
+    means = {row: cell.ours.mean for row, cell in found.items() if cell.ours}
+    top = max(means, key=lambda row: means[row])
+    equal = [row for row, cell in found.items() if cell.best and row != top]
+    return f"on {column} {top} ({means[top]:.2f})" + (f", not told apart from {_named(equal)}" if equal else "")
+
+
+def _look_at(table: Table) -> str:
+    """The largest difference that is open."""
+    cells = _compared(table)
+    pairs = {key: cell.against for key, cell in cells.items() if cell.against}
+    still = {key: pair for key, pair in pairs.items() if pair.interval is None or 0 in pair.interval}
+    if not still:
+        return "No difference is open: every interval lies on one side of 0."
+    row, column = max(still, key=lambda key: abs(still[key].mean))
+    return (
+        f"Look at {row} on {column}, {_gain(cells[row, column])}: the largest that is open; more seeds tell (--seeds)."
+    )

@@ -1,0 +1,187 @@
+"""What commands print: as wide as the terminal, short, in its encoding, and where what they write goes."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from scipy import stats as scipy_stats
+from synthetic_records import done, everything, failed, skipped, write
+
+from analysis import report
+from analysis.curves import __main__ as curves
+from analysis.figures import __main__ as figures
+from analysis.frame import LOCAL, REFERENCE, load
+from analysis.tables import __main__ as tables
+from analysis.tables.reading import sentences, without_numbers
+from analysis.tables.registry import build
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = {"tables": tables, "figures": figures, "curves": curves, "report": report}
+GAINS = {"Mimetic": (5.0, 6.0, 7.5), "Imp.-3": (3.0, -4.0, 2.0), "Imp.-5": (-2.0, -2.5, -3.0)}
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Three seeds on one dataset, one on another."""
+    root = tmp_path / "records"
+    for seed, base in enumerate((40.0, 41.0, 42.0)):
+        write(root, done("Kaiming uniform", (base,), seed=seed))
+        for row, gains in GAINS.items():
+            write(root, done(row, (base + gains[seed],), seed=seed))
+    for row, top1 in (("Kaiming uniform", 10.0), ("Mimetic", 12.0)):
+        write(root, done(row, (top1,), dataset="cifar100"))
+    return root
+
+
+def test_three_sentences_by_hand(records: Path) -> None:
+    ahead, limits, look = sentences(build(load([records])))
+    interval = scipy_stats.ttest_1samp(GAINS["Mimetic"], 0).confidence_interval()
+    gain = f"+{sum(GAINS['Mimetic']) / 3:.2f} points [+{interval.low:.2f}, +{interval.high:.2f}]"
+    assert ahead.startswith(f"Ahead of its base: on cifar10 Mimetic by {gain} (behind it: Imp.-5); ")
+    assert ahead.endswith(
+        "on cifar100 nobody by any interval; Mimetic has the largest difference, +2.00 points (n=1, no interval)."
+    )
+    quantiles = scipy_stats.t.ppf(0.975, 2) + scipy_stats.t.ppf(0.8, 2)
+    seen = sorted(quantiles * scipy_stats.sem(gains) for gains in GAINS.values())[1]
+    assert f"on cifar10 under about {seen:.1f} points, on cifar100 of any size" in limits
+    assert "with 1 seed, no test of one comparison goes under p = 1." in limits
+    assert look.startswith("Highest: on cifar10 Mimetic (47.17)")
+    assert "Look at Mimetic on cifar100, +2.00 points (n=1, no interval): the largest that is open" in look
+
+
+def test_nothing_is_read_where_nothing_is_compared(tmp_path: Path) -> None:
+    assert sentences(build(load([write(tmp_path, done("Mimetic"))]))) == []
+
+
+def test_skips_and_failures_are_a_line_a_reason(tmp_path: Path) -> None:
+    rows = "Trunc normal", "Imp.-3", "Imp.-5"
+    root = write(tmp_path, done("Mimetic"), *(skipped(row, dataset="digits") for row in rows), failed("ConViT"))
+    found = without_numbers(build(load([root])))
+    reason = next(iter(load([root]).contents.skipped.values())).reason
+    assert found[0] == f"3 runs skipped: {reason}"
+    assert found[1].startswith("1 run failed: RuntimeError: ")
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_on_a_terminal_nothing_is_wider_than_it_and_all_is_short(records: Path, tmp_path: Path, width: int) -> None:
+    """A pseudo-terminal of that width, without a word of it in the environment."""
+    import fcntl
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "r").symlink_to(records)
+    command = [sys.executable, "-m", "analysis.tables", "--results", "r"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path / "x", env={**environment, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    said = b""
+    with io.FileIO(ours) as terminal:
+        while True:
+            try:
+                said += (part := terminal.read(65536) or b"")
+            except OSError:  # closed at the other end
+                break
+            if not part:
+                break
+    assert process.wait() == 0, said.decode()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    assert len(lines) <= 45
+    assert any(line.split()[:1] == ["Mimetic"] for line in lines)
+    assert sum("difference [95 %]" in line for line in lines) == (2 if width == 80 else 1)
+    assert not any("IQM" in line for line in lines)
+
+
+def test_all_prints_every_table_and_note(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--results", str(everything(tmp_path / "records"))]
+    assert tables.main(arguments) == 0
+    brief = capsys.readouterr().out
+    assert tables.main([*arguments, "--all"]) == 0
+    whole = capsys.readouterr().out
+    table = build(load([tmp_path / "records"]))
+    assert all(note in whole for note in table.notes)
+    assert sum(note in brief for note in table.notes) < len(table.notes) / 2
+
+
+def test_all_commands_write_into_the_folder_of_the_study(records: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(records, done("Mimetic", study="other"))
+    for command in COMMANDS.values():
+        assert command.main(["--results", str(records)]) == 0
+    for study in ("small", "other"):
+        assert (records / study / "tables" / f"{study}.tex").is_file()
+        assert (records / study / "figures").is_dir()
+        assert (records / study / "curves").is_dir()
+    assert (records / "report.html").is_file()
+    assert report.main(["--results", str(records), "--study", "other"]) == 0
+    assert (records / "other" / "report.html").is_file()
+    assert load([records], "other").contents.problems == [], "what is written is no record"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_comes_from_the_committed_records_goes_elsewhere_than_the_users_own(
+    tmp_path: Path, monkeypatch, capsys, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for root in (LOCAL, REFERENCE):
+        write(tmp_path / root, done("Mimetic", study="small"))
+    assert COMMANDS[command].main([]) == 0
+    own = {path: path.read_bytes() for path in (tmp_path / LOCAL).rglob("*") if path.is_file()}
+    write(tmp_path / REFERENCE, done("Imp.-3", study="small"))
+    committed = {path for path in (tmp_path / REFERENCE).rglob("*") if path.is_file()}
+    for folder in (REFERENCE, tmp_path / REFERENCE):
+        assert COMMANDS[command].main(["--results", str(folder)]) == 0
+    assert {path: path.read_bytes() for path in own} == own
+    assert {path for path in (tmp_path / REFERENCE).rglob("*") if path.is_file()} == committed
+    written = "report.html" if command == "report" else f"small/{command}"
+    assert (tmp_path / LOCAL / "reference" / written).exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_study_that_is_committed_is_found_by_what_is_said(tmp_path, monkeypatch, capsys, command) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / LOCAL, done("Mimetic", study="mine"))
+    write(tmp_path / REFERENCE, done("Mimetic", study="table4-small"))
+    assert COMMANDS[command].main(["--study", "table4-small"]) == 2
+    assert "; it is in results/reference: --results results/reference\n" in capsys.readouterr().err
+    assert COMMANDS[command].main(["--study", "nowhere"]) == 2
+    assert "results/reference" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("words", [[], ["--help"]], ids=["it", "help"])
+@pytest.mark.parametrize("name", [*COMMANDS, "choose", "standing"])
+def test_a_terminal_that_lacks_characters(
+    records: Path, tmp_path: Path, name: str, words: list[str], encoding: str
+) -> None:
+    write(records, done("Mimetic", label="初期化 −±"))
+    study = ["small"] if name in ("choose", "standing") else []
+    ran = subprocess.run(
+        [sys.executable, "-m", f"analysis.{name}", *study, "--results", str(records), *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding, "LANG": "C", "LC_ALL": "C"},
+        capture_output=True,
+    )
+    said = (ran.stdout + ran.stderr).decode(encoding)
+    assert "Traceback" not in said
+    assert ran.returncode == (0 if words or name in COMMANDS else 2), said
+    if name == "tables" and not words:
+        assert "??? -" in said
+        assert "-2.50 [-3.74, -1.26]" in said, "a minus is a minus"
