@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from rich.cells import cell_len
 
 from benchmark.grids import parts
 from benchmark.models import registry as models
 from initializers.methods.impulse import solvers
+from runners.basics.environment import ROOT
 from runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE
 from tests.processes import fresh
 from tests.runners.cli.test_cli import TINY, write
+
+COMMANDS = [
+    *(["plan"], ["run"], ["status"], ["rank"], ["show"], ["reproduce"], ["speed"], ["proposition"], ["list"]),
+    *(["data", name] for name in ("get", "prepare")),
+    *(["store", name] for name in ("check", "export")),
+    *(["slurm", name] for name in ("profiles", "check", "cancel", "logs")),
+]
 
 
 @pytest.mark.parametrize(
@@ -58,3 +70,50 @@ def test_brief_is_one_line_for_the_runs_of_a_row_and_dataset(here, tmp_path: Pat
         "uniform",
     ]
     assert "after 2 epochs" not in printed
+
+
+EVERY_COMMAND = """
+import sys
+from runners.cli import main as cli
+for words in {commands!r}:
+    sys.argv = ["vitinit", *words]
+    try:
+        cli.main()
+    except SystemExit as stop:
+        print("ENDED", stop.code or 0, *words)
+"""
+
+
+def test_every_command_on_a_terminal_that_lacks_characters(tmp_path: Path) -> None:
+    """With the live display too, which rich shows where colours are forced."""
+    path = tmp_path / "tiny.yaml"
+    name = "初期化 −±"
+    path.write_text(yaml.safe_dump({**TINY, "title": name, "rows": {name: {"base": "trunc_normal"}}}), encoding="utf-8")
+    grid = ["tiny.yaml"]
+    helps = [[*words, "--help"] for words in ([], *COMMANDS)]
+    lists = [["list", kind] for kind in ("initializers", "datasets", "models", "recipes", "grids")]
+    real = [
+        ["plan", *grid],
+        ["run", *grid, "--executor", "inline"],
+        ["run", *grid, "--dry-run"],
+        ["status", *grid],
+        ["store", "check"],
+        ["store", "export"],
+        ["slurm", "profiles"],
+        ["plan", name],
+    ]
+    commands = [*helps, *lists, *real]
+    ran = subprocess.run(
+        [sys.executable, "-c", EVERY_COMMAND.format(commands=commands)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "FORCE_COLOR": "1"},
+        capture_output=True,
+    )
+    said, wrong = (stream.decode("ascii") for stream in (ran.stdout, ran.stderr))
+    assert ran.returncode == 0, wrong
+    assert "Traceback" not in said + wrong
+    ended = [int(line.split()[1]) for line in said.splitlines() if line.startswith("ENDED")]
+    assert ended == [0] * (len(commands) - 1) + [2]
+    assert "all runs" in said, "the live display"
+    assert "??? -?" in said, "a minus is a minus"
+    assert "error: " in wrong
