@@ -290,7 +290,8 @@ def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
     assert here("reproduce", frozen.run_id)[0] == 0
     for command in (tables, figures):
         assert command.main([]) == 0
-    assert "ConvMixer width 16 depth 1, 3 x 3 filters, patch 2" in capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "ConvMixer width 16 depth 1, 3 x 3 filters, patch 2" in printed
 
 
 @pytest.mark.parametrize(("number", "early"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
