@@ -48,8 +48,8 @@ class Quantity:
     axis: str
     of: Callable[[Probe], list[float] | None]
     """A number a layer, from the input on; None where a run has none."""
-    uniform: Callable[[int], float]
-    """Its value with uniform attention, or dependence, on a token grid of so many tokens a side."""
+    uniform: Callable[[int], float] | None
+    """Its value with uniform attention, or dependence, on a token grid of so many tokens a side; None draws none."""
     over: str = "heads and seeds"
     """What lines are the mean over."""
     reference: str = "uniform attention"
@@ -124,13 +124,15 @@ def _figures(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str,
 def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) -> Figure:
     depth = max(len(quantity.of(runs[0].probes[0]) or []) for runs in cells.values())
     first = textwrap.fill(f"{quantity.title}, {safe(column)}", 90)
-    title = f"{first}\n{BAND.replace('seeds', quantity.over, 1)}; dotted: {quantity.reference}"
+    title = f"{first}\n{BAND.replace('seeds', quantity.over, 1)}"
+    title += f"; dotted: {quantity.reference}" if quantity.uniform else ""
     across = 2 if len(cells) in (2, 4) else 3
     figure, grid = panels(len(cells), 1.45 if len(cells) > across else 1.9, title, across, sharex=True, sharey=True)
     handles: dict[int, Line2D] = {}
     for axes, (row, runs) in zip(grid, cells.items(), strict=True):
         handles |= _lines(axes, runs, quantity, depth)
-        axes.axhline(quantity.uniform(runs[0].spec.model.grid), color="black", linewidth=0.8, linestyle=":")
+        if quantity.uniform:
+            axes.axhline(quantity.uniform(runs[0].spec.model.grid), color="black", linewidth=0.8, linestyle=":")
         panel_title(axes, f"{safe(row)}: n={len(runs)}")
         axes.grid()
     outer_labels(grid, across, quantity.axis)
@@ -160,6 +162,23 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
         handles[layer] = line_with_band(axes, by_epoch, Look(mpl.colors.to_hex(colours[layer]), "-", "o"))
         handles[layer].set_linewidth(widths[layer])
     return handles
+
+
+@CURVES.add("more", "no record holds probes that have no figure of their own", len(QUANTITIES) + 1)
+def more(study: Study) -> dict[str, Figure]:
+    """Probes that the schema of records does not name, each over epochs."""
+    names = {name for run in study.contents.done.values() for probe in run.probes for name in probe.more}
+    return {file: figure for name in sorted(names) for file, figure in _figures(study, f"more-{file_part([name])}", _other(name))}
+
+
+def _other(name: str) -> Quantity:
+    def of(probe: Probe) -> list[float] | None:
+        layers = probe.more.get(name)
+        if not layers:
+            return None
+        return [mean(layer) if isinstance(layer, list) else layer for layer in layers]
+
+    return Quantity(safe(name), "", of, None)
 
 
 for _place, (_name, _quantity) in enumerate(QUANTITIES.items(), 1):

@@ -113,6 +113,8 @@ class Probe(Frozen):
     have a target, which come first. None where the method has none."""
     gating: list[list[Fraction]] | None = None
     """Sigmoid of the gate: share of positional attention; of the GPSA layers, which come first. None without them."""
+    more: dict[str, list[float] | list[list[float]]] = Field(default_factory=dict)
+    """Of probes that have no field here, by name: numbers by layer, or by layer and head."""
     seconds: NonNegativeFloat
     """That measuring all this took; not part of the epoch's."""
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from benchmark.records.record import Probe
 from runners.loaders.base import Loader
 from runners.one_run.resume import Begun
-from runners.probes import IMAGES, probe
 from runners.probes.images import chosen
 from runners.probes.keeping import GRAM_BATCH, GRAM_BATCHES, MAP_IMAGES, Snapshot, keep_maps, snapshot
+from runners.probes.take import IMAGES, take
 
 
 class Observer:
@@ -54,7 +54,7 @@ class Observer:
     def see(self, model: nn.Module, epoch: int, evaluated: bool = True) -> None:
         """Measure what is to be measured after this epoch; probes where the model is evaluated too."""
         if self.probing and evaluated:
-            self.probes.append(probe(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch))
+            self.probes.append(take(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch))
         if epoch in self.snapshots_at:
             self.snapshots[epoch] = snapshot(model, self.images_BCHW)
 

@@ -22,9 +22,9 @@ from runners.basics.setting import Event
 from runners.basics.stop import Stop, Stopped
 from runners.basics.streams import stream
 from runners.one_run.carry_out import carry_out
-from runners.probes import probe
-from runners.probes.attention import target_mass
-from runners.probes.receptive_field import receptive_field
+from runners.probes.quantities.effective_receptive_field import receptive_field
+from runners.probes.quantities.impulse_mass import target_mass
+from runners.probes.take import take as probe
 from tests.faults.harness import assert_same, cells, setting
 
 pytestmark = pytest.mark.usefixtures("one_thread")

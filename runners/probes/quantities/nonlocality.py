@@ -1,4 +1,4 @@
-"""What attention has kept of a target, and how the released ConViT code measures it; see `initializers.diagnostics`."""
+"""How far attention looks, on what the layers receive and as the released ConViT code measures it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from torch import Tensor, nn
 
 from initializers.attention import AT_ONCE, attention_layers
 from initializers.diagnostics import no_maps
+from initializers.diagnostics import nonlocality as mean_distance
+from runners.probes.registry import Seen, probe
+
+
+@probe
+def nonlocality(seen: Seen) -> Tensor:
+    """Mean distance from query to key, L x H, in tokens (arXiv 2103.10697, equation 8)."""
+    return mean_distance(seen.attention.maps_LHNN, seen.grid)
+
+
+@probe
+def nonlocality_reference(seen: Seen) -> Tensor:
+    """The same of the maps that the released ConViT code takes."""
+    return mean_distance(of_patch_embedding(seen.model, seen.images_BCHW), seen.grid)
 
 
 @torch.no_grad()
@@ -21,17 +35,3 @@ def of_patch_embedding(model: nn.Module, images_BCHW: Tensor) -> Tensor:
         for number, layer in enumerate(attention_layers(model)):
             maps_LHNN[number] += layer.attention(tokens_bND).sum(0)
     return maps_LHNN / len(images_BCHW)
-
-
-def target_mass(maps_LHNN: Tensor, targets_LHNN: Tensor) -> Tensor:
-    """Attention on the target, L x H: a mean over the queries that have one.
-
-    Args:
-        maps_LHNN: attention.
-        targets_LHNN: 0 and 1; of as many layers, from the first on, as have a target.
-    """
-    masses = [
-        (maps_HNN * targets_HNN).sum((-2, -1)) / targets_HNN.any(-1).sum(-1)
-        for maps_HNN, targets_HNN in zip(maps_LHNN, targets_LHNN.to(maps_LHNN.device), strict=False)
-    ]
-    return torch.stack(masses)

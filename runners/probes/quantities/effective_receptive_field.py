@@ -7,6 +7,16 @@ from torch import Tensor, nn
 
 from initializers.attention import evaluated, token_grid
 from initializers.diagnostics import distances
+from runners.probes.registry import Seen, probe
+
+RECEPTIVE_FIELD_IMAGES = 4
+"""As many of the probe's images as gradients are taken of."""
+
+
+@probe
+def effective_receptive_field(seen: Seen) -> Tensor:
+    """Radius of the effective receptive field of each block, L, in tokens."""
+    return receptive_field(seen.model, seen.images_BCHW[:RECEPTIVE_FIELD_IMAGES])
 
 
 def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:

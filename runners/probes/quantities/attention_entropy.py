@@ -1,0 +1,13 @@
+"""How spread out attention is."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from runners.probes.registry import Seen, probe
+
+
+@probe
+def attention_entropy(seen: Seen) -> Tensor:
+    """Of a query's attention in one image, mean, L x H, in nats."""
+    return seen.attention.entropy_LH

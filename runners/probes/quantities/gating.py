@@ -1,0 +1,16 @@
+"""The gates of ConViT."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from initializers.attention import attention_layers
+from runners.probes.registry import Seen, probe
+
+
+@probe
+def gating(seen: Seen) -> Tensor | None:
+    """Sigmoid of the gate, the share of positional attention: of the GPSA layers, x H."""
+    gates = [layer.module.gating_param.detach().sigmoid() for layer in attention_layers(seen.model) if layer.gated]
+    return torch.stack(gates) if gates else None

@@ -1,0 +1,58 @@
+"""What a probe is, and where all of them are found: each is one decorated function in a file of `quantities/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from torch import Tensor, nn
+
+from initializers.diagnostics import Attention
+from initializers.errors import VitinitError
+from initializers.plugins import modules
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a probe is given; it leaves the model as it was, and draws no random number."""
+
+    model: nn.Module
+    """With attention."""
+    images_BCHW: Tensor
+    """Held out, the same in every run on a dataset; on the model's device."""
+    grid: tuple[int, int]
+    """Rows and columns of the token grid."""
+    attention: Attention
+    """Mean maps (L x H x N x N) and mean entropy (L x H, nats) of all layers on these images."""
+    targets_LHNN: Tensor | None
+    """What the method aimed at, of the layers that have a target; None where it has none."""
+
+
+Measure = Callable[[Seen], Tensor | None]
+"""Numbers by layer, or by layer and head, from the input on; None where the model has nothing of the kind."""
+
+_probes: dict[str, Measure] = {}
+
+
+def probe(measure: Measure) -> Measure:
+    """Register a probe under the name of its function.
+
+    A field of this name in `benchmark.records.record.Probe` holds it; without one it stands under `more`.
+    """
+    name = measure.__name__
+    if _probes.setdefault(name, measure) is not measure:
+        raise VitinitError(f"two probes are called {name!r}: in {_probes[name].__module__} and in {measure.__module__}")
+    return measure
+
+
+@cache
+def probes() -> dict[str, Measure]:
+    """All probes by name.
+
+    Raises:
+        VitinitError: a file cannot be imported, or two probes have one name.
+    """
+    for _ in modules(f"{__package__}.quantities"):
+        pass  # a file registers its probe as it is imported
+    return dict(sorted(_probes.items()))

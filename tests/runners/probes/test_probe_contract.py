@@ -1,0 +1,81 @@
+"""What every probe keeps to; and one that is added by one file is recorded and drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from analysis.curves.layers import more
+from analysis.frame import load_all
+from benchmark.models.build import build_model
+from benchmark.models.registry import presets, spec_of
+from initializers.attention import attention_layers, token_grid
+from initializers.diagnostics import measured
+from runners.basics.streams import stream
+from runners.probes.registry import Seen, probes
+from tests.processes import fresh
+
+ROOT = Path(__file__).parents[3]
+MEAN_KEY = '''
+from runners.probes.registry import Seen, probe
+
+
+@probe
+def mean_column(seen: Seen):
+    """Mean number of the column that attention falls on, L x H: 3.5 on eight columns where it is uniform."""
+    rows, columns = seen.grid
+    received = seen.attention.maps_LHNN.mean(-2).unflatten(-1, (rows, columns)).sum(-2)
+    return received @ received.new_tensor(range(columns))
+'''
+
+
+@pytest.mark.parametrize("preset", ["vit_micro", "convit_micro"])
+@pytest.mark.parametrize("name", probes())
+def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(name: str, preset: str) -> None:
+    model = build_model(spec_of({**presets()[preset], "image_size": 16, "patch_size": 4}), 10).train()
+    images_BCHW = torch.randn(4, 3, 16, 16, generator=stream(0, "test"))
+    heads, depth = attention_layers(model)[0].heads, len(attention_layers(model))
+    targets_LHNN = torch.eye(16).expand(2, heads, 16, 16)
+    seen = Seen(model, images_BCHW, token_grid(model), measured(model, images_BCHW), targets_LHNN)
+    weights, random = [value.clone() for value in model.state_dict().values()], torch.get_rng_state()
+    values = [probes()[name](seen) for _ in range(2)]
+    assert all(torch.equal(now, then) for now, then in zip(model.state_dict().values(), weights, strict=True))
+    assert torch.equal(torch.get_rng_state(), random)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    if values[0] is None:
+        assert name == "gating"
+        assert preset == "vit_micro"
+        return
+    assert torch.equal(*values)
+    assert values[0].isfinite().all()
+    assert values[0].ndim in (1, 2)
+    assert 1 <= len(values[0]) <= depth
+    assert values[0].ndim == 1 or values[0].shape[1] == heads
+
+
+def test_a_probe_of_one_more_file_is_recorded_and_drawn(tmp_path: Path) -> None:
+    dropped = tmp_path / "dropped"
+    dropped.mkdir()
+    (dropped / "mean_column.py").write_text(MEAN_KEY)
+    code = f"""
+import sys
+import runners.probes.quantities
+runners.probes.quantities.__path__.append({str(dropped)!r})  # as if the file lay in the folder
+from runners.cli.main import main
+sys.argv = ["vitinit", "run", "smoke", "--executor", "inline", "--only", "row=Mimetic", "--limit", "1"]
+main()
+"""
+    done = fresh("-c", code, cwd=tmp_path)
+    assert "1 runs finished" in done.stdout, done.stdout + done.stderr
+    (path,) = (tmp_path / "results/local/smoke").glob("*.json")
+    for probe in json.loads(path.read_text())["probes"]:
+        (layers,) = probe["more"].values()
+        assert list(probe["more"]) == ["mean_column"]
+        assert all(2 < head < 5 for layer in layers for head in layer), layers
+    (study,) = load_all([tmp_path / "results/local"])
+    (figure,) = more(study).values()
+    assert "mean_column" in figure.get_suptitle()
