@@ -168,7 +168,11 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
 def more(study: Study) -> dict[str, Figure]:
     """Probes that the schema of records does not name, each over epochs."""
     names = {name for run in study.contents.done.values() for probe in run.probes for name in probe.more}
-    return {file: figure for name in sorted(names) for file, figure in _figures(study, f"more-{file_part([name])}", _other(name))}
+    return {
+        file: figure
+        for name in sorted(names)
+        for file, figure in _figures(study, f"more-{file_part([name])}", _other(name))
+    }
 
 
 def _other(name: str) -> Quantity:
