@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from findings import on_what_impulse_is_solved
+import pandas as pd
 from records import (
+    DATA,
     KAIMING,
     TRUNC,
     fidelity,
     interval,
+    limits,
     published,
     several,
     shows,
@@ -23,18 +25,19 @@ from records import (
 
 def what_comes_out() -> Iterator[str]:
     s = study("small")
-    yield "sample standard deviation over 3 seeds"
-    yield "seed with its 95 % interval"
-    yield "has an interval that contains 0"
+    yield f"standard deviation over {s.runs['seed'].nunique()} seeds"
+    yield "Brackets are 95 % intervals"
     (millions,) = {text(record["parameters"] / 1e6) for record in s.runs["record"]}
-    yield f"The model has {millions} M parameters"
-    *upper, mimetic, three, five = [
-        value for (_, column), value in published("2404.01139", "Table 2").items() if column == "CIFAR-10"
-    ]
-    yield f"200 epochs, one run a row, the paper has {several(upper, 2)}, {mimetic} (mimetic as its code has it)"
-    yield f"{three} and {five}"
+    yield f"The model is tiny ({millions} M parameters)"
+
+
+def the_main_job() -> Iterator[str]:
+    s = study("small")
+    (images,) = s.runs["images"].dropna().unique()
+    yield f"and on {images:,.0f} images of"
     cifar = {row: s.top1(row, data="cifar10") for row in s.rows}
     gains = {row: cifar[row] - cifar[KAIMING] for row in ("Mimetic", "Imp.-3", "Imp.-5")}
+    assert all((gain > 0).all() for gain in gains.values())
     both = [gains["Imp.-3"], gains["Imp.-5"]]
     yield f"On CIFAR-10 the impulse gain is {span([*both[0], *both[1]])} points"
     assert not any(shows(gain) for gain in both)
@@ -49,53 +52,48 @@ def what_comes_out() -> Iterator[str]:
         row: {text(np.mean(record["init"]["norms"][0]["query"])) for record in s.of(row, "record", data="cifar10")}
         for row in ("Mimetic", KAIMING, "Imp.-3")
     }
-    (mimetic,), (kaiming,) = norms["Mimetic"], norms[KAIMING] | norms["Imp.-3"]
-    yield f"W_q of a head has norm {mimetic} with mimetic, {kaiming} with Kaiming and impulse"
+    (norm,), (kaiming,) = norms["Mimetic"], norms[KAIMING] | norms["Imp.-3"]
+    yield f"W_q of a head has norm {norm} with mimetic, {kaiming} with Kaiming and impulse"
     tests = 2 * sum(row not in (KAIMING, TRUNC, "ConViT") for row in s.rows)
     assert tests == 6
     yield f"one exact sign-flip test cannot go below p = {2 / 2**3}, and corrected for six comparisons not below 1"
-
-
-def in_short() -> Iterator[str]:
-    yield "A bracket is a 95 % interval"
-    bases = study("table2-small").gain(KAIMING, TRUNC, data="cifar10")
-    yield f"above trunc normal by {interval(bases, 2)[1:]} points on CIFAR-10"
-    wide = study("convit-ablation-small").top1("e DeiT, sin-cos") - study("ablations-small").top1(KAIMING)
-    yield f"with std 0.06 in place of 0.02 a similar model is not told apart from Kaiming uniform ({interval(wide, 2)})"
-    s = study("ablations-small")
-    gain = {row: s.gain(row, KAIMING).mean() for row in s.rows}
-    broken = [gain[row] for row in ("Shuffled rows", "One offset", "Random binary")]
-    yield f"gain {span(broken)} points, the impulse pattern {gain['Rotation']:.1f}, and each of these intervals"
-    yield "contains 0"
-    assert not any(shows(s.gain(row, KAIMING)) for row in ("Rotation", "Shuffled rows", "One offset", "Random binary"))
-    (noise,) = (piece for piece in on_what_impulse_is_solved() if piece.startswith("noise alone"))
-    yield (
-        f"{noise.partition(' (')[0]} against the position embedding, where the paper reports 3 to 4, and no difference "
-        "between the two is told from 0"
-    )
-    s = study("table4-small")
-    random, impulse = (
-        {kernel: s.gain(row, KAIMING, width=128, kernel=kernel) for kernel in (3, 8)}
-        for row in ("Random, frozen", "Impulse, frozen")
-    )
-    yield f"({interval(random[3], 2)}); impulses lose {interval(-impulse[3], 2)[1:]}"
-    yield f"At 8 × 8 random ones lose {-random[8].mean():.1f}, impulses {-impulse[8].mean():.1f}"
-    s = study("convit-ablation-small")
-    yield f"ConViT starts {interval(s.gain('a ConViT', 'e DeiT'))[1:]} points above DeiT"
-    yield f"in place of a learned one starts {interval(s.gain('e DeiT, sin-cos', 'e DeiT'))[1:]} above it"
-    yield "500 to 5,000 images at equal steps"
-    steps = [
-        record["spec"]["recipe"]["epochs"] * (record["dataset"]["train"] // record["spec"]["recipe"]["batch_size"])
-        for name in ("convit-ablation-small", "convit-efficiency-small")
-        for record in study(name).runs["record"]
+    *upper, mimetic, three, five = [
+        value for (_, column), value in published("2404.01139", "Table 2").items() if column == "CIFAR-10"
     ]
-    yield f"Local bias stays for the first {span(steps, 0)} steps"
+    yield f"200 epochs, one run a row, the paper has {several(upper, 2)}, {mimetic} (mimetic as its code has it)"
+    yield f"{three} and {five}"
+
+
+def of_each(differences: pd.Series, digits: int = 1) -> str:
+    """Mean and interval as `interval` has them, without a sign."""
+    low, high = limits(differences)
+    return f"{text(differences.mean(), digits)} [{text(low, digits)}, {text(high, digits)}]"
+
+
+def what_we_found() -> Iterator[str]:
+    s = study("table2-small")
+    for base, before in ((KAIMING, ""), (TRUNC, f"{TRUNC} + ")):
+        for method in ("Mimetic", "Imp.-3", "Imp.-5"):
+            assert all((s.gain(f"{before}{method}", base, data=data) > 0).all() for data in DATA)
+        impulses = [s.gain(f"{before}Imp.-{side}", base, data="cifar10").mean() for side in (3, 5)]
+        assert max(impulses) < s.gain(KAIMING, TRUNC, data="cifar10").mean()
+    yield f"worth {of_each(s.gain(KAIMING, TRUNC, data='cifar10'), 2)} points on CIFAR-10"
+    s = study("standard-mechanism")
+    pattern = s.gain("Mimetic", "Mimetic, placebo (spectrum)")
+    assert (pattern > 0).all()
+    yield f"It ends {of_each(pattern)} points above its own placebo"
+    yield f"at each of {len(pattern)} seeds"
+    impulse, rotated = (s.gain("Impulse, norm 4", row) for row in (KAIMING, "Impulse, placebo (spectrum)"))
+    assert shows(impulse)
+    assert not shows(rotated)
+    yield f"It gains {of_each(impulse)} points over its base, but only {interval(rotated)} over its placebo"
+    s = study("table4-small")
+    random, impulses = (s.gain(row, KAIMING, width=128, kernel=3) for row in ("Random, frozen", "Impulse, frozen"))
+    assert not shows(random)
+    yield f"({interval(random, 2)}); frozen impulses lose {of_each(-impulses, 2)}"
     s = study("long-range-small")
     vits = [s.top1(row).mean() for row in s.rows if "ConvMixer" not in row]
-    trained, random_filters = (s.top1(row).mean() for row in ("ConvMixer", "ConvMixer, random filters"))
-    yield f"all of them end at {span(vits)} %, where a ConvMixer gets {trained:.1f} %, and {random_filters:.1f} % with"
-    halves = [f"{gain[row]:.1f}" for row in ("Mimetic, VO only", "Mimetic", "Mimetic, QK only")]
-    yield f"the value path alone {halves[0]} of its {halves[1]} points, Q and K alone {halves[2]}"
+    yield f"all stay at {span(vits)} %, where a ConvMixer reaches {s.top1('ConvMixer').mean():.1f} %"
 
 
 def the_solvers() -> Iterator[str]:

@@ -18,9 +18,10 @@ NAMES = r"`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}|CIFAR-100?|Imp\.-[35]|Table \d|
 
 PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
     ("README.md", "## What comes out"): findings_in_short.what_comes_out,
-    ("README.md", "### What the studies show so far"): findings_in_short.in_short,
-    ("README.md", "## The initialisations"): findings_in_short.the_solvers,
+    ("README.md", "## What we found"): findings_in_short.what_we_found,
+    ("initializers/README.md", "## The solvers of `impulse`"): findings_in_short.the_solvers,
     ("results/README.md", "# What the committed studies show"): findings.introduction,
+    ("results/README.md", "## The main job"): findings_in_short.the_main_job,
     ("results/README.md", "## Each method over both bases"): findings.over_both_bases,
     ("results/README.md", "## What of impulse counts"): findings.what_of_impulse_counts,
     ("results/README.md", "## Is it the pattern"): findings_of_placebos.is_it_the_pattern,
@@ -84,4 +85,6 @@ def test_the_docstring_of_impulse_says_what_was_measured() -> None:
 
 def test_the_findings_have_no_other_parts() -> None:
     text = (ROOT / "results/README.md").read_text(encoding="utf-8")
-    assert re.findall(r"^#+ .*", text, flags=re.MULTILINE) == [heading for file, heading in PARTS if "results" in file]
+    assert re.findall(r"^#+ .*", text, flags=re.MULTILINE) == [
+        heading for file, heading in PARTS if file == "results/README.md"
+    ]
