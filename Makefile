@@ -4,12 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FFCV := $(VENV)/.ffcv
+DOCS := $(VENV)/.docs
 FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench-small bench-standard bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
-  test-slow test-ffcv test-slurm slurm-up slurm-down check format lock clean
+  test-slow test-ffcv test-slurm slurm-up slurm-down docs check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -84,6 +85,16 @@ bench-fidelity: setup ## How much attention impulse solvers put on their target,
 bench-scale: setup ## Planning and tables over 10,000 records: seconds and memory beside the limits
 	$(BIN)/python tests/scale/bench.py
 
+docs: $(DOCS) ## The texts and the docstrings as a site: site/index.html
+	@rm -rf site
+	$(BIN)/python -m sphinx -W --keep-going --quiet -c docs -d $(VENV)/.doctrees . site
+
+$(DOCS): requirements-docs.lock $(READY)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "the generator of the pages needs Python 3.11 or newer"; exit 2; }
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-docs.lock
+	@touch $@
+
 check: setup ## Lint, format, types, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -97,9 +108,10 @@ format: setup ## Format and mend what can be mended
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.10 --upgrade --generate-hashes --no-annotate \
   --no-header --quiet
 
-lock: setup ## Renew requirements.lock, and requirements-ffcv.lock beside it, from pyproject.toml
+lock: setup ## Renew requirements.lock from pyproject.toml, and beside it those of FFCV and of the pages
 	$(BIN)/$(COMPILE) --extra dev --output-file requirements.lock
 	$(BIN)/$(COMPILE) --extra ffcv --constraint requirements.lock --output-file requirements-ffcv.lock
+	$(BIN)/$(COMPILE) --extra docs --constraint requirements.lock --output-file requirements-docs.lock
 
 clean: ## Remove the environment and caches; results stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache

@@ -1,7 +1,7 @@
 """Statistics over seeds: paired differences, exact tests, and aggregates across datasets.
 
 The interval that tables show is Student's t over seeds or over differences by seed. Why not the percentile bootstrap:
-with so few seeds it is too narrow. Measured share of 95 % intervals that hold the true mean, 2,000 samples each:
+with so few seeds it is too narrow. Measured share of 95 % intervals that hold the true mean, 2,000 samples each::
 
     seeds   normal differences                    exponential (skewed) differences
             t      percentile  BCa    studentised  t      percentile  BCa    studentised

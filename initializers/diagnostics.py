@@ -73,7 +73,7 @@ def distances(grid: tuple[int, int]) -> Tensor:
 
 
 def nonlocality(maps_LHNN: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Sum over i, j of A_ij |i - j| / N, L x H, in tokens (d'Ascoli et al., arXiv 2103.10697, equation 8)."""
+    """Sum over i, j of `A_ij |i - j| / N`, L x H, in tokens (d'Ascoli et al., arXiv 2103.10697, equation 8)."""
     return (maps_LHNN * distances(grid).to(maps_LHNN)).sum((-2, -1)) / maps_LHNN.shape[-1]
 
 

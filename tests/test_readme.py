@@ -1,4 +1,4 @@
-"""The README is followed as a user would: its commands run, its example initialiser works and passes the contract."""
+"""The READMEs are followed as a user would: their commands run, their examples work and pass the contracts."""
 
 import re
 import shutil
@@ -24,6 +24,8 @@ RUN_BY_CI = {"make bench-small", "make test", "make setup"}
 """Commands that .ci/run carries out itself."""
 ON_A_CLUSTER = "### On a cluster"
 """What this section says to run is run by `make test-slurm`, on a cluster."""
+MY_GRID = "my.yaml"
+"""What the README says to save its grid as, which names its example initialiser."""
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -35,6 +37,20 @@ def commands() -> list[str]:
     here = "\n".join([before + after[after.index("\n## ") :], *GUIDES.values()])
     lines = [line.partition("#")[0].strip() for block in blocks("bash", here) for line in block.splitlines()]
     return [line for line in lines if line]
+
+
+def of_my_grid(line: str) -> bool:
+    return MY_GRID in line or line.endswith(" my")
+
+
+def examples() -> dict[str, str]:
+    """Python code by the file that a text says to put it into."""
+    found = {}
+    for text in (README, *GUIDES.values()):
+        named = re.findall(r"such as\s+`([\w/]+\.py)`[^`]*(?:`[^`]*`[^`]*)*?```python\n(.*?)```", text, flags=re.DOTALL)
+        assert [code for _, code in named] == blocks("python", text), "every example names its file"
+        found.update(named)
+    return found
 
 
 def run(line: str, cwd: Path) -> subprocess.CompletedProcess:
@@ -54,6 +70,7 @@ def test_ci_runs_the_two_commands():
 
 def test_every_other_command_works(tmp_path):
     others = [line for line in commands() if line not in RUN_BY_CI and not line.startswith("source ")]
+    others = [line for line in others if not of_my_grid(line)]
     assert len(others) > 4
     for line in others:
         done = run(line, tmp_path)
@@ -77,9 +94,9 @@ def test_its_numbers_are_those_of_the_tables():
             assert difference == (entry.ours[1] if row in table.baselines else "")
     assert set(table.baselines.values()) == {"Kaiming uniform"}
     bases = columns(build(study, baseline="Kaiming uniform"))[1].entries["Trunc normal"]
-    assert f'(`--baseline "Kaiming uniform"`: {bases.ours[1]})' in README
+    assert f'(`--baseline "Kaiming uniform"`: {bases.ours[1]})' in STUDIES
     paper = [cell.value for cell in publication("2404.01139").tables["Table 2"].cells if cell.column == "CIFAR-10"]
-    stated = re.search(r"Context: for ViT-T on all of CIFAR-10, (.*?)\. That is", README, flags=re.DOTALL)
+    stated = re.search(r"Context: for ViT-T on all of CIFAR-10, (.*?)\. That is", STUDIES, flags=re.DOTALL)
     assert [float(x) for x in re.findall(r"\d\d\.\d\d", stated[1])] == paper
 
 
@@ -236,41 +253,71 @@ def test_links_lead_somewhere():
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory) -> Path:
-    """A copy of the packages with the README's initialiser dropped in."""
+    """A copy of the packages with the examples of the texts dropped in."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("analysis", "benchmark", "initializers", "runners", "slurm", "tests"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "results" / "published", copy / "results" / "published")
+    for name in ("published", "reference/small"):
+        shutil.copytree(ROOT / "results" / name, copy / "results" / name)
     shutil.copy(ROOT / "pyproject.toml", copy)
-    (source,) = blocks("python")
-    assert len(source.splitlines()) <= 32
-    (copy / "initializers" / "methods" / "identity_value.py").write_text(source)
+    for file, source in examples().items():
+        assert len(source.splitlines()) <= 32
+        assert not (copy / file).exists()
+        (copy / file).write_text(source)
+    (grid,) = blocks("yaml")
+    (copy / MY_GRID).write_text(grid)
     return copy
 
 
-def test_the_example_initialiser_is_found_and_trains(checkout):
+def test_the_grid_of_the_readme_runs_and_the_examples_are_found(checkout):
+    assert len(README.splitlines()) <= 180, "ten minutes"
     listed = run("vitinit list initializers", checkout).stdout
     assert "identity_value" in listed
     assert "gain = 0.5" in listed
-    (rows,) = blocks("yaml")
-    grid = (
-        'title: "mine"\n'
-        + rows
-        + (
-            "blocks:\n  - datasets: [{name: digits, train_size: 100}]\n"
-            "    model: {preset: vit_micro, image_size: 8, patch_size: 2, depth: 1}\n"
-            "    recipe: {name: small, epochs: 1}\n    seeds: [0]\n"
-        )
+    lines = [line for line in commands() if of_my_grid(line)]
+    assert f"vitinit run {MY_GRID}" in lines
+    said = {}
+    for line in lines:
+        done = run(line + (" --executor inline" if line.startswith("vitinit run") else ""), checkout)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        said[line] = done.stdout
+    assert "9 runs finished" in said[f"vitinit run {MY_GRID}"]
+    assert "Identity value" in said["python -m analysis.tables --study my"]
+    assert "Seconds a run takes" in (checkout / "results/local/my/tables/my_seconds.tex").read_text()
+
+
+def test_every_other_grid_of_the_texts_is_planned(checkout):
+    grids = [grid for text in GUIDES.values() for grid in blocks("yaml", text)]
+    assert grids
+    for number, grid in enumerate(grids):
+        (checkout / f"text{number}.yaml").write_text(grid)
+        done = run(f"vitinit plan text{number}.yaml", checkout)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_dataset_and_family_train(checkout):
+    (checkout / "both.yaml").write_text(
+        "title: both\n"
+        "rows:\n  Trunc normal: {base: trunc_normal}\n"
+        "blocks:\n  - datasets: [stripes]\n"
+        "    model: {preset: vit_qk_norm_micro, image_size: 8, patch_size: 2}\n"
+        "    recipe: {name: small, epochs: 1}\n    seeds: [0]\n"
     )
-    (checkout / "mine.yaml").write_text(grid)
-    done = run("vitinit run mine.yaml --executor inline", checkout)
+    done = run("vitinit run both.yaml --executor inline", checkout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 runs finished" in done.stdout
-    table = run("python -m analysis.tables --study mine", checkout)
-    assert "Identity value" in table.stdout, table.stderr
+    assert "1 runs finished" in done.stdout
 
 
-def test_the_contract_tests_run_over_it_with_no_edit(checkout):
-    done = run("python -m pytest tests/initializers/test_contract.py -k identity_value -p no:xdist", checkout)
+@pytest.mark.parametrize(
+    ("tests", "of"),
+    [
+        ("initializers/test_contract.py", "identity_value"),
+        ("benchmark/test_dataset_contract.py", "stripes"),
+        ("benchmark/test_model_contract.py", "vit_qk_norm"),
+        ("analysis/test_table_contract.py", "_seconds"),
+    ],
+)
+def test_the_contract_tests_run_over_the_examples_with_no_edit(checkout, tests, of):
+    done = run(f"python -m pytest tests/{tests} -k {of} -p no:xdist", checkout)
     assert done.returncode == 0, done.stdout
     assert int(re.search(r"(\d+) passed", done.stdout).group(1)) >= 4, done.stdout

@@ -1,7 +1,7 @@
 """What a run leaves behind: one JSON, the only thing that `analysis` ever reads. Imports no torch.
 
 `to_bytes` and `from_bytes` are the way into a file and out of it. The last line of a file is a digest of what stands
-above it, so that a flipped bit that leaves valid JSON is noticed too:
+above it, so that a flipped bit that leaves valid JSON is noticed too::
 
      "digest": "blake2b over every byte before the comma that ends the line above"
     }
@@ -96,7 +96,7 @@ class Probe(Frozen):
     """Counted from 1; 0 is before the first."""
     images: PositiveInt
     nonlocality: PerHead
-    """How far a query looks on average: sum over i, j of A_ij |i - j| / N (arXiv 2103.10697, equation 8)."""
+    """How far a query looks on average: sum over i, j of `A_ij |i - j| / N` (arXiv 2103.10697, equation 8)."""
     nonlocality_reference: PerHead
     """The same of what the released ConViT code feeds to every layer: the patch embedding, without position, LayerNorm
     or the layers before."""

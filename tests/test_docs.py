@@ -1,0 +1,45 @@
+"""The pages that `make docs` has built: all there, and readable without a network."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SITE = ROOT / "site"
+TEXTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("[a-z]*/README.md"))),
+]
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    if not (SITE / "index.html").exists():
+        pytest.skip("the pages are not built here: make docs")
+    return {str(path.relative_to(SITE)): path.read_text(encoding="utf-8") for path in SITE.rglob("*.html")}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_text_is_a_page_with_its_headings(pages, text):
+    prose = re.sub(r"```.*?```", "", (ROOT / text).read_text(encoding="utf-8"), flags=re.DOTALL)
+    page = " ".join(unescape(re.sub(r"<[^>]*>", "", pages[text.replace(".md", ".html")])).split())
+    for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE):
+        assert heading.replace("`", "").replace("'", "’") in page
+
+
+@pytest.mark.parametrize(
+    "name", ["initializers.methods.mimetic.Mimetic", "benchmark.spec.RunSpec", "slurm.submit.submit"]
+)
+def test_the_reference_has_the_public_names(pages, name):
+    assert any(f'id="{name}"' in page for page in pages.values())
+
+
+def test_nothing_is_fetched_from_elsewhere(pages):
+    fetched = r"<(?:script|img|iframe|source)[^>]*\bsrc=\"(?:https?:)?//[^>]*>|<link[^>]*\bhref=\"(?:https?:)?//[^>]*>"
+    for name, page in pages.items():
+        assert not re.findall(fetched, page), name
+    for path in SITE.rglob("*.css"):
+        assert not re.findall(r"(?:url\(|@import)[ \"']*(?:https?:)?//", path.read_text(encoding="utf-8")), path
