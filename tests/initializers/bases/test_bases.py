@@ -63,7 +63,7 @@ def norm_parameters(m: nn.Module) -> list[tuple[np.ndarray, np.ndarray]]:
 @pytest.mark.parametrize("spec", [WIDE, WIDE_TOKEN, CONVIT], ids=["vit", "vit_token", "convit"])
 def test_kaiming_uniform_linear_is_uniform_in_weight_and_bias(spec: Any) -> None:
     m = based("kaiming_uniform", spec)
-    assert len(linears(m)) == 4 * spec.depth + 1 + (spec.gpsa_layers or 0) * 2
+    assert len(linears(m)) == 4 * spec.depth + 1 + spec.gated_layers * 2
     for linear in linears(m).values():
         fan_in = linear.weight.shape[1]
         assert_uniform(f64(linear.weight), 1 / math.sqrt(fan_in))

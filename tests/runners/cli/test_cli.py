@@ -89,7 +89,7 @@ def test_unknown_names_give_the_nearest_and_the_list(error, tmp_path):
     [
         ("blocks__0__model__patch_size", 3, ["image_size 8", "patch_size 3", "divisible"]),
         ("blocks__0__model__heads", 5, ["width 48", "heads 5"]),
-        ("blocks__0__model__depht", 2, ["depht", "not a field"]),
+        ("blocks__0__model__depht", 2, ["unknown field of a ViT", "depht", "did you mean 'depth'"]),
         ("blocks__0__recipe__lr", -1, ["lr", "greater than 0", "-1"]),
         ("blocks__0__recipe__epochs", "many", ["epochs", "integer", "many"]),
         ("blocks__0__recipe__precision", "fp8", ["precision", "fp32", "fp8"]),

@@ -21,7 +21,7 @@ from tests.processes import PATIENCE
 HOLD = """
 import sys, time
 from pathlib import Path
-from runners import claims
+from runners.one_run import claims
 from runners.basics.stop import Stop
 with claims.held(Path(sys.argv[1]), Stop()):
     print("held", flush=True)
