@@ -33,7 +33,7 @@ def main(
     parser = command.parser(drawings.package, description, folder)
     names = [drawing.name for drawing in entries]
     parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
-    parser.add_argument("--quiet", action="store_true", help="a line a study, without what is not drawn and why")
+    parser.add_argument("--quiet", action="store_true", help="print nothing")
     args = parser.parse_args(arguments)
 
     def run() -> None:
@@ -51,9 +51,9 @@ def main(
             if args.out:
                 out = args.out / study.name if len(studies) > 1 else args.out
             files, absent = _draw(study, chosen, args.baseline if args.baseline in study.rows else None, out)
-            print(one_line(f"Study {study.name}: {count(files, 'figure')} in {out}"))
-            for line in [] if args.quiet else [*remarks(study), *absent]:
-                print(f"  {line}")
+            said = [one_line(f"Study {study.name}: {count(files, 'figure')} in {out}")]
+            for line in [] if args.quiet else [*said, *(f"  {line}" for line in [*remarks(study), *absent])]:
+                print(line)
 
     return command.guarded(run)
 

@@ -88,13 +88,15 @@ def _run(args: argparse.Namespace) -> None:
             if args.context and table.published and table.published not in papers:
                 papers.append(table.published)
         written = 1 if args.table else len(names(study))
-        console.print(one_line(f"{count(written, 'table')} as {', '.join(formats)} in {out}") + "\n")
+        beside = [name for name in ("figures", "curves") if (study.home / name).is_dir()]
+        drawn = f"; beside it {' and '.join(beside)}" if beside and not args.out else ""
+        console.print(one_line(f"{count(written, 'table')} as {', '.join(formats)} in {out}{drawn}") + "\n")
     for paper in papers:
         _print_published(console, *paper)
-    console.print("Next: one page for a browser; every table and note; figures; what goes on inside the models")
+    console.print("Next: a page for the browser, every table and note, what goes on inside")
     options = [f"--results {' '.join(map(str, args.results))}"] if args.results else []
     options += [f"--study {studies[0].name}"] if len(studies) == 1 else []
-    for name in ("report", "tables --all", "figures", "curves"):
+    for name in ("report", "tables --all", "curves"):
         line = " ".join([f"{command.python()} -m analysis.{name}", *options])
         console.print(one_line(line), soft_wrap=True)
 

@@ -17,20 +17,21 @@ SHOWN = 3
 def heading(table: Table, metric: str) -> list[str]:
     """What stands above a table: what its numbers are, and the setting of its runs."""
     study = table.study
-    lines = [table.caption]
     n = usual_seeds(table)
-    spread = "±: standard deviation over" if n != 1 else "of"
-    text = f"{measured(study, metric).capitalize()}, {spread} {count(n or 0, 'seed')} unless n stands beside it."
+    text = f"{measured(study, metric).capitalize()}, ± standard deviation, {count(n or 0, 'seed')} unless n is given."
     if compared := {row: table.baselines[row] for row, _ in _compared(table)}:
         to = table.baseline or f"the row's own base ({compared_with(compared)})"
         text += f" Difference: by seed, to {to}, with its 95 % interval (t)."
     if any(cell.best for cell in table.cells.values()):
-        text += " Bold: the highest of a column, and what is not told apart from it."
-    found = settings(study.runs[study.runs["row"].isin(table.rows)])
-    lines += [text, *found[:SHOWN]]
-    if len(found) > SHOWN:
-        lines.append(f"{count(len(found) - SHOWN, 'other setting')}: see --all.")
-    return [one_line(line) for line in lines]
+        text += " Bold: highest, or not told apart from it."
+    settings_of = [line.rstrip(".").split("; ") for line in settings(study.runs[study.runs["row"].isin(table.rows)])]
+    others = dict.fromkeys(rest.partition(":")[0] for _, *more in settings_of for rest in more)
+    text += "".join(f" {first.replace(' training images', ' images')}." for first, *_ in settings_of[:SHOWN])
+    if others or len(settings_of) > SHOWN:
+        text += (
+            f" Other settings: {', '.join([*others, *(['more columns'] if len(settings_of) > SHOWN else [])])} (--all)."
+        )
+    return [one_line(text)]
 
 
 def without_numbers(table: Table) -> list[str]:
@@ -69,9 +70,7 @@ def _of_column(table: Table, column: str) -> dict[str, Cell]:
 def _gain(cell: Cell) -> str:
     assert cell.against
     interval = cell.against.interval
-    between = (
-        f" [{signed(interval.low)}, {signed(interval.high)}]" if interval else f" (n={cell.against.n}, no interval)"
-    )
+    between = f" [{signed(interval.low)}, {signed(interval.high)}]" if interval else f", n={cell.against.n}"
     return f"{signed(cell.against.mean)} points{between}"
 
 
@@ -85,7 +84,7 @@ def _ahead(table: Table, column: str) -> str:
     intervals = {row: cell.against.interval for row, cell in cells.items() if cell.against and cell.against.interval}
     if not intervals:
         row, cell = next(iter(cells.items()))
-        return f"on {column} nobody by any interval; {row} has the largest difference, {_gain(cell)}"
+        return f"on {column} nobody by an interval (most: {row}, {_gain(cell)})"
     ahead = [row for row, interval in intervals.items() if interval.low > 0]
     behind = [row for row, interval in intervals.items() if interval.high < 0]
     text = f"on {column} " + (
@@ -109,8 +108,8 @@ def _cannot_tell(table: Table, columns: list[str]) -> str:
     fewest = min(pair.n for its in pairs.values() for pair in its)
     shown = ", ".join(f"on {column} {limits[column]}" for column in columns[:SHOWN])
     return (
-        f"What n cannot tell: differences {shown} (found in less than four of five such studies); with "
-        f"{count(fewest, 'seed')}, no test of one comparison goes under p = {2.0 ** (1 - fewest):.2g}."
+        f"What n cannot tell: differences {shown} (power under 0.8); with {count(fewest, 'seed')} no single test goes "
+        f"under p = {2.0 ** (1 - fewest):.2g}."
     )
 
 

@@ -25,7 +25,11 @@ class Display:
         """Finished runs of one row and dataset are one line, once the last of them has ended."""
         self._finished: dict[tuple[str, str], list[RunRecord]] = {}
         self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"), console=console
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[text]}"),
+            console=console,
+            transient=brief,
         )
         self._tasks: dict[str, TaskID] = {}
         self._cells: dict[str, Cell] = {}
