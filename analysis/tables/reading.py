@@ -84,7 +84,7 @@ def _ahead(table: Table, column: str) -> str:
     intervals = {row: cell.against.interval for row, cell in cells.items() if cell.against and cell.against.interval}
     if not intervals:
         row, cell = next(iter(cells.items()))
-        return f"on {column} nobody by an interval (most: {row}, {_gain(cell)})"
+        return f"on {column} nobody by an interval (most {row}: {_gain(cell)})"
     ahead = [row for row, interval in intervals.items() if interval.low > 0]
     behind = [row for row, interval in intervals.items() if interval.high < 0]
     text = f"on {column} " + (
@@ -104,11 +104,11 @@ def _cannot_tell(table: Table, columns: list[str]) -> str:
     limits = {}
     for column, its in pairs.items():
         seen = [value for pair in its if (value := could_show(pair)) is not None]
-        limits[column] = f"under about {median(seen):.1f} points" if seen else "of any size"
+        limits[column] = f"under {median(seen):.1f} points" if seen else "of any size"
     fewest = min(pair.n for its in pairs.values() for pair in its)
-    shown = ", ".join(f"on {column} {limits[column]}" for column in columns[:SHOWN])
+    shown = ", ".join(f"{limits[column]} on {column}" for column in columns[:SHOWN])
     return (
-        f"What n cannot tell: differences {shown} (power under 0.8); with {count(fewest, 'seed')} no single test goes "
+        f"What n cannot tell: differences {shown} (power under 0.8); with {count(fewest, 'seed')} no test goes "
         f"under p = {2.0 ** (1 - fewest):.2g}."
     )
 
@@ -130,6 +130,4 @@ def _look_at(table: Table) -> str:
     if not still:
         return "No difference is open: every interval lies on one side of 0."
     row, column = max(still, key=lambda key: abs(still[key].mean))
-    return (
-        f"Look at {row} on {column}, {_gain(cells[row, column])}: the largest that is open; more seeds tell (--seeds)."
-    )
+    return f"Look at {row} on {column}, {_gain(cells[row, column])}, the largest that is open."
