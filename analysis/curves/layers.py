@@ -164,7 +164,7 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
     return handles
 
 
-@CURVES.add("more", "no record holds probes that have no figure of their own", len(QUANTITIES) + 1)
+@CURVES.add("more", "no record holds probes that have no figure of their own")
 def more(study: Study) -> dict[str, Figure]:
     """Probes that the schema of records does not name, each over epochs."""
     names = {name for run in study.contents.done.values() for probe in run.probes for name in probe.more}
