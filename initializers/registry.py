@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -102,6 +103,7 @@ class Initializer(BaseModel):
         state follows.
         """
 
+    @abstractmethod
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | Aim | None:
         """Set the parameters in place; every random number comes from `generator` (a CPU generator).
 
@@ -110,7 +112,6 @@ class Initializer(BaseModel):
             maps, else None. They are only measured against. An `Aim` where layers differ, or where the pseudo-input is
             another than the LayerNormed position embedding.
         """
-        raise NotImplementedError
 
     def apply_with(
         self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
@@ -148,8 +149,8 @@ def register(cls: AnyInitializer) -> AnyInitializer:
     """Class decorator: make an initialiser available under its `name`.
 
     Raises:
-        VitinitError: the class lacks a name or `touches`, has a `later` that is not its defaults, or the name is taken
-            by another class.
+        VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `later`
+            that is not its defaults, or the name is taken by another class.
     """
     for attribute in ("name", "touches"):
         if not hasattr(cls, attribute):
@@ -159,6 +160,8 @@ def register(cls: AnyInitializer) -> AnyInitializer:
     if cls.kind not in ("base", "method"):
         raise VitinitError(f"initializer class {cls.__qualname__}: `kind` must be 'base' or 'method'")
     _check_later(cls)
+    if missing := sorted(cls.__abstractmethods__):
+        raise VitinitError(f"initializer class {cls.__qualname__} must implement {', '.join(missing)}")
     other = _classes.setdefault(cls.name, cls)
     if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise VitinitError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import torch
@@ -48,13 +49,13 @@ class WholeModel(Initializer):
     kind: ClassVar[Literal["base", "method"]] = "base"
     touches: ClassVar[tuple[str, ...]] = ("*",)
 
+    @abstractmethod
     def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
         """Set weight and bias of one Linear."""
-        raise NotImplementedError
 
+    @abstractmethod
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a learned position embedding (`pos_embed`) or class token (`cls_token`)."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:

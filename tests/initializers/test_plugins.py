@@ -13,7 +13,9 @@ import pytest
 
 from initializers import registry
 from initializers.errors import VitinitError
+from initializers.methods.mimetic import Mimetic
 from initializers.registry import Initializer
+from initializers.whole_model import WholeModel
 from tests.processes import ROOT, fresh
 
 PLUGIN = '''
@@ -170,9 +172,8 @@ def test_an_entry_point_with_a_name_that_is_taken_is_an_error(discovery: Path) -
 
 
 def test_registering_a_name_twice_is_an_error_and_the_same_class_twice_is_not(discovery: Path) -> None:
-    class Twin(Initializer):
+    class Twin(Mimetic):
         name: ClassVar[str] = "impulse"
-        touches: ClassVar[tuple[str, ...]] = ("*",)
 
     original = registry.get("impulse")
     with pytest.raises(VitinitError, match="two initializers are called 'impulse'"):
@@ -191,6 +192,20 @@ def test_a_class_without_name_or_touches_is_refused(discovery: Path) -> None:
     for cls, attribute in ((Nameless, "name"), (Touchless, "touches")):
         with pytest.raises(VitinitError, match=f"{cls.__name__}.*'{attribute}'"):
             registry.register(cls)
+
+
+def test_a_class_that_cannot_initialise_is_refused(discovery: Path) -> None:
+    class Idle(Initializer):
+        name: ClassVar[str] = "idle"
+        touches: ClassVar[tuple[str, ...]] = ("*",)
+
+    class IdleBase(WholeModel):
+        name: ClassVar[str] = "idle_base"
+
+    for cls, missing in ((Idle, "apply"), (IdleBase, "embedding, linear")):
+        with pytest.raises(VitinitError, match=f"{cls.__name__} must implement {missing}$"):
+            registry.register(cls)
+    assert not {"idle", "idle_base"} & set(registry.names())
 
 
 @pytest.mark.parametrize(
