@@ -18,6 +18,8 @@ LEAST_LABEL = 14
 """A row's label is broken at a third of the width, and not before."""
 LEAST_HEAD = 16
 """A column's label is broken at the width of its numbers, and not before."""
+NOTHING = "–"
+"""In place of our number."""
 GAP = 2
 """Spaces between numbers; one more between columns."""
 
@@ -57,7 +59,10 @@ class Block:
 
 
 def to_terminal(table: Table, width: int) -> list[Text]:
-    """The lines of a table, none wider than `width` letters (of which 60 are enough for most tables)."""
+    """The lines of a table, none wider than `width` letters (of which 60 are enough for most tables).
+
+    A column without any number is left out: what is printed beside the table says why it has none.
+    """
     labels = {row: one_line(row) for row in table.rows}
     room = max(LEAST_LABEL, width // 3)
     wrapped = {row: _wrap(label, room) for row, label in labels.items()}
@@ -89,7 +94,9 @@ def _blocks(table: Table, room: int) -> list[Block]:
     blocks = []
     for column in table.columns:
         cells = {row: table.cells[row, column] for row in table.rows}
-        blocks.append(Block(one_line(column), tuple(_parts(cells, usual, compared))))
+        parts = _parts(cells, usual, compared)
+        if any(text not in ("", NOTHING) for part in parts for text in part.texts.values()):
+            blocks.append(Block(one_line(column), tuple(parts)))
     if table.across:
         blocks.append(Block(f"{len(table.together)} datasets together", tuple(_across(table))))
     result = []
@@ -128,7 +135,7 @@ def _mean(cell: Cell, usual: int | None) -> str:
     if cell.switch is not None:
         return "✓" if cell.switch else "✗"
     if cell.ours is None:
-        return "–"
+        return NOTHING
     mean = signed(cell.ours.mean) if cell.signed else f"{cell.ours.mean:.2f}"
     spread = "" if cell.ours.std is None else f"±{cell.ours.std:.2f}"
     other = "" if cell.ours.n == usual else f" n={cell.ours.n}"
@@ -147,7 +154,7 @@ def _across(table: Table) -> list[Part]:
     means, middles, better = {}, {}, {}
     for row in table.rows:
         found = table.across.get(row)
-        means[row] = f"{found.mean:.2f}" if found else "–"
+        means[row] = f"{found.mean:.2f}" if found else NOTHING
         middles[row] = f"{found.iqm.value:.2f} {interval_text(found.iqm.interval)}" if found else ""
         chance = found.better if found else None
         better[row] = f"{chance.value:.2f} {interval_text(chance.interval)}" if chance else ""

@@ -7,6 +7,7 @@ the functions that need it: planning reads all files of this folder.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -25,8 +26,8 @@ Arrays = tuple["np.ndarray", "np.ndarray"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dataset:
-    """A dataset by name. Subclass it and implement `read`, or, where images have to be decoded, `opened`.
+class Dataset(ABC):
+    """A dataset by name. Most are `InMemory`; where images have to be decoded, subclass this and implement `opened`.
 
     Attributes:
         name: What grids and the command line call it.
@@ -49,14 +50,6 @@ class Dataset:
     takes_path: ClassVar[bool] = False
     """Written NAME:PATH; no other has a path in its spec."""
 
-    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
-        """Training split, test split, and the names of the classes in the order of the labels.
-
-        Raises:
-            VitinitError: A file is not what it must be. An OSError becomes one.
-        """
-        raise NotImplementedError
-
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
         """Says why it cannot be used here; cheap, the contents of files are checked when they are read.
 
@@ -69,26 +62,19 @@ class Dataset:
         return None
 
     def download(self, data_dir: Path) -> None:
-        """Put its files into `data_dir`; those already there stay as they are. For one that is `downloaded`.
+        """Put its files into `data_dir`, if it is `downloaded`; those already there stay as they are.
 
         Raises:
             VitinitError: A file that is there is damaged, or the download failed; the message then says which files to
                 put where.
         """
-        raise NotImplementedError
+        raise VitinitError(f"dataset {self.name} is said to be downloaded, and has no `download`")
 
+    @abstractmethod
     def opened(
         self, spec: DatasetSpec, image_size: int, data_dir: Path
     ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
         """Both splits, not decoded yet, the classes, and the statistics, or None where decoding has to tell."""
-        import torch
-
-        from benchmark.image_files.arrays import in_memory, levels, statistics
-
-        train, test, classes = self.read(data_dir)
-        images, labels = torch.from_numpy(train[0]), torch.from_numpy(train[1]).long()
-        held_out = in_memory(torch.from_numpy(test[0]), torch.from_numpy(test[1]).long(), image_size)
-        return in_memory(images, labels, image_size), held_out, classes, self.statistics or statistics(levels(images))
 
     def sources(self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Sources:
         """Opens it and decodes no image; see `benchmark.datasets.load.sources`."""
@@ -152,3 +138,29 @@ class Dataset:
             sources = self.sources(spec, 1, data_dir)
             return len(sources.train.labels) + len(sources.test.labels)
         return sum(counts)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InMemory(Dataset):
+    """One whose splits are read as arrays. Subclass it and implement `read`."""
+
+    @abstractmethod
+    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+        """Training split, test split, and the names of the classes in the order of the labels.
+
+        Raises:
+            VitinitError: A file is not what it must be. An OSError becomes one.
+        """
+
+    def opened(
+        self, spec: DatasetSpec, image_size: int, data_dir: Path
+    ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+        """Both splits, not decoded yet, the classes, and the statistics, or None where decoding has to tell."""
+        import torch
+
+        from benchmark.image_files.arrays import in_memory, levels, statistics
+
+        train, test, classes = self.read(data_dir)
+        images, labels = torch.from_numpy(train[0]), torch.from_numpy(train[1]).long()
+        held_out = in_memory(torch.from_numpy(test[0]), torch.from_numpy(test[1]).long(), image_size)
+        return in_memory(images, labels, image_size), held_out, classes, self.statistics or statistics(levels(images))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmark.datasets.dataset import Arrays, Dataset
+from benchmark.datasets.dataset import Arrays, InMemory
 
 
-class Digits(Dataset):
+class Digits(InMemory):
     """Grey images, in three equal channels; levels of 0 to 16 become those of 0 to 255."""
 
     def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import socket
 import tempfile
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmark.datasets.dataset import Arrays, Dataset
+from benchmark.datasets.dataset import Arrays, InMemory
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -20,7 +21,7 @@ TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Downloaded(Dataset):
+class Downloaded(InMemory):
     """Implement `torchvision` and `arrays`.
 
     Attributes:
@@ -30,13 +31,13 @@ class Downloaded(Dataset):
     files: Mapping[str, str]
     downloaded: ClassVar[bool] = True
 
+    @abstractmethod
     def torchvision(self, root: Path, download: bool) -> tuple[Any, Any]:
         """The training and the test dataset of torchvision in this folder."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arrays(self, train: Any, test: Any) -> tuple[Arrays, Arrays, tuple[str, ...]]:
         """As `read`, from the datasets of torchvision."""
-        raise NotImplementedError
 
     def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
         """Both splits and the classes, from files whose md5 is right."""

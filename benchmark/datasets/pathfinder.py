@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmark.datasets.dataset import Arrays, Dataset
+from benchmark.datasets.dataset import Arrays, InMemory
 
 SIZE = 32
 """Side of the images in pixels."""
@@ -60,7 +60,7 @@ DIFFICULTIES = {
 }
 
 
-class Pathfinder(Dataset):
+class Pathfinder(InMemory):
     """Drawn whenever it is used: grey images, in three equal channels."""
 
     def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -123,18 +124,18 @@ class ModelSpec(Frozen):
         return self.grid**2
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """About how many parameters it has, the position embedding counted in, biases and norms and the head not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward_operations(self, classes: int) -> float:
         """Operations (two for a multiplication and its addition) of all products and convolutions of a forward pass."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def mixing(self) -> str:
         """What mixes its tokens, for tables: `3 heads`."""
-        raise NotImplementedError
 
     def describe(self) -> str:
         """The model in one phrase."""
@@ -155,13 +156,13 @@ class ModelSpec(Frozen):
         """The same model with plain self-attention in every block."""
         return self
 
+    @abstractmethod
     def build(self, classes: int) -> nn.Module:
         """The model with unspecified weights, from B x 3 x image_size x image_size to B x classes.
 
         Its last layer is a Linear called `head`. Where `batch_norm` is false it has timm's `patch_embed`, with
         `img_size` and `grid_size`. It may draw from the global generator, which `build_model` keeps as it is.
         """
-        raise NotImplementedError
 
     def resized_state(self, state: dict[str, Tensor], larger: ModelSpec) -> dict[str, Tensor]:
         """The state of such a model as that of another image size, `larger`, whatever the sign of the difference.

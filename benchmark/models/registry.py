@@ -51,6 +51,8 @@ def _add(family: type[ModelSpec], found: dict[str, type[ModelSpec]]) -> None:
     for attribute in ("label", "kind"):
         if not hasattr(family, attribute):
             raise VitinitError(f"model family {where} needs the class variable {attribute!r}")
+    if family.__abstractmethods__:
+        raise VitinitError(f"model family {where} does not define {', '.join(sorted(family.__abstractmethods__))}")
     for other in found.values():
         taken = [("families", family.name())] if other.name() == family.name() else []
         taken += [("presets", name) for name in family.presets if name in other.presets]

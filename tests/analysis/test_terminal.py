@@ -22,6 +22,7 @@ from analysis.frame import LOCAL, REFERENCE, load
 from analysis.tables import __main__ as tables
 from analysis.tables.reading import sentences, without_numbers
 from analysis.tables.registry import build
+from analysis.tables.terminal import to_terminal
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"tables": tables, "figures": figures, "curves": curves, "report": report}
@@ -67,6 +68,16 @@ def test_skips_and_failures_are_a_line_a_reason(tmp_path: Path) -> None:
     assert found[0] == f"3 runs skipped: {reason}"
     assert found[1].startswith("1 run failed: RuntimeError: ")
     assert len(found) == 2
+
+
+def test_a_column_without_a_number_takes_no_room(records: Path) -> None:
+    rows = "Kaiming uniform", "Mimetic"
+    write(records, *(skipped(row, dataset="digits") for row in rows), failed("ConViT", dataset="svhn"))
+    table = build(load([records]))
+    printed = "\n".join(line.plain for line in to_terminal(table, 200))
+    assert {"cifar10", "cifar100", "digits", "svhn"} == set(table.columns)
+    assert "cifar10" in printed and "digits" not in printed and "svhn" not in printed
+    assert "ConViT" in printed, "the row stays"
 
 
 @pytest.mark.parametrize("width", [80, 120])

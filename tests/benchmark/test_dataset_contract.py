@@ -156,7 +156,7 @@ def test_a_damaged_file_is_one_line_that_names_it(name: str, tmp_path: Path) -> 
 @each
 def test_whoever_cannot_download_it_is_told_where_it_comes_from(name: str) -> None:
     dataset = registry.get(name)
-    assert dataset.downloaded or dataset.origin != Dataset(name="another").origin
+    assert dataset.downloaded or dataset.origin != Dataset.origin
 
 
 def test_planning_with_every_dataset_imports_nothing_slow() -> None:
@@ -188,10 +188,10 @@ THEIRS = '''
 
 import numpy as np
 
-from benchmark.datasets.dataset import Dataset
+from benchmark.datasets.dataset import InMemory
 
 
-class Brightness(Dataset):
+class Brightness(InMemory):
     """Noise around one of two levels."""
 
     def read(self, data_dir):
@@ -271,8 +271,9 @@ def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
         (2, "BRIGHTNESS = 3\n", "is not a Dataset"),
         (3, THEIRS.format(name="digits"), "two datasets are called 'digits': in benchmark.datasets.digits and in "),
         (4, THEIRS.format(name="a:b"), "name 'a:b' is to be letters"),
+        (5, THEIRS.format(name="unread").replace("def read(", "def look("), "cannot be loaded: .* read"),
     ],
-    ids=["no-module", "raises", "another-thing", "taken", "bad-name"],
+    ids=["no-module", "raises", "another-thing", "taken", "bad-name", "unread"],
 )
 def test_a_broken_entry_point_is_one_line_that_names_it(
     discovery: Path, number: int, source: str | None, words: str

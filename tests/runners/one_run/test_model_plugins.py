@@ -123,9 +123,10 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
         (("their_micro", "vit_tiny"), "two model presets are called 'vit_tiny'"),
         (("class TheirMixer(ModelSpec)", "class TheirMixer"), "their_package:TheirMixer is no model family"),
         (('    kind: ClassVar[str] = "products"\n', ""), "TheirMixer needs the class variable 'kind'"),
+        (("    def forward_operations(", "    def forward("), "TheirMixer does not define forward_operations"),
         (("from benchmark.fields", "from benchmark.nowhere"), "(their_package:TheirMixer) cannot be loaded"),
     ],
-    ids=["name", "preset", "no-family", "no-kind", "no-import"],
+    ids=["name", "preset", "no-family", "no-kind", "no-arithmetic", "no-import"],
 )
 def test_a_family_that_cannot_be_is_one_line(installed: Path, change: tuple[str, str], says: str) -> None:
     (installed / "site" / "their_package.py").write_text(FAMILY.replace(*change))
