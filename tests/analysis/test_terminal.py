@@ -76,7 +76,7 @@ def test_a_column_without_a_number_takes_no_room(records: Path) -> None:
     table = build(load([records]))
     printed = "\n".join(line.plain for line in to_terminal(table, 200))
     assert {"cifar10", "cifar100", "digits", "svhn"} == set(table.columns)
-    assert "cifar10" in printed and "digits" not in printed and "svhn" not in printed
+    assert [name for name in table.columns if name in printed] == ["cifar10", "cifar100"]
     assert "ConViT" in printed, "the row stays"
 
 
