@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 @CURVES.add(
-    "sample_efficiency", "no dataset with several train sizes, of a method and its base", place=8, to_baseline=True
+    "sample_efficiency",
+    "no dataset with several train sizes, of a method and its base",
+    caption="A gain that falls from left to right shrinks as data grow.",
+    place=8,
+    to_baseline=True,
 )
 def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the base's.

@@ -19,7 +19,12 @@ COLOURED = [colour for colour in COLOURS if colour != "#000000"]
 """For heads: black is their mean."""
 
 
-@CURVES.add("gating", "no record holds probes of gates (ConViT has some)", place=6)
+@CURVES.add(
+    "gating",
+    "no record holds probes of gates (ConViT has some)",
+    caption="A gate that falls lets its head look at content in place of position.",
+    place=6,
+)
 def gating(study: Study) -> dict[str, Figure]:
     """A figure a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, in black their mean."""
     figures = {}

@@ -55,6 +55,8 @@ class Quantity:
     reference: str = "uniform attention"
     """What the value of `uniform` is that of, in the title."""
     why_none: str = "no record holds probes"
+    caption: str = ""
+    """What to look for, in a sentence."""
 
 
 def mean_distance(side: int) -> float:
@@ -78,18 +80,26 @@ def _over_heads(layers: list[list[float]] | None) -> list[float] | None:
 
 
 QUANTITIES = {
-    "nonlocality": Quantity("Nonlocality", "tokens", lambda probe: _over_heads(probe.nonlocality), mean_distance),
+    "nonlocality": Quantity(
+        "Nonlocality",
+        "tokens",
+        lambda probe: _over_heads(probe.nonlocality),
+        mean_distance,
+        caption="The lower a line, the more local is the attention of its layer.",
+    ),
     "nonlocality_reference": Quantity(
         "Nonlocality as the released ConViT code computes it",
         "tokens",
         lambda probe: _over_heads(probe.nonlocality_reference),
         mean_distance,
+        caption="As nonlocality, in the numbers of the ConViT paper: a lower line is a more local layer.",
     ),
     "attention_entropy": Quantity(
         "Entropy of attention",
         "nats",
         lambda probe: _over_heads(probe.attention_entropy),
         lambda side: math.log(side**2),
+        caption="The lower a line, the fewer tokens its layer looks at.",
     ),
     "effective_receptive_field": Quantity(
         "Radius of the effective receptive field",
@@ -98,6 +108,7 @@ QUANTITIES = {
         mean_distance_from_centre,
         "seeds",
         "all patches count alike",
+        caption="The higher a line, the further away in the image is what a token depends on after that layer.",
     ),
     "impulse_mass": Quantity(
         "Attention on the target of the initialisation",
@@ -105,6 +116,7 @@ QUANTITIES = {
         lambda probe: _over_heads(probe.impulse_mass),
         lambda side: side**-2,
         why_none="no record holds probes of a target",
+        caption="A line that falls leaves the target which the initialisation has set.",
     ),
 }
 
@@ -164,7 +176,11 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
     return handles
 
 
-@CURVES.add("more", "no record holds probes that have no figure of their own")
+@CURVES.add(
+    "more",
+    "no record holds probes that have no figure of their own",
+    caption="Which layers change as the model trains, and do the rows end alike?",
+)
 def more(study: Study) -> dict[str, Figure]:
     """Probes that the schema of records does not name, each over epochs."""
     names = {name for run in study.contents.done.values() for probe in run.probes for name in probe.more}
@@ -186,4 +202,4 @@ def _other(name: str) -> Quantity:
 
 
 for _place, (_name, _quantity) in enumerate(QUANTITIES.items(), 1):
-    CURVES.add(_name, _quantity.why_none, _place)(partial(over_epochs, name=_name))
+    CURVES.add(_name, _quantity.why_none, caption=_quantity.caption, place=_place)(partial(over_epochs, name=_name))

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 STRENGTH, LAYERS = "locality strength", "GPSA layers"
 
 
-@CURVES.add("locality", "no ConViT with several locality strengths or numbers of GPSA layers", place=7)
+@CURVES.add(
+    "locality",
+    "no ConViT with several locality strengths or numbers of GPSA layers",
+    caption="Where a line is highest is how local, and for how many layers, this ConViT best starts.",
+    place=7,
+)
 def locality(study: Study) -> dict[str, Figure]:
     """A figure a dataset and setting: test top-1 over locality strength, a line a number of GPSA layers; and reversed.
 

@@ -46,7 +46,12 @@ class Map:
     """What is numbered; empty for names."""
 
 
-@CURVES.add("cka_layers", NONE, place=9)
+@CURVES.add(
+    "cka_layers",
+    NONE,
+    caption="Bright blocks are layers that represent the images alike.",
+    place=9,
+)
 def layers(study: Study) -> dict[str, Figure]:
     """Between the layers of one run, at initialisation and after training: a figure a dataset, two maps a row."""
     figures = {}
@@ -59,7 +64,12 @@ def layers(study: Study) -> dict[str, Figure]:
     return figures
 
 
-@CURVES.add("cka_epochs", "no run with attention maps of three epochs (--keep-maps --maps-at EPOCH)", place=10)
+@CURVES.add(
+    "cka_epochs",
+    "no run with attention maps of three epochs (--keep-maps --maps-at EPOCH)",
+    caption="A dark first line is a layer that training has changed, a bright field are epochs in which it rests.",
+    place=10,
+)
 def epochs(study: Study) -> dict[str, Figure]:
     """Between the epochs of one run, layer by layer: a figure a row and dataset, where three or more were kept."""
     figures = {}
@@ -76,7 +86,12 @@ def epochs(study: Study) -> dict[str, Figure]:
     return figures
 
 
-@CURVES.add("cka_initializers", "no two rows with attention maps at one seed (--keep-maps)", place=11)
+@CURVES.add(
+    "cka_initializers",
+    "no two rows with attention maps at one seed (--keep-maps)",
+    caption="Bright fields are initialisations that end alike, dark ones differ after training too.",
+    place=11,
+)
 def initializers(study: Study) -> dict[str, Figure]:
     """Between the rows of a dataset after training, all at one seed: a figure a dataset, a map a layer."""
     import numpy as np

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
-@FIGURES.add("accuracy", "no runs that were evaluated after several epochs", place=1)
+@FIGURES.add(
+    "accuracy",
+    "no runs that were evaluated after several epochs",
+    caption="Does a row learn faster, does it end higher, or only the one of the two?",
+    place=1,
+)
 def accuracy(study: Study) -> dict[str, Figure]:
     """Test top-1 over epochs: a panel a dataset, a line a row; with two or more seeds a band of one std.
 

@@ -47,19 +47,34 @@ class Panel:
     """Whether the diagonal blocks get white boxes."""
 
 
-@FIGURES.add("attention_before", NONE, place=7)
+@FIGURES.add(
+    "attention_before",
+    NONE,
+    caption="Bright diagonals are structure that a model starts with, an even map is none.",
+    place=7,
+)
 def before(study: Study) -> dict[str, Figure]:
     """At initialisation: a line a row, the first, the middle and the last layer, each with a zoom."""
     return dict(_zooms(study, "before"))
 
 
-@FIGURES.add("attention_after", NONE, place=8)
+@FIGURES.add(
+    "attention_after",
+    NONE,
+    caption="Diagonals that are still there were kept by training, new ones were learned.",
+    place=8,
+)
 def after(study: Study) -> dict[str, Figure]:
     """The same after training."""
     return dict(_zooms(study, "after"))
 
 
-@FIGURES.add("attention_training", NONE, place=9)
+@FIGURES.add(
+    "attention_training",
+    NONE,
+    caption="What differs between the two maps of a layer is what training has changed.",
+    place=9,
+)
 def training(study: Study) -> dict[str, Figure]:
     """Before and after training beside one another: a line a row, the first, the middle and the last layer."""
     figures = {}
@@ -77,7 +92,12 @@ def training(study: Study) -> dict[str, Figure]:
     return figures
 
 
-@FIGURES.add("attention_layers", NONE, place=10)
+@FIGURES.add(
+    "attention_layers",
+    NONE,
+    caption="Which layers start with structure, and which of them keep it?",
+    place=10,
+)
 def layers(study: Study) -> dict[str, Figure]:
     """All layers of each row, before and after training."""
     figures = {}

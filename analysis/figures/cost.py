@@ -18,7 +18,13 @@ LEAST_SECONDS = 1e-4
 """What initialising took is drawn on a logarithmic scale, which has no 0."""
 
 
-@FIGURES.add("cost", NO_PAIRS, place=5, to_baseline=True)
+@FIGURES.add(
+    "cost",
+    NO_PAIRS,
+    caption="Higher up gains more, further right takes longer: is what initialising costs worth what it gains?",
+    place=5,
+    to_baseline=True,
+)
 def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     """Seconds that initialising took against the tables' differences: a panel a dataset, a point a row."""
     seconds = study.runs.groupby(["row", "column"])["init_seconds"].mean().clip(lower=LEAST_SECONDS)

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@FIGURES.add("differences", NO_PAIRS, place=3, to_baseline=True)
+@FIGURES.add(
+    "differences",
+    NO_PAIRS,
+    caption="An interval that does not touch 0 is a gain, or a loss, that these seeds can tell from none.",
+    place=3,
+    to_baseline=True,
+)
 def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     """Forest plots of the tables' differences: a panel a dataset, a line a row, a tick a seed."""
     from analysis import stats

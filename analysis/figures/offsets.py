@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@FIGURES.add("attention_offsets", "no record holds attention by offset", place=6)
+@FIGURES.add(
+    "attention_offsets",
+    "no record holds attention by offset",
+    caption="A head with a bright spot starts by looking at one place near the query, one with an even map everywhere.",
+    place=6,
+)
 def offsets(study: Study) -> dict[str, Figure]:
     """First-layer attention at initialisation by offset: a line of maps a row label, a map a head; None without maps.
 

@@ -29,6 +29,8 @@ class Drawing:
     place: int
     why_none: str
     """Why there may be none, in a few words."""
+    caption: str
+    """What to look for in them, in a sentence."""
     draw: Draw
     to_baseline: bool
     """Whether they show differences: `draw` then takes the row that these are to."""
@@ -46,18 +48,21 @@ class Drawing:
 class Drawings(Registry[Drawing]):
     """What the files of one folder draw."""
 
-    def add(self, name: str, why_none: str, place: int = LAST, to_baseline: bool = False) -> Callable[[Draw], Draw]:
+    def add(
+        self, name: str, why_none: str, *, caption: str, place: int = LAST, to_baseline: bool = False
+    ) -> Callable[[Draw], Draw]:
         """Register a function that draws figures.
 
         Args:
             name: What `--figure` calls them.
             why_none: Why there may be none, in a few words.
+            caption: What to look for in them, in a sentence.
             place: Among the others: the lowest comes first.
             to_baseline: Whether the function takes the row that differences are to, behind the study.
         """
 
         def register(draw: Draw) -> Draw:
-            self.put(Drawing(name, place, why_none, draw, to_baseline))
+            self.put(Drawing(name, place, why_none, caption, draw, to_baseline))
             return draw
 
         return register

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 
-@FIGURES.add("train_size", "no dataset with several train sizes", place=2)
+@FIGURES.add(
+    "train_size",
+    "no dataset with several train sizes",
+    caption="Lines that meet on the right say that an initialisation stands in for data that are not there.",
+    place=2,
+)
 def train_size(study: Study) -> dict[str, Figure]:
     """Test top-1 after the last epoch over the number of training images, where a dataset has several."""
     sizes = several_sizes(study)

@@ -53,6 +53,13 @@ def test_names_and_places_are_told_apart(drawings):
     assert all(each.why_none and each.why_none.isprintable() for each in entries), "one line"
 
 
+@pytest.mark.parametrize("drawings", [FIGURES, CURVES], ids=lambda drawings: drawings.package)
+def test_a_caption_is_one_sentence_that_says_what_to_see(drawings):
+    captions = [each.caption for each in drawings.entries()]
+    assert all(re.fullmatch(r"[A-Z][^.?\n]{20,130}[.?]", caption) for caption in captions), captions
+    assert len(set(captions)) == len(captions), "each its own"
+
+
 def test_it_is_drawn_or_not_on_any_records_and_never_fails(studies, drawing):
     drawn = {name: drawing.figures(study) for name, study in studies.items()}
     for figures in drawn.values():

@@ -11,7 +11,6 @@ from synthetic_records import done, write
 
 from analysis.figures import __main__ as figures
 from analysis.figures.accuracy import accuracy
-from analysis.figures.across_datasets import across_datasets
 from analysis.figures.cost import cost
 from analysis.figures.differences import differences
 from analysis.figures.offsets import offsets
@@ -135,23 +134,6 @@ def test_each_method_against_its_own_base(compared):
     assert figure.get_suptitle().startswith("Test top-1 minus that of the own base, by seed")
     points = [line[:2] for line in drawn(cost(compared)["cost"].axes[0]) if line[3] not in ("None", "")]
     assert points == [([0.5], [8.0])]
-
-
-def test_interquartile_mean_across_datasets(tmp_path, compared):
-    assert across_datasets(compared) == {}, "three seeds on one dataset only"
-    write(tmp_path, *(done(row, (top1,), seed=2) for row, top1 in (("Mimetic", 90.0), ("Trunc normal", 10.0))))
-    study = load([tmp_path])
-    (axes,) = across_datasets(study)["across_datasets"].axes
-    rows = [label.get_text() for label in axes.get_yticklabels()]
-    assert rows == ["Trunc normal", "Mimetic"], "Kaiming uniform has three seeds on one dataset only"
-    points, intervals = (
-        [line for line in drawn(axes) if (line[3] == "None") == interval] for interval in (False, True)
-    )
-    # of six values each, the largest and the smallest are cut off
-    expected = [statistics.mean(middle) for middle in ((40, 40, 41, 41), (45, 48, 48, 51))]
-    assert [x for (x,), *_ in points] == pytest.approx(expected)
-    assert [color for _, _, color, _ in points] == [looks(study)[row].color for row in rows]
-    assert all(low < x < high for ((low, high), *_), ((x,), *_) in zip(intervals, points, strict=True))
 
 
 def test_cost_is_seconds_against_the_difference(compared):
