@@ -42,7 +42,7 @@ STOREYS = {
         "cli",
     ),
     "analysis": (
-        "text command stats registry",
+        "text command stats registry series",
         "frame published",
         "tables choose",
         "figures standing",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.curves.registry import CURVES
 from analysis.figures.style import BAND, TOP1, file_part, legend, panels, safe, span
-from analysis.figures.train_size import over_sizes, several_sizes
+from analysis.figures.train_size import over_sizes, several_sizes, sizes_panel
 from analysis.frame import Study
+from analysis.series import Chart
 from analysis.tables import gap
 from analysis.tables.notes import compared_with
 from analysis.tables.shared import check_baseline
@@ -16,6 +18,28 @@ from analysis.tables.shared import check_baseline
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+
+@CURVES.numbers("sample_efficiency")
+def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Chart]:
+    """A chart a dataset with several train sizes: test top-1, and beside it the gain relative to the base's.
+
+    Which row is the base of which: as in the table of gaps.
+    """
+    check_baseline(baseline, [study])
+    baselines = gap.baselines(study, baseline)
+    charts = {}
+    for name, runs in several_sizes(study).items():
+        gains = relative_gains(runs, baselines)
+        if gains.empty:
+            continue
+        compared = {row: other for row, other in baselines.items() if row in set(gains["row"])}
+        base = compared_with(compared) if len(set(compared.values())) == 1 else "the own base"
+        accuracy = sizes_panel("test top-1", runs, "top1", TOP1, study)
+        gain = sizes_panel(f"gain relative to {base}", gains, "gain", "gain (%)", study)
+        panels = [accuracy, replace(gain, reference=0.0)]
+        charts[f"sample_efficiency-{file_part([name])}"] = Chart("Sample efficiency", name, panels)
+    return charts
 
 
 @CURVES.add(
@@ -26,30 +50,21 @@ if TYPE_CHECKING:
     to_baseline=True,
 )
 def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the base's.
-
-    Which row is the base of which: as in the table of gaps.
-    """
-    sizes = several_sizes(study)
-    check_baseline(baseline, [study])
-    baselines = gap.baselines(study, baseline)
+    """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the base's."""
+    sizes = {f"sample_efficiency-{file_part([name])}": runs for name, runs in several_sizes(study).items()}
     figures = {}
-    for name, runs in sizes.items():
-        gains = relative_gains(runs, baselines)
-        if gains.empty:
-            continue
+    for name, chart in over_train_size(study, baseline).items():
+        runs = sizes[name]
         epochs, n = span(runs["epochs"]), span(runs.groupby(["row", "train_images"]).size())
-        title = f"Sample efficiency, {safe(name)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}\n{BAND}"
-        figure, (accuracy, gain) = panels(2, 2.3, title)
-        legend(figure, study, over_sizes(accuracy, runs, "top1", study))
-        over_sizes(gain, gains, "gain", study)
-        accuracy.set_ylabel(TOP1)
-        compared = {row: other for row, other in baselines.items() if row in set(gains["row"])}
-        base = safe(compared_with(compared)) if len(set(compared.values())) == 1 else "the own base"
-        gain.set_title(textwrap.fill(f"gain relative to {base}", 40))
-        gain.set_ylabel("gain (%)")
-        gain.axhline(0, color="black", linewidth=0.8, zorder=1)
-        figures[f"sample_efficiency-{file_part([name])}"] = figure
+        title = f"{chart.title}, {safe(chart.where)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}\n{BAND}"
+        figure, grid = panels(2, 2.3, title)
+        handles = [over_sizes(axes, panel, study) for axes, panel in zip(grid, chart.panels, strict=True)]
+        legend(figure, study, handles[0])
+        for axes, panel in zip(grid, chart.panels, strict=True):
+            axes.set_ylabel(panel.scale.y)
+        grid[1].set_title(textwrap.fill(safe(chart.panels[1].title), 40))
+        grid[1].axhline(0, color="black", linewidth=0.8, zorder=1)
+        figures[name] = figure
     return figures
 
 

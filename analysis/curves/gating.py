@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
-from statistics import mean
 from typing import TYPE_CHECKING
 
 from analysis.curves.probed import outer_labels, probed
 from analysis.curves.registry import CURVES
 from analysis.figures.style import COLOURS, DASHES, counted, file_part, legend_below, panels, safe
 from analysis.frame import Study
+from analysis.series import Chart, Line, Panel, Scale
 from benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from analysis.curves.cka import Floats
+
 ACROSS = 5
 COLOURED = [colour for colour in COLOURS if colour != "#000000"]
 """For heads: black is their mean."""
+
+
+@CURVES.numbers("gating")
+def over_epochs(study: Study) -> dict[str, Chart]:
+    """A chart a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, and their mean."""
+    charts = {}
+    for column, cells in probed(study).items():
+        for row, runs in cells.items():
+            if runs[0].probes[0].gating:
+                charts[f"gating-{file_part([column, row])}"] = _chart(runs[0], len(runs), column)
+    return charts
+
+
+def _chart(run: RunRecord, seeds: int, column: str) -> Chart:
+    import numpy as np
+
+    gates_ELH = np.array([probe.gating for probe in run.probes])
+    epochs = np.array([probe.epoch for probe in run.probes])
+
+    def of_one_seed(values_E: Floats) -> Line:
+        return Line(epochs, values_E, np.full(len(epochs), np.nan), np.ones(len(epochs), int))
+
+    panels, scale = [], Scale("epoch", "gate", "head")
+    for layer, gates_EH in enumerate(gates_ELH.swapaxes(0, 1), 1):
+        lines = {f"head {head}": of_one_seed(gates_E) for head, gates_E in enumerate(gates_EH.T, 1)}
+        lines["mean"] = of_one_seed(gates_EH.mean(axis=1))
+        panels.append(Panel(f"layer {layer}", column, scale, lines, run.row))
+    where = f"{run.row}, {column}, seed {run.spec.seed}" + f" (the first of {seeds})" * (seeds > 1)
+    return Chart("Share of positional attention: sigmoid of each head's gate", where, panels, over="heads")
 
 
 @CURVES.add(
@@ -27,33 +58,24 @@ COLOURED = [colour for colour in COLOURS if colour != "#000000"]
 )
 def gating(study: Study) -> dict[str, Figure]:
     """A figure a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, in black their mean."""
-    figures = {}
-    for column, cells in probed(study).items():
-        for row, runs in cells.items():
-            if runs[0].probes[0].gating:
-                figures[f"gating-{file_part([column, row])}"] = _figure(runs[0], len(runs), column)
-    return figures
+    return {name: _figure(chart) for name, chart in over_epochs(study).items()}
 
 
-def _figure(run: RunRecord, seeds: int, column: str) -> Figure:
-    gates_ELH = [probe.gating or [] for probe in run.probes]
-    layers, heads = len(gates_ELH[0]), len(gates_ELH[0][0])
-    title = f"Share of positional attention: sigmoid of each head's gate\n{safe(run.row)}, {safe(column)}, "
-    title += f"seed {run.spec.seed}" + f" (the first of {seeds})" * (seeds > 1)
-    across = min(layers, ACROSS)
-    figure, grid = panels(layers, 1.3, title, across, sharex=True, sharey=True)
-    epochs = [probe.epoch for probe in run.probes]
-    for layer, axes in enumerate(grid):
-        gates_EH = [gates_LH[layer] for gates_LH in gates_ELH]
+def _figure(chart: Chart) -> Figure:
+    across = min(len(chart.panels), ACROSS)
+    title = f"{chart.title}\n{safe(chart.where)}"
+    figure, grid = panels(len(chart.panels), 1.3, title, across, sharex=True, sharey=True)
+    for axes, panel in zip(grid, chart.panels, strict=True):
+        *heads, over_all = panel.lines.values()
         handles = [
-            axes.plot(epochs, gates_E, color=COLOURED[head % len(COLOURED)], linewidth=1.0, linestyle=dash)[0]
-            for head, gates_E in enumerate(zip(*gates_EH, strict=True))
+            axes.plot(numbers.x, numbers.mean, color=COLOURED[head % len(COLOURED)], linewidth=1.0, linestyle=dash)[0]
+            for head, numbers in enumerate(heads)
             for dash in [DASHES[head // len(COLOURED) % len(DASHES)]]
         ]
-        handles += axes.plot(epochs, [mean(gates_H) for gates_H in gates_EH], color="black", linewidth=1.8)
-        axes.set_title(f"layer {layer + 1}")
+        handles += axes.plot(over_all.x, over_all.mean, color="black", linewidth=1.8)
+        axes.set_title(panel.title)
         axes.set_ylim(0, 1)
         axes.grid()
-    outer_labels(grid, across, "gate")
-    legend_below(figure, handles, [*counted("head", heads), "mean"], 10, 1.4, 0.8)
+    outer_labels(grid, across, chart.panels[0].scale.y)
+    legend_below(figure, handles, [*counted("head", len(heads)), "mean"], 10, 1.4, 0.8)
     return figure

@@ -24,6 +24,7 @@ from analysis.figures.style import (
     safe,
 )
 from analysis.frame import Study
+from analysis.series import Chart, Line, Panel, Scale, line
 from benchmark.records.record import Probe, RunRecord
 
 if TYPE_CHECKING:
@@ -121,41 +122,29 @@ QUANTITIES = {
 }
 
 
+def charts(study: Study, name: str) -> dict[str, Chart]:
+    """A quantity over epochs, 0 being the initialisation: a chart a dataset, a panel a row, a line a layer."""
+    return dict(_charts(study, name, QUANTITIES[name]))
+
+
 def over_epochs(study: Study, name: str) -> dict[str, Figure]:
-    """A quantity over epochs, 0 being the initialisation: a figure a dataset."""
-    return dict(_figures(study, name, QUANTITIES[name]))
+    """The same as figures."""
+    return {file: _figure(chart) for file, chart in charts(study, name).items()}
 
 
-def _figures(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, Figure]]:
+def _charts(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, Chart]]:
     for column, cells in probed(study).items():
         having = {row: runs for row, runs in cells.items() if quantity.of(runs[0].probes[0])}
-        if having:
-            yield f"{name}-{file_part([column])}", _figure(having, column, quantity)
+        panels, scale = [], Scale("epoch", quantity.axis, "layer")
+        for row, runs in having.items():
+            reference = quantity.uniform(runs[0].spec.model.grid) if quantity.uniform else None
+            panels.append(Panel(f"{row}: n={len(runs)}", column, scale, _lines(runs, quantity), row, reference))
+        if panels:
+            dotted = quantity.reference if quantity.uniform else ""
+            yield f"{name}-{file_part([column])}", Chart(quantity.title, column, panels, quantity.over, dotted)
 
 
-def _figure(cells: dict[str, list[RunRecord]], column: str, quantity: Quantity) -> Figure:
-    depth = max(len(quantity.of(runs[0].probes[0]) or []) for runs in cells.values())
-    first = textwrap.fill(f"{quantity.title}, {safe(column)}", 90)
-    title = f"{first}\n{BAND.replace('seeds', quantity.over, 1)}"
-    title += f"; dotted: {quantity.reference}" if quantity.uniform else ""
-    across = 2 if len(cells) in (2, 4) else 3
-    figure, grid = panels(len(cells), 1.45 if len(cells) > across else 1.9, title, across, sharex=True, sharey=True)
-    handles: dict[int, Line2D] = {}
-    for axes, (row, runs) in zip(grid, cells.items(), strict=True):
-        handles |= _lines(axes, runs, quantity, depth)
-        if quantity.uniform:
-            axes.axhline(quantity.uniform(runs[0].spec.model.grid), color="black", linewidth=0.8, linestyle=":")
-        panel_title(axes, f"{safe(row)}: n={len(runs)}")
-        axes.grid()
-    outer_labels(grid, across, quantity.axis)
-    legend_below(figure, list(handles.values()), counted("layer", len(handles)), IN_ONE_LINE, 1.0, 0.8)
-    return figure
-
-
-def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) -> dict[int, Line2D]:
-    """Lines by layer."""
-    import matplotlib as mpl
-    import numpy as np
+def _lines(runs: list[RunRecord], quantity: Quantity) -> dict[str, Line]:
     import pandas as pd
 
     values = pd.DataFrame(
@@ -163,17 +152,54 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
             {"epoch": probe.epoch, "layer": layer, "value": value}
             for run in runs
             for probe in run.probes
-            for layer, value in enumerate(quantity.of(probe) or [])
+            for layer, value in enumerate(quantity.of(probe) or [], 1)
         ]
     )
+    return {f"layer {layer}": line(its.groupby("epoch")["value"]) for layer, its in values.groupby("layer")}
+
+
+def _figure(chart: Chart) -> Figure:
+    title = f"{textwrap.fill(safe(f'{chart.title}, {chart.where}'), 90)}\n{BAND.replace('seeds', chart.over, 1)}"
+    title += f"; dotted: {chart.reference}" if chart.reference else ""
+    count = len(chart.panels)
+    across = 2 if count in (2, 4) else 3
+    figure, grid = panels(count, 1.45 if count > across else 1.9, title, across, sharex=True, sharey=True)
+    depth = max(len(panel.lines) for panel in chart.panels)
+    handles: dict[str, Line2D] = {}
+    for axes, panel in zip(grid, chart.panels, strict=True):
+        handles |= _draw(axes, panel, depth)
+        if panel.reference is not None:
+            axes.axhline(panel.reference, color="black", linewidth=0.8, linestyle=":")
+        panel_title(axes, safe(panel.title))
+        axes.grid()
+    outer_labels(grid, across, chart.panels[0].scale.y)
+    legend_below(figure, list(handles.values()), counted("layer", len(handles)), IN_ONE_LINE, 1.0, 0.8)
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel, depth: int) -> dict[str, Line2D]:
+    """Lines by layer."""
+    import matplotlib as mpl
+    import numpy as np
+
     colours = mpl.colormaps["viridis"](np.linspace(0, LIGHTEST, depth))
     widths = np.linspace(WIDEST, NARROWEST, depth)
     handles = {}
-    for layer in sorted(set(values["layer"])):
-        by_epoch = values[values["layer"] == layer].groupby("epoch")["value"]
-        handles[layer] = line_with_band(axes, by_epoch, Look(mpl.colors.to_hex(colours[layer]), "-", "o"))
-        handles[layer].set_linewidth(widths[layer])
+    for place, (layer, numbers) in enumerate(panel.lines.items()):
+        handles[layer] = line_with_band(axes, numbers, Look(mpl.colors.to_hex(colours[place]), "-", "o"))
+        handles[layer].set_linewidth(widths[place])
     return handles
+
+
+@CURVES.numbers("more")
+def more_charts(study: Study) -> dict[str, Chart]:
+    """Probes that the schema of records does not name, each over epochs."""
+    names = {name for run in study.contents.done.values() for probe in run.probes for name in probe.more}
+    return {
+        file: chart
+        for name in sorted(names)
+        for file, chart in _charts(study, f"more-{file_part([name])}", _other(name))
+    }
 
 
 @CURVES.add(
@@ -182,13 +208,8 @@ def _lines(axes: Axes, runs: list[RunRecord], quantity: Quantity, depth: int) ->
     caption="Which layers change as the model trains, and do the rows end alike?",
 )
 def more(study: Study) -> dict[str, Figure]:
-    """Probes that the schema of records does not name, each over epochs."""
-    names = {name for run in study.contents.done.values() for probe in run.probes for name in probe.more}
-    return {
-        file: figure
-        for name in sorted(names)
-        for file, figure in _figures(study, f"more-{file_part([name])}", _other(name))
-    }
+    """The same as figures."""
+    return {file: _figure(chart) for file, chart in more_charts(study).items()}
 
 
 def _other(name: str) -> Quantity:
@@ -198,8 +219,9 @@ def _other(name: str) -> Quantity:
             return None
         return [mean(layer) if isinstance(layer, list) else layer for layer in layers]
 
-    return Quantity(safe(name), "", of, None)
+    return Quantity(name, "", of, None)
 
 
 for _place, (_name, _quantity) in enumerate(QUANTITIES.items(), 1):
     CURVES.add(_name, _quantity.why_none, caption=_quantity.caption, place=_place)(partial(over_epochs, name=_name))
+    CURVES.numbers(_name)(partial(charts, name=_name))

@@ -21,6 +21,7 @@ from analysis.figures.style import (
     span,
 )
 from analysis.frame import Study
+from analysis.series import Chart, Panel, Scale, line
 from benchmark.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -31,6 +32,27 @@ if TYPE_CHECKING:
 STRENGTH, LAYERS = "locality strength", "GPSA layers"
 
 
+@CURVES.numbers("locality")
+def charts(study: Study) -> dict[str, Chart]:
+    """A chart a dataset and setting: test top-1 over locality strength, a line a number of GPSA layers; and reversed.
+
+    A ViT without a method and with the same setting is a ConViT of no GPSA layers.
+    """
+    import pandas as pd
+
+    convits, vits = _runs(study)
+    charts = {}
+    for (dataset, setting, _), its in convits.items():
+        drawn = pd.DataFrame(its)
+        several = [name for name in (STRENGTH, LAYERS) if drawn[name].nunique() > 1]
+        if several:
+            zero = [{**run, STRENGTH: strength} for run in vits[dataset, setting] for strength in set(drawn[STRENGTH])]
+            name = f"locality-{file_part([dataset])}"
+            name = f"{name}-{file_part([its[0]['row']])}" if name in charts else name
+            charts[name] = _chart(pd.DataFrame([*its, *zero]), dataset, several)
+    return charts
+
+
 @CURVES.add(
     "locality",
     "no ConViT with several locality strengths or numbers of GPSA layers",
@@ -38,23 +60,8 @@ STRENGTH, LAYERS = "locality strength", "GPSA layers"
     place=7,
 )
 def locality(study: Study) -> dict[str, Figure]:
-    """A figure a dataset and setting: test top-1 over locality strength, a line a number of GPSA layers; and reversed.
-
-    A ViT without a method and with the same setting is a ConViT of no GPSA layers.
-    """
-    import pandas as pd
-
-    convits, vits = _runs(study)
-    figures = {}
-    for (dataset, setting, _), its in convits.items():
-        drawn = pd.DataFrame(its)
-        several = [name for name in (STRENGTH, LAYERS) if drawn[name].nunique() > 1]
-        if several:
-            zero = [{**run, STRENGTH: strength} for run in vits[dataset, setting] for strength in set(drawn[STRENGTH])]
-            name = f"locality-{file_part([dataset])}"
-            name = f"{name}-{file_part([its[0]['row']])}" if name in figures else name
-            figures[name] = _figure(pd.DataFrame([*its, *zero]), dataset, several)
-    return figures
+    """The same as figures."""
+    return {name: _figure(chart) for name, chart in charts(study).items()}
 
 
 Key = tuple[str, ...]
@@ -82,32 +89,46 @@ def _setting(spec: RunSpec) -> Key:
     return spec.dataset.label, json.dumps([spec.model.ungated.model_dump(mode="json"), setting], sort_keys=True)
 
 
-def _figure(runs: pd.DataFrame, dataset: str, several: list[str]) -> Figure:
-    n = span(runs.groupby([STRENGTH, LAYERS]).size())
-    title = f"ConViT's locality and test accuracy, {safe(dataset)}: n={n}\n{BAND}"
-    figure, grid = panels(len(several), 2.5, title, sharey=True)
-    for axes, x in zip(grid, several, strict=True):
-        _lines(axes, runs, x, LAYERS if x == STRENGTH else STRENGTH)
+def _chart(runs: pd.DataFrame, dataset: str, several: list[str]) -> Chart:
+    where = f"{dataset}: n={span(runs.groupby([STRENGTH, LAYERS]).size())}"
+    panels = []
+    for x in several:
+        # without GPSA layers there is no strength
+        its, other = (runs[runs[LAYERS] > 0], LAYERS) if x == STRENGTH else (runs, STRENGTH)
+        lines = {f"{value:g}": line(group.groupby(x)["top1"]) for value, group in its.groupby(other)}
+        panels.append(Panel(f"over {x}", dataset, Scale(x, TOP1, other, log_x=x == STRENGTH), lines))
+    return Chart("ConViT's locality and test accuracy", where, panels)
+
+
+def _figure(chart: Chart) -> Figure:
+    title = f"{chart.title}, {safe(chart.where)}\n{BAND}"
+    figure, grid = panels(len(chart.panels), 2.5, title, sharey=True)
+    for axes, panel in zip(grid, chart.panels, strict=True):
+        _draw(axes, panel)
     grid[0].set_ylabel(TOP1)
     # legends below the axes leave too little room for the label
     figure.set_layout_engine("constrained", w_pad=0.12)
     return figure
 
 
-def _lines(axes: Axes, runs: pd.DataFrame, x: str, other: str) -> None:
-    """Top-1 over `x`, a line for each value of `other`."""
-    if x == STRENGTH:
-        runs = runs[runs[LAYERS] > 0]  # without GPSA layers there is no strength
-        axes.set_xscale("log")
-    lines = {}
-    for place, (value, its) in enumerate(runs.groupby(other)):
+def _draw(axes: Axes, panel: Panel) -> None:
+    handles = {}
+    for place, (value, numbers) in enumerate(panel.lines.items()):
         look = Look(*(looks[place % len(looks)] for looks in (COLOURS, DASHES, MARKERS)))
-        lines[f"{value:g}"] = line_with_band(axes, its.groupby(x)["top1"], look, look.marker)
-    ticks = sorted(set(runs[x]))
+        handles[value] = line_with_band(axes, numbers, look, look.marker)
+    if panel.scale.log_x:
+        axes.set_xscale("log")
+    ticks = sorted({float(x) for numbers in panel.lines.values() for x in numbers.x})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel(f"{x} (0: ViT)" if 0 in ticks else x)
+    axes.set_xlabel(f"{panel.scale.x} (0: ViT)" if 0 in ticks else panel.scale.x)
     axes.grid()
     axes.legend(
-        lines.values(), lines, title=other, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=4, frameon=False
+        handles.values(),
+        handles,
+        title=panel.scale.each,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.25),
+        ncols=4,
+        frameon=False,
     )

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from analysis.frame import Study
 from analysis.registry import LAST, Registry
+from analysis.series import Chart
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Draw = Callable[..., "dict[str, Figure]"]
 """Figures of a study by the name of their files; none where its records do not allow any."""
+Compute = Callable[..., dict[str, Chart]]
+"""The numbers of line charts of a study, by the same names."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,10 @@ class Drawing:
 class Drawings(Registry[Drawing]):
     """What the files of one folder draw."""
 
+    def __init__(self, package: str) -> None:
+        super().__init__(package)
+        self._numbers: dict[str, Compute] = {}
+
     def add(
         self, name: str, why_none: str, *, caption: str, place: int = LAST, to_baseline: bool = False
     ) -> Callable[[Draw], Draw]:
@@ -66,6 +73,22 @@ class Drawings(Registry[Drawing]):
             return draw
 
         return register
+
+    def numbers(self, name: str) -> Callable[[Compute], Compute]:
+        """Register the function that computes what the line charts of this name show: the report draws them itself."""
+
+        def register(compute: Compute) -> Compute:
+            self._numbers[name] = compute
+            return compute
+
+        return register
+
+    def charts(self, drawing: Drawing, study: Study, baseline: str | None = None) -> dict[str, Chart] | None:
+        """The numbers of a drawing of line charts, by the name of its files; None for one of another kind."""
+        compute = self._numbers.get(drawing.name)
+        if compute is None:
+            return None
+        return compute(study, baseline) if drawing.to_baseline else compute(study)
 
 
 FIGURES = Drawings("analysis.figures")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.figures import fonts
 from analysis.frame import ROWS, Study
+from analysis.series import Line
 from analysis.text import one_line
 from initializers.errors import VitinitError
 
@@ -117,14 +118,13 @@ def panel_title(axes: Axes, text: str) -> None:
     axes.set_title(textwrap.fill(text, LETTERS // (spec.get_gridspec().ncols if spec else 1)))
 
 
-def line_with_band(axes: Axes, groups: Any, look: Look, marker: str | None = None) -> Line2D:
-    """Mean and band of values grouped by x; returns what a legend shows."""
-    stats = groups.agg(["mean", "std"])
+def line_with_band(axes: Axes, numbers: Line, look: Look, marker: str | None = None) -> Line2D:
+    """A mean and its band over x; returns what a legend shows."""
     # The standard deviation of one seed is NaN, which draws no band; a line through one point needs a marker.
-    marker = marker or (look.marker if len(stats) == 1 else None)
-    (line,) = axes.plot(stats.index, stats["mean"], marker=marker, markersize=3.5, **look.line)
-    low, high = stats["mean"] - stats["std"], stats["mean"] + stats["std"]
-    axes.fill_between(stats.index, low, high, color=look.color, alpha=0.2, linewidth=0)
+    marker = marker or (look.marker if len(numbers.x) == 1 else None)
+    (line,) = axes.plot(numbers.x, numbers.mean, marker=marker, markersize=3.5, **look.line)
+    low, high = numbers.mean - numbers.std, numbers.mean + numbers.std
+    axes.fill_between(numbers.x, low, high, color=look.color, alpha=0.2, linewidth=0)
     return line
 
 

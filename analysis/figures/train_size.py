@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING
 from analysis.figures.registry import FIGURES
 from analysis.figures.style import BAND, TOP1, legend, line_with_band, looks, panel_title, panels, safe, span
 from analysis.frame import Study
+from analysis.series import Chart, Panel, Scale, line
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+
+@FIGURES.numbers("train_size")
+def over_train_size(study: Study) -> dict[str, Chart]:
+    """A panel a dataset that has several sizes, a line a row."""
+    panels = [sizes_panel(name, runs, "top1", TOP1, study) for name, runs in several_sizes(study).items()]
+    return {"train_size": Chart("Test accuracy over training images", "", panels)} if panels else {}
 
 
 @FIGURES.add(
@@ -23,13 +31,13 @@ if TYPE_CHECKING:
 )
 def train_size(study: Study) -> dict[str, Figure]:
     """Test top-1 after the last epoch over the number of training images, where a dataset has several."""
-    sizes = several_sizes(study)
-    if not sizes:
+    chart = over_train_size(study).get("train_size")
+    if not chart:
         return {}
-    figure, grid = panels(len(sizes), 2.1, f"Test accuracy over training images: {BAND}")
+    figure, grid = panels(len(chart.panels), 2.1, f"{chart.title}: {BAND}")
     handles: dict[str, Line2D] = {}
-    for axes, (name, runs) in zip(grid, sizes.items(), strict=True):
-        handles |= over_sizes(axes, runs, "top1", study)
+    for axes, panel, (name, runs) in zip(grid, chart.panels, several_sizes(study).items(), strict=True):
+        handles |= over_sizes(axes, panel, study)
         epochs, n = span(runs["epochs"]), span(runs.groupby(["row", "train_images"]).size())
         panel_title(axes, f"{safe(name)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
         axes.set_ylabel(TOP1)
@@ -49,14 +57,20 @@ def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
     return {name: its for name, its in by_name.items() if its["train_images"].nunique() > 1}
 
 
-def over_sizes(axes: Axes, runs: pd.DataFrame, value: str, study: Study) -> dict[str, Line2D]:
-    """Draw a column of `runs` over the number of training images; returns the lines by row label."""
+def sizes_panel(name: str, runs: pd.DataFrame, value: str, y: str, study: Study) -> Panel:
+    """A column of `runs`, which the y-axis calls `y`, over the number of training images."""
+    by_row = {row: runs[runs["row"] == row] for row in study.rows}
+    lines = {row: line(its.groupby("train_images")[value]) for row, its in by_row.items() if len(its)}
+    return Panel(name, str(runs["column"].iloc[0]), Scale("training images", y, "row", log_x=True), lines)
+
+
+def over_sizes(axes: Axes, panel: Panel, study: Study) -> dict[str, Line2D]:
+    """Draw lines over the number of training images; returns them by row label."""
     handles = {}
-    for row, look in looks(study).items():
-        its = runs[runs["row"] == row]
-        if len(its):
-            handles[row] = line_with_band(axes, its.groupby("train_images")[value], look, look.marker)
-    ticks = sorted(set(runs["train_images"]))
+    for row, numbers in panel.lines.items():
+        look = looks(study)[row]
+        handles[row] = line_with_band(axes, numbers, look, look.marker)
+    ticks = sorted({int(size) for numbers in panel.lines.values() for size in numbers.x})
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{size:,}" for size in ticks], rotation=30)
     axes.minorticks_off()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 
 import matplotlib.pyplot as plt
@@ -72,6 +73,24 @@ def test_any_row_can_be_the_baseline(studies, drawing):
     study = studies["unlike runs"]
     for row in study.rows[:2]:
         drawing.figures(study, row)
+
+
+def test_the_numbers_for_the_report_are_those_that_are_drawn(studies, drawing):
+    drawings = next(each for each in (FIGURES, CURVES) if drawing in each.entries())
+    for study in studies.values():
+        figures, charts = drawing.figures(study), drawings.charts(drawing, study)
+        if charts is None:
+            continue
+        assert charts.keys() == figures.keys()
+        for file, chart in charts.items():
+            drawn = figures[file].axes
+            assert len(drawn) >= len(chart.panels) > 0
+            for axes, panel in zip(drawn, chart.panels, strict=False):
+                lines = [line.get_xydata().tolist() for line in axes.get_lines()]
+                for numbers in panel.lines.values():
+                    assert len(numbers.x) == len(numbers.mean) == len(numbers.std) == len(numbers.n) > 0
+                    assert [list(point) for point in zip(numbers.x, numbers.mean, strict=True)] in lines
+                    assert all(math.isnan(std) == (n == 1) for std, n in zip(numbers.std, numbers.n, strict=True))
 
 
 def test_it_is_readable_and_the_same_records_give_the_same_bytes(studies, drawing):

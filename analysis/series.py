@@ -1,0 +1,70 @@
+"""What line charts show, as numbers: computed once, drawn as files by `figures` and `curves`, and in the report.
+
+A chart is a few panels with the same axes, and in each of them a few lines over x: means over seeds with their spread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Line:
+    """Means over x; all four are as long as one another."""
+
+    x: NDArray[Any]
+    mean: NDArray[Any]
+    std: NDArray[Any]
+    """Sample standard deviation; NaN where n is 1."""
+    n: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the axes and the lines of a panel are."""
+
+    x: str
+    y: str
+    each: str
+    """What one line is: a row, a layer, a head."""
+    log_x: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    column: str
+    """The column of the tables that all of it is from."""
+    scale: Scale
+    lines: dict[str, Line]
+    """By what a legend calls them."""
+    row: str | None = None
+    """The row that all lines are of; None: a line is a row, or of several."""
+    reference: float | None = None
+    """Where a dotted line is drawn."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Panels that are one figure."""
+
+    title: str
+    where: str
+    """What all panels are of, if it is one thing: a dataset, a row and its seed."""
+    panels: list[Panel]
+    over: str = "seeds"
+    """What means are over."""
+    reference: str = ""
+    """What the dotted lines are."""
+
+
+def line(groups: Any) -> Line:
+    """Mean, spread and number of values that are grouped by x (`DataFrame.groupby(x)[values]`)."""
+    stats = groups.agg(["mean", "std", "count"])
+    return Line(stats.index.to_numpy(), *(stats[name].to_numpy() for name in ("mean", "std", "count")))
