@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[1]
 
 project = "vitinit"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -56,10 +60,29 @@ html_show_sphinx = False
 
 
 def setup(app: Sphinx) -> None:
-    """The README has no list of pages where it stands."""
-    app.connect("source-read", _with_contents)
+    """The README has no list of pages where it stands, and no page lists the files of methods."""
+    app.connect("source-read", _completed)
 
 
-def _with_contents(app: Sphinx, page: str, text: list[str]) -> None:
+def _completed(app: Sphinx, page: str, text: list[str]) -> None:
     if page == root_doc:
         text[0] += CONTENTS
+    if page == "docs/reference/methods":
+        text[0] += "\n".join(_section(path) for room in ("bases", "methods") for path in _files(room))
+
+
+def _files(room: str) -> list[Path]:
+    return sorted(path for path in (ROOT / "initializers" / room).rglob("*.py") if path.stem != "__init__")
+
+
+def _section(path: Path) -> str:
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return f"""
+## `{module}`
+
+```{{eval-rst}}
+.. automodule:: {module}
+   :members:
+   :show-inheritance:
+```
+"""

@@ -37,6 +37,14 @@ def test_the_reference_has_the_public_names(pages, name):
     assert any(f'id="{name}"' in page for page in pages.values())
 
 
+def test_the_reference_has_every_base_and_method(pages):
+    page = pages["docs/reference/methods.html"]
+    files = [path for room in ("bases", "methods") for path in (ROOT / "initializers" / room).rglob("[a-z]*.py")]
+    assert len(files) > 6
+    for path in files:
+        assert ".".join(path.relative_to(ROOT).with_suffix("").parts) in page
+
+
 def test_nothing_is_fetched_from_elsewhere(pages):
     fetched = r"<(?:script|img|iframe|source)[^>]*\bsrc=\"(?:https?:)?//[^>]*>|<link[^>]*\bhref=\"(?:https?:)?//[^>]*>"
     for name, page in pages.items():

@@ -41,6 +41,9 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"filter": "box", "entries": 4, "frozen": False},
         {"filter": "gaussian", "variance": 0.5},
     ],
+    "conditioned": [{"value": "slices"}, {"value": "keep", "scale": "base"}],
+    "dct": [{"matrix": "query"}, {"matrix": "value"}],
+    "lsuv": [{"images": 3, "center": True, "tries": 1}],
     "placebo": [
         {"keep": "norm"},
         {"keep": "entropy"},
@@ -168,7 +171,7 @@ def test_another_seed_gives_other_bits_unless_deterministic(name: str, arch: str
         if method is None:
             initialize(m, base, None, streams(seed))
         else:
-            method.apply(m, streams(seed)("init/method"), silent)
+            method.apply_with(m, streams(seed)("init/method"), silent, RESOURCES)
         states.append(state(m))
     assert (differing(*states) == set()) == registry.get(name).deterministic
 
@@ -204,6 +207,20 @@ def test_every_pattern_of_touches_names_a_parameter_of_some_model(name: str) -> 
     known = {n for spec in ARCHS.values() for n in model(spec).state_dict()}
     for pattern in registry.get(name).touches:
         assert fnmatch.filter(known, pattern), pattern
+
+
+@pytest.mark.parametrize("keep", ["spectrum", "norm"])
+@pytest.mark.parametrize(("name", "arch"), [(name, arch) for name, arch in FITTING if name in METHODS])
+def test_every_method_has_a_placebo_that_sets_the_same_to_the_same_norms(name: str, arch: str, keep: str) -> None:
+    if name == "placebo":
+        pytest.skip("a placebo of a placebo is refused")
+    params = {"of": name, "keep": keep}
+    build("placebo", params).check(model(ARCHS[arch]))
+    theirs, placebo = (state(fresh(*which, arch, seed=0)) for which in ((name, {}), ("placebo", params)))
+    base = state(fresh("trunc_normal", {}, arch, seed=0))
+    assert differing(base, placebo) <= differing(base, theirs)
+    for tensor in differing(base, theirs):
+        assert torch.linalg.norm(placebo[tensor]) == pytest.approx(float(torch.linalg.norm(theirs[tensor])), rel=1e-4)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -258,5 +275,5 @@ def test_the_base_draws_the_same_numbers_under_every_method(name: str) -> None:
     base = build("kaiming_uniform")
     alone, with_method = model(ARCHS[arch]), model(ARCHS[arch], seed=9)
     initialize(alone, base, None, streams(0))
-    report, _ = initialize(with_method, base, build(name), streams(0))
+    report, _ = initialize(with_method, base, build(name), streams(0), resources=RESOURCES)
     assert differing(state(alone), state(with_method)) == set(report.method_parameters)

@@ -1,0 +1,98 @@
+"""Method `lsuv`: orthonormal weights, scaled layer by layer until every output has unit variance."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+
+from initializers.attention import evaluated
+from initializers.errors import VitinitError
+from initializers.registry import Initializer, Progress, Resources, register
+from initializers.threads import one_thread
+
+
+@register
+class Lsuv(Initializer):
+    """Layer-sequential unit variance (Mishkin and Matas, arXiv 1511.06422), on one batch of training images.
+
+    Every Linear and convolution, the head included, gets orthonormal rows or columns and bias 0. Then, from the first
+    to the last, each weight is divided by the standard deviation of its outputs until that is within `tolerance` of 1.
+
+    Traps. The authors' code goes by the order of registration; here it is that of execution, which is the same in a ViT
+    and not in a ConViT. The fused W_q, W_k and W_v are scaled as one. LayerNorm makes later layers blind to the scale of
+    earlier ones, and with unit outputs of every branch the residual stream grows like the root of twice the depth.
+    """
+
+    name: ClassVar[str] = "lsuv"
+    touches: ClassVar[tuple[str, ...]] = ("*.weight", "*.bias")
+
+    images: PositiveInt = 64
+    """Training images in the batch."""
+    tolerance: PositiveFloat = 0.1
+    tries: int = Field(10, ge=0)
+    """A layer is corrected at most once more than this, as in the authors' code."""
+    center: bool = False
+    """Move the bias by the mean output with each correction: the authors' code does, the paper does not."""
+
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+        """Refuse: there are no images."""
+        self.apply_with(model, generator, progress, Resources())
+
+    @torch.no_grad()
+    def apply_with(
+        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
+    ) -> None:
+        """Set every Linear and convolution.
+
+        Raises:
+            VitinitError: there are no training images, or a layer takes no part in a forward pass.
+        """
+        if resources.training_images is None:
+            raise VitinitError("method 'lsuv' needs training images, and there are none here")
+        images_BCHW = resources.training_images(self.images)
+        layers = _in_order(model, images_BCHW)
+        for layer in layers:
+            layer.weight.copy_(orthonormal(layer.weight.shape, generator))
+            if layer.bias is not None:
+                layer.bias.zero_()
+        for done, layer in enumerate(layers):
+            progress(done, len(layers))
+            for _ in range(self.tries + 1):
+                mean, std = _output(model, layer, images_BCHW)
+                if abs(std - 1) <= self.tolerance:
+                    break
+                layer.weight /= std + 1e-8
+                if self.center and layer.bias is not None:
+                    layer.bias -= mean / (std + 1e-8)
+
+
+def orthonormal(shape: torch.Size, generator: torch.Generator) -> Tensor:
+    """Rows (what leads to one output) orthonormal, or columns where these are fewer; from the SVD of a Gaussian."""
+    drawn = torch.empty(shape[0], shape[1:].numel()).normal_(generator=generator)
+    with one_thread():
+        u, _, vh = torch.linalg.svd(drawn.double(), full_matrices=False)
+    return (u if u.shape == drawn.shape else vh).float().view(shape)
+
+
+def _in_order(model: nn.Module, images_BCHW: Tensor) -> list[nn.Linear | nn.Conv2d]:
+    """Every Linear and convolution, from the first that is carried out to the last."""
+    layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)}
+    order: dict[nn.Linear | nn.Conv2d, None] = {}
+    hooks = [layer.register_forward_hook(lambda module, *_: order.setdefault(module)) for layer in layers.values()]
+    with evaluated(model, hooks):
+        model(images_BCHW)
+    for name, layer in layers.items():
+        if layer not in order:
+            raise VitinitError(f"method 'lsuv': {name} takes no part in a forward pass of {type(model).__name__}")
+    return list(order)
+
+
+def _output(model: nn.Module, layer: nn.Module, images_BCHW: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation over all entries of what a layer gives when the model sees the images."""
+    seen: list[Tensor] = []
+    with evaluated(model, [layer.register_forward_hook(lambda module, given, output: seen.append(output.double()))]):
+        model(images_BCHW)
+    return float(seen[-1].mean()), float(seen[-1].std(unbiased=False))

@@ -1,0 +1,100 @@
+"""LSUV: what each layer gives, by hooks of our own, and the whole algorithm in numpy on two layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_models import ARCHS, f64, generator, images, model, silent, state
+from torch import nn
+
+from initializers import registry
+from initializers.errors import VitinitError
+from initializers.registry import Resources
+
+BATCH = 16
+
+
+def lsuv(m: nn.Module, data: torch.Tensor, **params: Any) -> None:
+    def first(count: int) -> torch.Tensor:
+        assert count == len(data)
+        return data
+
+    method = registry.build("lsuv", {"images": len(data), **params})
+    method.apply_with(m, generator(3), silent, Resources(training_images=first))
+
+
+def outputs(m: nn.Module, data: torch.Tensor) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    for name, part in m.named_modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            part.register_forward_hook(lambda _, __, out, name=name: found.update({name: f64(out)}))
+    with torch.no_grad():
+        m.eval()(data)
+    return found
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal_matrix(arch: str) -> None:
+    m = model(ARCHS[arch])
+    registry.build("trunc_normal", {}).apply(m, generator(), silent)
+    m.train()
+    lsuv(m, images(BATCH))
+    assert m.training, "the mode is as it was"
+    for name, part in m.named_modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            weight = f64(part.weight).reshape(len(part.weight), -1)
+            values = np.linalg.svd(weight, compute_uv=False)
+            np.testing.assert_allclose(values, values[0], rtol=1e-4, err_msg=name)
+            assert part.bias is None or not part.bias.any()
+    found = outputs(m, images(BATCH))
+    assert len(found) > 5
+    for name, out in found.items():
+        assert abs(out.std() - 1) <= 0.1 + 1e-4, name
+
+
+def test_two_layers_by_numpy_with_the_mean_taken_off() -> None:
+    m = nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4))
+    data = 3 * torch.randn(BATCH, 6, generator=generator(5)) + 1
+    lsuv(m, data, center=True, tolerance=0.01, tries=2)
+    x = f64(data)
+    for layer in (m[0], m[2]):
+        weight = f64(layer.weight) / np.linalg.norm(f64(layer.weight), 2)
+        bias = np.zeros(len(weight))
+        for _ in range(3):
+            out = x @ weight.T + bias
+            mean, std = out.mean(), out.std()
+            if abs(std - 1) <= 0.01:
+                break
+            weight, bias = weight / std, bias - mean / std
+        np.testing.assert_allclose(f64(layer.weight), weight, atol=1e-4)
+        np.testing.assert_allclose(f64(layer.bias), bias, atol=1e-4)
+        x = np.maximum(x @ weight.T + bias, 0)
+
+
+def test_tries_bound_the_corrections() -> None:
+    m = model()
+    seen: list[int] = []
+    m.patch_embed.proj.register_forward_hook(lambda *_: seen.append(1))
+    lsuv(m, images(BATCH), tries=0)
+    linears = sum(isinstance(part, nn.Linear | nn.Conv2d) for part in m.modules())
+    assert len(seen) == 1 + linears, "one look for the order, one a layer"
+
+
+def test_a_layer_that_is_never_carried_out_is_named_before_anything_is_changed() -> None:
+    m = model()
+    m.spare = nn.Linear(3, 3)
+    before = state(m)
+    with pytest.raises(VitinitError, match="spare takes no part"):
+        lsuv(m, images(BATCH))
+    assert all(torch.equal(value, before[name]) for name, value in m.state_dict().items())
+
+
+def test_without_images_nothing_is_changed() -> None:
+    m = model()
+    before = state(m)
+    with pytest.raises(VitinitError, match="needs training images"):
+        registry.build("lsuv", {}).apply(m, generator(), silent)
+    assert all(torch.equal(value, before[name]) for name, value in m.state_dict().items())
