@@ -21,9 +21,10 @@ class Lsuv(Initializer):
     Every Linear and convolution, the head included, gets orthonormal rows or columns and bias 0. Then, from the first
     to the last, each weight is divided by the standard deviation of its outputs until that is within `tolerance` of 1.
 
-    Traps. The authors' code goes by the order of registration; here it is that of execution, which is the same in a ViT
-    and not in a ConViT. The fused W_q, W_k and W_v are scaled as one. LayerNorm makes later layers blind to the scale of
-    earlier ones, and with unit outputs of every branch the residual stream grows like the root of twice the depth.
+    Traps. The authors' code goes by the order of registration; here it is that of execution, which is the same in a
+    ViT and not in a ConViT. The fused W_q, W_k and W_v are scaled as one. LayerNorm makes later layers blind to the
+    scale of earlier ones, and with unit outputs of every branch the residual stream grows like the root of twice the
+    depth.
     """
 
     name: ClassVar[str] = "lsuv"
