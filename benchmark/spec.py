@@ -96,7 +96,7 @@ class DatasetSpec(Frozen):
 
 
 class InitializerSpec(Frozen):
-    """An initialiser by name with its parameters; `benchmark.grids.resolve` checks them, fills in defaults."""
+    """An initialiser by name with its parameters; `benchmark.grids.fitting` checks them, fills in defaults."""
 
     # Otherwise pydantic writes a NaN parameter as null, and two different runs would have one identity.
     model_config = ConfigDict(ser_json_inf_nan="constants")

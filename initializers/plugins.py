@@ -14,6 +14,9 @@ from typing import Any
 
 from initializers.errors import VitinitError
 
+INITIALIZERS = "vitinit.initializers"
+"""The entry point group in which packages name their initialisers."""
+
 
 def modules(package: str) -> Iterator[ModuleType]:
     """Every file of a package, named as package.folder, imported, in the order of their names.
@@ -28,6 +31,11 @@ def modules(package: str) -> Iterator[ModuleType]:
             raise
         except Exception as error:  # a file under construction may raise anything while it is imported
             raise VitinitError(f"{found.name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def installed(group: str) -> bool:
+    """Whether any installed package names something in an entry point group."""
+    return bool(importlib.metadata.entry_points(group=group))
 
 
 def entry_points(group: str) -> Iterator[tuple[str, Any]]:

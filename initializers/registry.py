@@ -20,10 +20,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
 from initializers.errors import VitinitError, explain, unknown_name
-from initializers.plugins import entry_points, modules
+from initializers.plugins import INITIALIZERS, entry_points, modules
 from initializers.report import LayerStart, PlaceboReport
-
-ENTRY_POINTS = "vitinit.initializers"
 
 Progress = Callable[[int, int], None]
 """Called by slow initialisers as progress(steps done, steps in all)."""
@@ -186,7 +184,7 @@ def _discover() -> None:
     for room in ("bases", "methods"):
         for _ in modules(f"{__package__}.{room}"):
             pass  # a file registers its class as it is imported
-    for where, loaded in entry_points(ENTRY_POINTS):
+    for where, loaded in entry_points(INITIALIZERS):
         _checked_class(loaded, where)
 
 

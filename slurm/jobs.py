@@ -1,4 +1,4 @@
-"""What became of jobs: asked of squeue, scontrol and sacct."""
+"""What became of jobs: asked of squeue, scontrol and sacct, and read in their logs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from slurm.command import bases, call, expanded, parts, refusal
 from slurm.errors import SlurmError
@@ -229,3 +230,12 @@ def _required() -> str:
 def restarts() -> int:
     """How often the job this process runs in has been requeued; 0 outside of a job."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+
+def log_files(folder: Path, job_id: str) -> list[Path]:
+    """The logs of a job, one per process in the order of ranks. A requeued job goes on in the same files."""
+    found = {}
+    for path in folder.glob(f"{job_id}_*_log.out"):
+        if rank := re.fullmatch(rf"{re.escape(job_id)}_(\d+)_log\.out", path.name):
+            found[int(rank[1])] = path
+    return [found[rank] for rank in sorted(found)]

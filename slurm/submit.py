@@ -101,15 +101,6 @@ def script(profile: Profile, count: int, folder: Path, name: str, code: Path) ->
     return str(executor._make_submission_file_text(executor._submitit_command_str, ""))
 
 
-def log_files(folder: Path, job_id: str) -> list[Path]:
-    """The logs of a job, one per process in the order of ranks. A requeued job goes on in the same files."""
-    found = {}
-    for path in folder.glob(f"{job_id}_*_log.out"):
-        if rank := re.fullmatch(rf"{re.escape(job_id)}_(\d+)_log\.out", path.name):
-            found[int(rank[1])] = path
-    return [found[rank] for rank in sorted(found)]
-
-
 def max_array_size() -> int:
     """The most jobs that an array of this cluster may have.
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import fresh
+
 ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "initializers": {"initializers"},
@@ -97,9 +99,37 @@ def test_a_grid_that_was_resolved_before_is_planned_without_torch(arguments, her
     code = "import sys, atexit, runners.cli.main as c; atexit.register(lambda: print('torch' in sys.modules)); c.main()"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert here(*arguments)[0] == 0
-    assert len(list(tmp_path.glob("cache/vitinit/grids/*"))) == 1, "resolved, with torch"
+    assert list(tmp_path.glob("cache/vitinit/fits/*")), "asked, with torch"
     command = [sys.executable, "-c", code, *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_initialisers_are_listed_without_torch_from_the_second_time_on(tmp_path):
+    """Not so where another package has some: a change of theirs would not be seen."""
+    script = """
+import sys, runners.cli.main
+sys.dont_write_bytecode = True
+sys.argv[1:] = ["list", "initializers"]
+try:
+    runners.cli.main.main()
+finally:
+    print("initializers.registry" in sys.modules)  # it imports torch
+"""
+    first, second = (fresh("-c", script, cwd=tmp_path, VITINIT_CACHE=str(tmp_path / "cache")) for _ in range(2))
+    assert first.stdout.splitlines()[-1] == "True", first.stderr
+    assert second.stdout.splitlines() == [*first.stdout.splitlines()[:-1], "False"]
+    info = tmp_path / "theirs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[vitinit.initializers]\ntheirs = their_module:Theirs\n")
+    for said in ("First.", "Second."):
+        code = (
+            f'from initializers.methods.mimetic import Mimetic\nclass Theirs(Mimetic):\n    """{said}"""\n'
+            "    name = 'theirs'\n"
+        )
+        (tmp_path / "their_module.py").write_text(code)
+        listed = fresh("-c", script, cwd=tmp_path, path=(tmp_path, ROOT), VITINIT_CACHE=str(tmp_path / "cache")).stdout
+        assert f"theirs (method): {said}" in listed

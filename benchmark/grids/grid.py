@@ -1,7 +1,4 @@
-"""Grids: a YAML file of (datasets x rows x seeds) blocks becomes a list of fully resolved RunSpecs.
-
-This module imports no torch; what needs it to resolve a grid is in `benchmark/grids/resolve.py`.
-"""
+"""Grids: a YAML file of (datasets x rows x seeds) blocks becomes a list of fully resolved RunSpecs."""
 
 from __future__ import annotations
 
@@ -10,10 +7,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from benchmark.files.garbage import no_garbage_collection
 from benchmark.files.yaml_text import mapping
-from benchmark.grids import cache as grid_cache
 from benchmark.grids.parts import HERE, read
-from benchmark.grids.schema import Cell, Grid, GridFile, Resolved
+from benchmark.grids.resolve import resolve
+from benchmark.grids.schema import Cell, Grid, GridFile, Series
 from initializers.errors import VitinitError, explain, unknown_name
 
 MAX_RUNS = 100_000
@@ -28,10 +26,7 @@ def names() -> list[str]:
 def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
     """Read a grid by name, or from a YAML file, and resolve every run.
 
-    Resolving imports torch, which takes seconds, so a resolved grid is kept in the user's cache folder
-    (`benchmark/grids/cache.py`) and torch is imported only when the grid or the code has changed. A grid that names an
-    initialiser or a model family from outside this project (a dotted path, or a plug-in by entry point) is resolved
-    anew each time: nothing here could tell that its code has changed. Errors are never kept.
+    torch is imported only for what no grid has asked of these initialisers before (`benchmark/grids/fitting.py`).
 
     Args:
         name_or_path: a name from `names()` or a path that ends in .yaml or .yml.
@@ -49,30 +44,22 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
     if not re.fullmatch(r"[\w.-]*\w[\w.-]*", path.stem):
         raise VitinitError(f"grid file {path}: its name becomes a folder; use letters, digits, '-', '_' and '.'")
     content = read(path)
-    key = grid_cache.key(content, seeds)
-    kept = grid_cache.read(key, Resolved)
-    if kept is not None:
-        return Grid(path.stem, kept.title, _cells(kept, path.stem), kept.contrasts)
-    from benchmark.grids.resolve import only_ours, resolve
-
     try:
         file = GridFile.model_validate(mapping(content, path))
     except ValidationError as error:
         raise explain(error, f"grid file {path}") from None
-    resolved = Resolved(title=file.title, series=resolve(file, seeds, path.stem), contrasts=file.contrasts)
-    cells = _cells(resolved, path.stem)
-    if only_ours(resolved.series):
-        grid_cache.write(key, resolved)
+    with no_garbage_collection():
+        cells = _cells(resolve(file, seeds, path.stem), path.stem)
     return Grid(path.stem, file.title, cells, file.contrasts)
 
 
-def _cells(resolved: Resolved, study: str) -> list[Cell]:
+def _cells(resolved: list[Series], study: str) -> list[Cell]:
     """The runs of all series; one that two blocks name is there once."""
-    count = sum(len(series.seeds) for series in resolved.series)
+    count = sum(len(series.seeds) for series in resolved)
     if count > MAX_RUNS:
         raise VitinitError(f"grid {study!r}: has {count:,} runs, at most {MAX_RUNS:,} are possible")
     cells: dict[str, Cell] = {}
-    for series in resolved.series:
+    for series in resolved:
         for cell in series.cells():
             other = cells.setdefault(cell.run_id, cell)
             if other.row != cell.row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ MAX_BYTES = 2**20
 """A megabyte of YAML is read in seconds; the largest grid of this project has 3,000 bytes."""
 
 
+@cache
 def recipes() -> list[str]:
     """Names of the recipes that ship with the benchmark."""
     return sorted(path.stem for path in (HERE / "recipes").glob("*.yaml"))
@@ -52,9 +54,14 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
         raise unknown_name("recipe", name, recipes())
     path = HERE / "recipes" / f"{name}.yaml"
     try:
-        return Recipe.model_validate({**mapping(read(path), path), **named})
+        return Recipe.model_validate({**_recipe(path), **named})
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}", Recipe.model_fields) from None
+
+
+@cache  # hundreds of rows of a grid share a few recipes
+def _recipe(path: Path) -> dict[str, Any]:
+    return mapping(read(path), path)
 
 
 def read(path: Path) -> bytes:

@@ -115,16 +115,8 @@ class Series(Frozen):
 
     def cells(self) -> list[Cell]:
         """Its runs, in the order of the seeds."""
-        shared = {name: getattr(self.spec, name) for name in RunSpec.model_fields if name != "seed"}
-        return [Cell(self.row, RunSpec(**shared, seed=seed), self.misfit) for seed in self.seeds]
-
-
-class Resolved(Frozen):
-    """A grid with every default filled in; the form that is kept in the cache."""
-
-    title: str
-    series: list[Series]
-    contrasts: list[tuple[str, str]] = Field(default_factory=list)
+        # a copy is not validated, and need not be: the seeds are
+        return [Cell(self.row, self.spec.model_copy(update={"seed": seed}), self.misfit) for seed in self.seeds]
 
 
 @dataclass(frozen=True)

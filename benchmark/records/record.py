@@ -317,6 +317,7 @@ _HEAD = re.compile(
     rb'{\n "schema_version": %d,\n "run_id": "([0-9a-f]{16})",\n "study": "([^"\\]+)",\n' % SCHEMA_VERSION
 )
 _DONE = b'\n "status": "done",\n'
+_HISTORY, _EPOCH, _LAST = b'\n "history": [', b"\n  {", b"\n  }\n ]"
 
 
 @dataclass(frozen=True)
@@ -328,13 +329,14 @@ class Whole:
 
     run_id: str
     study: str
-    body: bytes = field(repr=False)
+    last_epoch: bytes = field(repr=False)
+    """JSON."""
     status: Literal["done"] = "done"
 
     @property
     def top1(self) -> float:
         """Top-1 in percent after the last epoch, on what the run is evaluated on."""
-        last = from_json(self.body)["history"][-1]
+        last = from_json(self.last_epoch)
         return float(last.get("val_top1") if last["test_top1"] is None else last["test_top1"])
 
 
@@ -346,8 +348,10 @@ def whole_or_parsed(data: bytes) -> Outcome | Whole:
     """
     content, mark, end = data.rpartition(_MARK)
     head = _HEAD.match(content)
-    if head and mark and _DONE in content and end == _digest(content) + _END:
-        return Whole(head[1].decode(), head[2].decode(), content + b"\n}\n")
+    close = content.find(_LAST, content.find(_HISTORY))
+    if head and mark and close > 0 and _DONE in content and end == _digest(content) + _END:
+        last_epoch = content[content.rfind(_EPOCH, 0, close) : close] + b"}"
+        return Whole(head[1].decode(), head[2].decode(), last_epoch)
     return from_bytes(data)
 
 

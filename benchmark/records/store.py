@@ -13,7 +13,6 @@ would say something else than what came after.)
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import stat
 import time
@@ -27,6 +26,7 @@ from pydantic import Field, ValidationError
 
 from benchmark.fields import Frozen
 from benchmark.files.atomic import sync_folder, write_atomically
+from benchmark.files.garbage import no_garbage_collection
 from benchmark.records.record import (
     FailureRecord,
     Outcome,
@@ -167,12 +167,12 @@ class Store:
 
     def read(self, study: str) -> Contents:
         """Read and validate every file of a study."""
-        with _no_garbage_collection():
+        with no_garbage_collection():
             return self._read(study, Contents, from_bytes)
 
     def outline(self, study: str) -> Outline:
         """Look at every file of a study; finished runs are checked by their digest and not parsed."""
-        with _no_garbage_collection():
+        with no_garbage_collection():
             return self._read(study, Outline, whole_or_parsed)
 
     def _read(self, study: str, kind: type[Kind], parse: Callable[[bytes], Any]) -> Kind:
@@ -304,19 +304,6 @@ class Store:
         except VitinitError:
             with contextlib.suppress(FileNotFoundError):
                 _aside(path, "invalid")
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Millions of new objects that all stay make the collector look through them again and again, for nothing."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _json_files(folder: str) -> Iterator[str]:

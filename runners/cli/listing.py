@@ -1,8 +1,9 @@
-"""`vitinit list`: what a grid can name. Imports torch only where initialisers are listed."""
+"""`vitinit list`: what a grid can name. Imports torch only where initialisers were not listed before."""
 
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -12,6 +13,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+import initializers
+from benchmark.files import kept
+from initializers import plugins
 from initializers.errors import plain, unknown_name
 from runners.cli.options import console
 from runners.terminal.markup import safe
@@ -20,8 +24,11 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from benchmark.spec import Recipe
+    from initializers.registry import Initializer
 
 KINDS = ("initializers", "datasets", "models", "recipes", "grids")
+CODE = (Path(initializers.__path__[0]), Path(__file__))
+"""What the list of initialisers depends on, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
 """Fields of a model that have a column of their own."""
 
@@ -48,20 +55,47 @@ def _chosen(kind: str, name: str | None, names: list[str]) -> list[str]:
     return names if name is None else [name]
 
 
+class Initializers(BaseModel):
+    """What is listed of each initialiser, by name: its kind, what it does, and a line a parameter with its indent."""
+
+    lines: dict[str, list[tuple[int, str]]]
+
+
 def _initializers(name: str | None) -> None:
+    lines = _described().lines
+    for found in _chosen("initializer", name, list(lines)):
+        (indent, first), *rest = lines[found]
+        _line(first, indent, bold=len(found))
+        for indent, text in rest:
+            _line(text, indent)
+
+
+def _described() -> Initializers:
+    """Kept until our code changes; where a package names some of its own, whose code may change too, made anew."""
+    theirs, key = plugins.installed(plugins.INITIALIZERS), kept.key(CODE, "")
+    found = None if theirs else kept.read("lists", key, Initializers)
+    if found is None:
+        from initializers import registry
+
+        found = Initializers(lines={each: _description(registry.get(each)) for each in registry.names()})
+        if not theirs:
+            kept.write("lists", key, found)
+    return found
+
+
+def _description(cls: type[Initializer]) -> list[tuple[int, str]]:
     from initializers import registry
 
-    for found in _chosen("initializer", name, registry.names()):
-        cls = registry.get(found)
-        _line(f"{found} ({cls.kind}): {(cls.__doc__ or '').splitlines()[0]}", indent=0, bold=len(found))
-        for field, info in cls.model_fields.items():
-            kinds = _alternatives(info)
-            choices = [str(choice) for choice in registry.choices(info.annotation)] or list(kinds)
-            default = info.get_default(call_default_factory=True)
-            shown = default.model_dump()["name"] if kinds else default
-            _line(f"{field} = {shown}" + (f"  ({' | '.join(choices)})" if choices else ""))
-            for kind, fields in kinds.items():
-                _line(f"{kind}: {', '.join(f'{key} = {value}' for key, value in fields.items())}", indent=8)
+    lines = [(0, f"{cls.name} ({cls.kind}): {(cls.__doc__ or '').splitlines()[0]}")]
+    for field, info in cls.model_fields.items():
+        kinds = _alternatives(info)
+        choices = [str(choice) for choice in registry.choices(info.annotation)] or list(kinds)
+        default = info.get_default(call_default_factory=True)
+        shown = default.model_dump()["name"] if kinds else default
+        lines.append((4, f"{field} = {shown}" + (f"  ({' | '.join(choices)})" if choices else "")))
+        for kind, fields in kinds.items():
+            lines.append((8, f"{kind}: {', '.join(f'{key} = {value}' for key, value in fields.items())}"))
+    return lines
 
 
 def _alternatives(info: FieldInfo) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,6 @@ from runners.cli.options import LOCAL, GridArgument, ProfileOption, ResultsOptio
 from runners.launching import jobs
 from runners.terminal.markup import safe
 from slurm import profiles
-from slurm.submit import log_files
 
 slurm_app = typer.Typer(help="Jobs of a cluster: check a profile, cancel, read logs.", no_args_is_help=True)
 
@@ -71,7 +70,7 @@ def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     if len(found) > 1:
         raise VitinitError(f"run {run_id}: several runs begin like this: {', '.join(sorted(found))}")
     ((full, job),) = found.items()
-    paths = log_files(job.folder, job.job_id)
+    paths = slurm.jobs.log_files(job.folder, job.job_id)
     console.print(f"run {full}, job {job.job_id}" + ("" if paths else ": nothing written yet"))
     for path in paths:
         console.print(f"[bold]{safe(str(path))}[/bold]")

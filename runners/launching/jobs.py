@@ -18,7 +18,6 @@ from benchmark.files.atomic import write_atomically
 from slurm import jobs as cluster
 from slurm.errors import SlurmError
 from slurm.profiles import Profile
-from slurm.submit import log_files
 
 
 class Dispatch(Frozen):
@@ -131,7 +130,7 @@ def ended(jobs: Collection[Job]) -> dict[str, str]:
 
 def log_tells(job: Job, pattern: str) -> bool:
     """Whether the cluster's own lines in the log of a job match a regular expression."""
-    for path in log_files(job.folder, job.job_id):
+    for path in cluster.log_files(job.folder, job.job_id):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         if any(line.startswith("slurmstepd") and re.search(pattern, line, re.IGNORECASE) for line in lines):
             return True

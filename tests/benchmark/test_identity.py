@@ -10,7 +10,7 @@ import pytest
 from stored_records import REFERENCE, undigested
 
 from benchmark import spec
-from benchmark.grids import cache as grid_cache
+from benchmark.files import kept
 from benchmark.grids import grid, parts
 from benchmark.models.registry import spec_of
 from benchmark.models.vit import ViT
@@ -29,9 +29,9 @@ WHAT_TO_DO = (
 
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every grid is resolved anew, never read from the cache of resolved grids."""
-    monkeypatch.setattr(grid_cache, "read", lambda *_: None)
-    monkeypatch.setattr(grid_cache, "write", lambda *_: None)
+    """Every initialiser is asked anew: nothing is read from the cache."""
+    monkeypatch.setattr(kept, "read", lambda *_: None)
+    monkeypatch.setattr(kept, "write", lambda *_: None)
 
 
 def current(name: str) -> list[str]:

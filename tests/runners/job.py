@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmark.grids import grid
-from benchmark.grids.resolve import resolve_initializer
+from benchmark.grids.fitting import resolve_initializer
 from benchmark.grids.schema import Cell
 from initializers.registry import Initializer
 from runners.basics.environment import source_hash

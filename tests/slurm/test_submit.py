@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from slurm.errors import SlurmError
+from slurm.jobs import log_files
 from slurm.profiles import Profile
-from slurm.submit import log_files, script, split
+from slurm.submit import script, split
 from slurm.task import Task
 
 GOLDEN = Path(__file__).parent / "golden" / "script.sh"

@@ -29,7 +29,7 @@ from small_models import (
     streams,
 )
 
-from benchmark.grids.resolve import resolve_initializer
+from benchmark.grids.fitting import resolve_initializer
 from initializers import registry
 from initializers.errors import VitinitError
 from initializers.initialize import initialize

@@ -20,7 +20,7 @@ from small_models import (
 )
 
 from benchmark.grids import grid
-from benchmark.grids.resolve import resolve_initializer
+from benchmark.grids.fitting import resolve_initializer
 from initializers import registry
 from initializers.errors import VitinitError
 

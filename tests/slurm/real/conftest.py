@@ -12,8 +12,9 @@ from single_node import SingleNode, single_node, until
 from studies import GRID, Study
 
 from slurm import jobs
+from slurm.jobs import log_files
 from slurm.profiles import Profile
-from slurm.submit import log_files, submit
+from slurm.submit import submit
 from tests.processes import call
 
 

@@ -1,0 +1,106 @@
+"""What base and method make of a model: asked of them once, then kept. Imports torch and timm only to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import initializers
+from benchmark import fields, models, spec
+from benchmark.fields import Frozen
+from benchmark.files import kept
+from benchmark.models import registry as families
+from benchmark.models.family import ModelSpec
+from benchmark.spec import InitializerSpec
+from initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+KIND = "fits"
+CODE = (
+    Path(initializers.__path__[0]),
+    Path(models.__path__[0]),
+    *(Path(file) for file in (fields.__file__, spec.__file__, __file__)),
+)
+"""All of ours that an answer depends on."""
+
+
+class Fit(Frozen):
+    """The answer."""
+
+    base: InitializerSpec
+    method: InitializerSpec | None
+    misfit: str
+    """Why base or method do not fit the model; empty where they do."""
+
+
+def fit(model: ModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | None) -> Fit:
+    """Base and method with their defaults filled in, and whether they fit the model.
+
+    To ask, torch and timm are imported and the model is built, which takes seconds; so the answer is kept until their
+    code changes. Where one of the three comes from outside this project (a dotted path, or a plug-in by entry point)
+    it is asked each time: nothing here could tell that its code has changed. Errors are never kept.
+
+    Raises:
+        VitinitError: no such initialiser, or a parameter that it does not take.
+    """
+    key = kept.key(CODE, repr((model.model_dump_json(), base, method)))
+    if families.ours(model) and (found := kept.read(KIND, key, Fit)):
+        return found
+    parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
+    answer = Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts))
+    if families.ours(model) and all(_ours(part) for part in parts if part):
+        kept.write(KIND, key, answer)
+    return answer
+
+
+def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
+    """An InitializerSpec with defaults filled in, so that the run's identity does not depend on them.
+
+    Only parameters that came later (`Initializer.later`) are left out at their default.
+    """
+    from initializers import registry
+
+    params = {key: value for key, value in named.items() if key != "name"}
+    initializer = registry.build(str(named.get("name")), params, kind)
+    return InitializerSpec(name=str(named["name"]), params=initializer.recorded_params())
+
+
+def misfit(model: ModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:
+    """Why base or method do not fit the model; empty where they do. Nothing is allocated or trained."""
+    try:
+        for part, kind in ((base, "base"), (method, "method")):
+            if part is not None:
+                _check_fit(model, part.model_dump_json(), kind)
+    except VitinitError as error:
+        return str(error)
+    return ""
+
+
+@cache
+def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
+    from initializers import registry
+
+    part = InitializerSpec.model_validate_json(initializer_json)
+    registry.build(part.name, part.params, kind).check(_empty_model(model))
+
+
+@lru_cache(maxsize=8)
+def _empty_model(model: ModelSpec) -> nn.Module:
+    """Shapes without values. `check` only looks at it, so all rows of a grid share it: building takes the longest."""
+    import torch
+
+    from benchmark.models.build import build_model
+
+    with torch.device("meta"):
+        return build_model(model, classes=10)
+
+
+def _ours(part: InitializerSpec) -> bool:
+    """Whether the initialisers lie in this project: a hash of its code says all about them."""
+    from initializers import registry
+
+    return all(registry.get(name).__module__.partition(".")[0] == "initializers" for name in part.names())
