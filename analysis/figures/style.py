@@ -115,7 +115,8 @@ def panels(count: int, height: float, title: str, across: int = ACROSS, **shared
 def panel_title(axes: Axes, text: str) -> None:
     """In as many lines as the panel's width needs."""
     spec = axes.get_subplotspec()
-    axes.set_title(textwrap.fill(text, LETTERS // (spec.get_gridspec().ncols if spec else 1)))
+    # with a place of its own, matplotlib need not look for one that is above all ticks, each time that it draws
+    axes.set_title(textwrap.fill(text, LETTERS // (spec.get_gridspec().ncols if spec else 1)), y=1.0)
 
 
 def line_with_band(axes: Axes, numbers: Line, look: Look, marker: str | None = None) -> Line2D:
@@ -172,15 +173,20 @@ def span(values: Iterable[int]) -> str:
     return " to ".join(map(str, sorted({min(known), max(known)})))
 
 
+def lay_out(figure: Figure) -> None:
+    """Place what is in a figure, once: otherwise every file that it is written to begins with drawing it unseen."""
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        figure.set_layout_engine(None)
+
+
 def save(figure: Figure, path: Path) -> None:
     """Write `<path>.pdf` and `<path>.png`, without dates: the same records give the same bytes.
 
     Raises:
         VitinitError: a file cannot be written.
     """
-    if figure.get_layout_engine():  # it is computed once, for both files
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+    lay_out(figure)
     try:
         figure.savefig(f"{path}.pdf", metadata={"CreationDate": None}, dpi=400)
         figure.savefig(f"{path}.png", dpi=200, metadata={"Software": None})
@@ -193,10 +199,8 @@ def data_url(figure: Figure) -> str:
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    if engine := figure.get_layout_engine():  # `savefig` would draw all of the figure once more for it
-        FigureCanvasSVG(figure)  # texts are as wide as in the file
-        engine.execute(figure)
-        figure.set_layout_engine("none")
+    FigureCanvasSVG(figure)  # texts are as wide as in the file
+    lay_out(figure)
     buffer = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "vitinit"}):
         figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
