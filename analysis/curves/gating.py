@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.curves.probed import outer_labels, probed
+from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
 from analysis.curves.registry import CURVES
 from analysis.figures.style import COLOURS, DASHES, counted, file_part, legend_below, panels, safe
 from analysis.frame import Study
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from analysis.curves.cka import Floats
 
 ACROSS = 5
-COLOURED = [colour for colour in COLOURS if colour != "#000000"]
-"""For heads: black is their mean."""
+COLOURED = COLOURS[:-1]
+"""For heads: black is their mean, in dots above them."""
 
 
 @CURVES.numbers("gating")
@@ -57,25 +57,27 @@ def _chart(run: RunRecord, seeds: int, column: str) -> Chart:
     place=6,
 )
 def gating(study: Study) -> dict[str, Figure]:
-    """A figure a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, in black their mean."""
+    """A figure a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, dotted their mean."""
     return {name: _figure(chart) for name, chart in over_epochs(study).items()}
 
 
 def _figure(chart: Chart) -> Figure:
+    import numpy as np
+
     across = min(len(chart.panels), ACROSS)
     title = f"{chart.title}\n{safe(chart.where)}"
-    figure, grid = panels(len(chart.panels), 1.3, title, across, sharex=True, sharey=True)
+    figure, grid = panels(len(chart.panels), 1.5, title, across, sharex=True, sharey=True)
     for axes, panel in zip(grid, chart.panels, strict=True):
         *heads, over_all = panel.lines.values()
         handles = [
-            axes.plot(numbers.x, numbers.mean, color=COLOURED[head % len(COLOURED)], linewidth=1.0, linestyle=dash)[0]
-            for head, numbers in enumerate(heads)
+            axes.plot(numbers.x, numbers.mean, color=COLOURED[head % len(COLOURED)], linewidth=width, linestyle=dash)[0]
+            for head, (numbers, width) in enumerate(zip(heads, np.linspace(WIDEST, NARROWEST, len(heads)), strict=True))
             for dash in [DASHES[head // len(COLOURED) % len(DASHES)]]
         ]
-        handles += axes.plot(over_all.x, over_all.mean, color="black", linewidth=1.8)
-        axes.set_title(panel.title)
+        handles += axes.plot(over_all.x, over_all.mean, color="black", linewidth=1.2, linestyle=":")
+        axes.set_title(panel.title + ("\nheads coincide" if coincide(heads, 1.0) else ""), y=1.0)
         axes.set_ylim(0, 1)
         axes.grid()
-    outer_labels(grid, across, chart.panels[0].scale.y)
-    legend_below(figure, handles, [*counted("head", len(heads)), "mean"], 10, 1.4, 0.8)
+    outer_labels(grid, chart.panels[0].scale.y)
+    legend_below(figure, handles, [*counted("head", len(heads)), "mean"])
     return figure

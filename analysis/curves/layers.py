@@ -10,7 +10,7 @@ from functools import partial
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from analysis.curves.probed import outer_labels, probed
+from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
 from analysis.curves.registry import CURVES
 from analysis.figures.style import (
     BAND,
@@ -32,13 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-IN_ONE_LINE = 14
-"""At most so many layers in a line of the legend."""
 LIGHTEST = 0.87
 """Of viridis, which ends in a yellow that is not seen on white."""
-
-WIDEST, NARROWEST = 2.0, 0.9
-"""Points: lines of the first and of the last layer, which is drawn above it where they are the same."""
 
 
 @dataclass(frozen=True)
@@ -83,28 +78,28 @@ def _over_heads(layers: list[list[float]] | None) -> list[float] | None:
 QUANTITIES = {
     "nonlocality": Quantity(
         "Nonlocality",
-        "tokens",
+        "nonlocality (tokens)",
         lambda probe: _over_heads(probe.nonlocality),
         mean_distance,
         caption="The lower a line, the more local is the attention of its layer.",
     ),
     "nonlocality_reference": Quantity(
         "Nonlocality as the released ConViT code computes it",
-        "tokens",
+        "nonlocality (tokens)",
         lambda probe: _over_heads(probe.nonlocality_reference),
         mean_distance,
         caption="As nonlocality, in the numbers of the ConViT paper: a lower line is a more local layer.",
     ),
     "attention_entropy": Quantity(
         "Entropy of attention",
-        "nats",
+        "entropy (nats)",
         lambda probe: _over_heads(probe.attention_entropy),
         lambda side: math.log(side**2),
         caption="The lower a line, the fewer tokens its layer looks at.",
     ),
     "effective_receptive_field": Quantity(
         "Radius of the effective receptive field",
-        "tokens",
+        "radius (tokens)",
         lambda probe: probe.effective_receptive_field,
         mean_distance_from_centre,
         "seeds",
@@ -162,18 +157,20 @@ def _figure(chart: Chart) -> Figure:
     title = f"{textwrap.fill(safe(f'{chart.title}, {chart.where}'), 90)}\n{BAND.replace('seeds', chart.over, 1)}"
     title += f"; dotted: {chart.reference}" if chart.reference else ""
     count = len(chart.panels)
-    across = 2 if count in (2, 4) else 3
-    figure, grid = panels(count, 1.45 if count > across else 1.9, title, across, sharex=True, sharey=True)
+    figure, grid = panels(count, 1.45 if count > 3 else 1.9, title, sharex=True, sharey=True)
     depth = max(len(panel.lines) for panel in chart.panels)
     handles: dict[str, Line2D] = {}
     for axes, panel in zip(grid, chart.panels, strict=True):
         handles |= _draw(axes, panel, depth)
         if panel.reference is not None:
             axes.axhline(panel.reference, color="black", linewidth=0.8, linestyle=":")
-        panel_title(axes, safe(panel.title))
         axes.grid()
-    outer_labels(grid, across, chart.panels[0].scale.y)
-    legend_below(figure, list(handles.values()), counted("layer", len(handles)), IN_ONE_LINE, 1.0, 0.8)
+    low, high = grid[0].get_ylim()
+    for axes, panel in zip(grid, chart.panels, strict=True):
+        same = " (layers coincide)" if coincide(list(panel.lines.values()), high - low) else ""
+        panel_title(axes, safe(panel.title) + same)
+    outer_labels(grid, chart.panels[0].scale.y)
+    legend_below(figure, list(handles.values()), counted("layer", len(handles)), length=1.0)
     return figure
 
 
@@ -186,7 +183,7 @@ def _draw(axes: Axes, panel: Panel, depth: int) -> dict[str, Line2D]:
     widths = np.linspace(WIDEST, NARROWEST, depth)
     handles = {}
     for place, (layer, numbers) in enumerate(panel.lines.items()):
-        handles[layer] = line_with_band(axes, numbers, Look(mpl.colors.to_hex(colours[place]), "-", "o"))
+        handles[layer] = line_with_band(axes, numbers, Look(mpl.colors.to_hex(colours[place])))
         handles[layer].set_linewidth(widths[place])
     return handles
 

@@ -15,6 +15,7 @@ from analysis.figures.style import (
     TOP1,
     Look,
     file_part,
+    legend_of_panel,
     line_with_band,
     panels,
     safe,
@@ -106,16 +107,14 @@ def _figure(chart: Chart) -> Figure:
     for axes, panel in zip(grid, chart.panels, strict=True):
         _draw(axes, panel)
     grid[0].set_ylabel(TOP1)
-    # legends below the axes leave too little room for the label
-    figure.set_layout_engine("constrained", w_pad=0.12)
     return figure
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
     handles = {}
     for place, (value, numbers) in enumerate(panel.lines.items()):
-        look = Look(*(looks[place % len(looks)] for looks in (COLOURS, DASHES, MARKERS)))
-        handles[value] = line_with_band(axes, numbers, look, look.marker)
+        look = Look(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)])
+        handles[value] = line_with_band(axes, numbers, look)
     if panel.scale.log_x:
         axes.set_xscale("log")
     ticks = sorted({float(x) for numbers in panel.lines.values() for x in numbers.x})
@@ -123,12 +122,4 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.minorticks_off()
     axes.set_xlabel(f"{panel.scale.x} (0: ViT)" if 0 in ticks else panel.scale.x)
     axes.grid()
-    axes.legend(
-        handles.values(),
-        handles,
-        title=panel.scale.each,
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.25),
-        ncols=4,
-        frameon=False,
-    )
+    legend_of_panel(axes, list(handles.values()), list(handles), panel.scale.each)

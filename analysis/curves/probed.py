@@ -5,11 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
+from analysis.series import Line
 from analysis.text import one_line
 from benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+WIDEST, NARROWEST = 2.4, 0.9
+"""Points: lines of the first and of the last layer or head, which is drawn above it where they are the same."""
+SAME = 0.02
+"""Of the y-axis: lines that are never further apart can hardly be told apart."""
+
+
+def coincide(lines: list[Line], height: float) -> bool:
+    """Whether two or more lines are one to the eye, on a y-axis of this height."""
+    means = [line.mean for line in lines if len(line.mean) == len(lines[0].mean)]
+    apart = max((max(values) - min(values) for values in zip(*means, strict=True)), default=0.0)
+    return len(means) == len(lines) > 1 and apart <= SAME * height
 
 
 def probed(study: Study) -> dict[str, dict[str, list[RunRecord]]]:
@@ -28,10 +41,12 @@ def without_probes(study: Study) -> list[str]:
     return [one_line(f"without probes, so in no figure of them: {', '.join(missing)}")] if probed and missing else []
 
 
-def outer_labels(grid: list[Axes], across: int, y: str) -> None:
+def outer_labels(grid: list[Axes], y: str) -> None:
     """Names of the axes left and below all panels; numbers of epochs above places without one too."""
     from matplotlib.ticker import MaxNLocator
 
+    spec = grid[0].get_subplotspec()
+    across = spec.get_gridspec().ncols if spec else 1
     for place, axes in enumerate(grid):
         axes.xaxis.set_major_locator(MaxNLocator(3 if across > 3 else 5, integer=True))
         if place % across == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from analysis.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import Collection
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
     from analysis.curves.cka import Floats
 
@@ -173,15 +172,15 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
     return figure
 
 
-def _show(axes: Axes, shown: Map, written: bool) -> AxesImage:
-    image = axes.imshow(shown.values, vmin=0, vmax=1, cmap="viridis", origin="lower" if shown.axis else "upper")
-    places = range(len(shown.labels))
-    for y, x in itertools.product(places, places) if written else ():
-        value = shown.values[y, x]
-        axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=7, color="black" if value > 0.5 else "white")
-    axes.set_xticks(places, shown.labels)
-    axes.set_yticks(places, shown.labels)
-    axes.tick_params(length=0)
-    axes.set_title(shown.title, pad=3)
-    axes.spines[:].set_visible(False)
-    return image
+def _show(axes: Axes, shown: Map, written: bool) -> Collection:
+    import seaborn as sns
+
+    sns.heatmap(
+        shown.values, vmin=0, vmax=1, cmap="viridis", annot=written, fmt=".2f", annot_kws={"size": 7}, ax=axes,
+        cbar=False, xticklabels=shown.labels, yticklabels=shown.labels,
+    )  # fmt: skip
+    if shown.axis:
+        axes.invert_yaxis()
+    axes.tick_params(length=0, labelrotation=0)
+    axes.set_title(shown.title, pad=3, y=1.0)
+    return axes.collections[0]

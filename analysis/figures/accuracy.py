@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import BAND, TOP1, legend, line_with_band, looks, panel_title, panels, safe, span
+from analysis.figures.style import (
+    ACROSS,
+    BAND,
+    CHARACTERS,
+    LINE,
+    TOP1,
+    Look,
+    label_axes,
+    legend,
+    legend_of_panel,
+    line_with_band,
+    looks,
+    panel_title,
+    panels,
+    safe,
+    span,
+)
 from analysis.frame import Study
-from analysis.series import Chart, Panel, Scale, line
+from analysis.series import Chart, Line, Panel, Scale, line
+from analysis.tables.shared import own_bases
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+
+MOST = 8
+"""Lines in a panel; more rows have several panels a dataset."""
+GUESSING = Look("#999999")
 
 
 @FIGURES.numbers("accuracy")
@@ -28,8 +52,9 @@ def over_epochs(study: Study) -> dict[str, Chart]:
             for row in study.rows
             if (row, column) in curves
         }
-        panels.append(Panel(column, column, scale, lines))
-    return {"accuracy": Chart("Test accuracy over epochs", "", panels)} if panels else {}
+        classes = next(r.dataset.classes for r in study.contents.done.values() if study.column[r.run_id] == column)
+        panels.append(Panel(column, column, scale, lines, reference=100 / classes))
+    return {"accuracy": Chart("Test accuracy over epochs", "", panels, reference="chance")} if panels else {}
 
 
 @FIGURES.add(
@@ -39,24 +64,83 @@ def over_epochs(study: Study) -> dict[str, Chart]:
     place=1,
 )
 def accuracy(study: Study) -> dict[str, Figure]:
-    """Test top-1 over epochs: a panel a dataset, a line a row; with two or more seeds a band of one std."""
-    from matplotlib.ticker import MaxNLocator
+    """Test top-1 over epochs: a panel a dataset, a line a row; with two or more seeds a band of one std.
 
+    More than `MOST` rows are shared out among several panels, each with the others in grey.
+    """
     chart = over_epochs(study).get("accuracy")
     if not chart:
         return {}
-    figure, grid = panels(len(chart.panels), 2.1, f"{chart.title}: {BAND}")
+    known, images = looks(study), study.runs.groupby("column")["test_images"].min()
+    guessing = {panel.column: _guessing(panel, images[panel.column]) for panel in chart.panels}
+    shown = [row for row in study.rows if any(row in p.lines and row not in guessing[p.column] for p in chart.panels)]
+    parts = _parts(shown, own_bases(study))
+    across = min(max(len(chart.panels), 2), ACROSS) if len(parts) > 1 else None
+    title = f"{chart.title}: {BAND}" + "\ngrey: the other rows" * (len(parts) > 1)
+    if never := [row for row in study.rows if any(row in rows for rows in guessing.values())]:
+        title += "\n" + textwrap.fill(f"grey, not told from guessing: {', '.join(map(safe, never))}", CHARACTERS)
+    height = 2.1 + LINE * max(map(len, parts)) * (len(parts) > 1)
+    figure, grid = panels(len(chart.panels) * len(parts), height, title, across)
     handles: dict[str, Line2D] = {}
-    for axes, panel in zip(grid, chart.panels, strict=True):
-        column = panel.column
-        runs = study.runs[study.runs["column"] == column]
-        for row, numbers in panel.lines.items():
-            handles[row] = line_with_band(axes, numbers, looks(study)[row])
-        epochs = span(runs["epochs"])
-        n = span(runs.groupby("row").size())
-        panel_title(axes, f"{safe(column)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
-        axes.set(xlabel="epoch", ylabel=TOP1)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid()
-    legend(figure, study, handles)
+    for axes, (part, panel) in zip(grid, ((part, panel) for part in parts for panel in chart.panels), strict=True):
+        here = {row: line for row, line in panel.lines.items() if row in part and row not in guessing[panel.column]}
+        others = [line for row, line in panel.lines.items() if row not in here]
+        _in_grey(axes, others)
+        its = {row: line_with_band(axes, line, known[row], stagger=True) for row, line in here.items()}
+        handles |= its
+        if len(parts) > 1:
+            legend_of_panel(axes, list(its.values()), [safe(row) for row in its])
+        _finish(axes, panel, study)
+    if len(parts) == 1:
+        legend(figure, study, handles)
+    label_axes(grid, "epoch", TOP1)
+    for place in range(len(chart.panels)):
+        same = grid[place :: len(chart.panels)]
+        limits = [axes.get_ylim() for axes in same]
+        for axes in same:
+            axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
     return {"accuracy": figure}
+
+
+def _guessing(panel: Panel, images: int) -> set[str]:
+    """Rows that never leave the 95 % interval of what guessing yields on so many test images."""
+    chance = panel.reference or 0.0
+    room = 1.96 * math.sqrt(chance * (100 - chance) / images)
+    return {row for row, line in panel.lines.items() if max(abs(line.mean - chance)) <= room}
+
+
+def _parts(rows: list[str], base_of: dict[str, str]) -> list[list[str]]:
+    """Rows that are drawn in colour together: at most `MOST`, each beside its own base."""
+    if len(rows) <= MOST:
+        return [rows]
+    families: dict[str | None, list[str]] = {}
+    for row in rows:
+        families.setdefault(base_of.get(row, row if row in base_of.values() else None), []).append(row)
+    parts = []
+    for base, family in families.items():
+        first = [row for row in family if row == base]
+        others = [row for row in family if row != base]
+        count = -(-len(others) // (MOST - len(first))) or 1
+        parts += [first + others[len(others) * i // count : len(others) * (i + 1) // count] for i in range(count)]
+    return parts
+
+
+def _in_grey(axes: Axes, lines: list[Line]) -> None:
+    for each in lines:
+        axes.plot(each.x, each.mean, color="#bbbbbb", linewidth=0.8, zorder=1)
+
+
+def _finish(axes: Axes, panel: Panel, study: Study) -> None:
+    """Chance, if it is near what is drawn; what the panel is of, and ticks."""
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = axes.get_ylim()
+    if panel.reference is not None and low - panel.reference < (high - low) / 4:
+        axes.axhline(panel.reference, color="black", linewidth=0.8, linestyle=":", zorder=1)
+        at = axes.get_yaxis_transform()
+        axes.annotate("chance", (1, panel.reference), (0, 1), at, "offset points", ha="right", fontsize=7)
+    runs = study.runs[study.runs["column"] == panel.column]
+    epochs, n = span(runs["epochs"]), span(runs.groupby("row").size())
+    panel_title(axes, f"{safe(panel.column)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid()

@@ -29,8 +29,8 @@ ACROSS = 6
 """At most so many maps beside one another."""
 SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
-LEFT, RIGHT, TOP, GAP = 1.05, 0.7, 0.62, 0.06
-"""Inches: labels, scale, titles, and between maps."""
+LEFT, RIGHT, TOP, BOTTOM, GAP = 1.2, 0.75, 0.62, 0.36, 0.06
+"""Inches: labels, scale, titles, numbers of tokens, and between maps."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
 
     across = max(len(panels) for panels in lines.values())
     size = min(1.2, (WIDTH - LEFT - RIGHT) / across - GAP)
-    width, height = LEFT + across * (size + GAP) + RIGHT, TOP + len(lines) * (size + GAP)
+    width, height = LEFT + across * (size + GAP) + RIGHT, TOP + len(lines) * (size + GAP) + BOTTOM
     figure = plt.figure(figsize=(width, height))
     figure.suptitle(title, y=1 - 0.08 / height)
     titles: dict[int, str] = {}
@@ -174,11 +174,24 @@ def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
             if titles.get(place) != panel.title:
                 titles[place] = panel.title
                 axes.set_title(panel.title, fontsize=7, pad=3)
+            ends = (0, len(panel.shares_NN) - 1)
             if place == 0:
-                axes.set_ylabel(textwrap.fill(safe(label), 16), rotation=0, ha="right", va="center")
-    bar_height = min(2.0, height - TOP - GAP)
-    bar_axes = axes_at(width - RIGHT + 0.1, TOP + (height - TOP - GAP - bar_height) / 2, 0.1, bar_height)
-    bar = figure.colorbar(image, cax=bar_axes, extend="both", label="× uniform")
+                axes.set_yticks(ends, [str(1 + end) for end in ends])
+                upper, lower = axes.get_yticklabels()
+                upper.set_verticalalignment("top")
+                lower.set_verticalalignment("bottom")
+                axes.set_ylabel(textwrap.fill(safe(label), 16), rotation=0, ha="right", va="center", labelpad=2)
+            if line == max(line for line, panels in enumerate(lines.values()) if place < len(panels)):
+                axes.set_xticks(ends, [str(1 + end) for end in ends])
+                left, right = axes.get_xticklabels()
+                left.set_horizontalalignment("left")
+                right.set_horizontalalignment("right")
+    maps = height - TOP - BOTTOM
+    figure.text((LEFT + across * (size + GAP) / 2) / width, 0.04 / height, "key token", ha="center")
+    figure.text(0.04 / width, (BOTTOM + maps / 2) / height, "query token", rotation=90, va="center")
+    bar_height = min(2.0, maps - GAP)
+    bar_axes = axes_at(width - RIGHT + 0.1, TOP + (maps - GAP - bar_height) / 2, 0.1, bar_height)
+    bar = figure.colorbar(image, cax=bar_axes, extend="both", label="attention, × uniform")
     bar.set_ticks([1 / SPAN, 1, SPAN], labels=[f"1/{SPAN}", "1", str(SPAN)])
     bar.ax.yaxis.set_minor_locator(NullLocator())
     return figure
@@ -196,5 +209,6 @@ def _show(axes: Axes, panel: Panel) -> AxesImage:
         corner = (first - 0.5, first - 0.5)
         axes.add_patch(Rectangle(corner, panel.block, panel.block, fill=False, edgecolor="white", linewidth=0.5))
     axes.set(xticks=[], yticks=[])
+    axes.tick_params(length=2, pad=2)
     axes.spines[:].set_visible(False)
     return image

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.figures.gains import NO_PAIRS, compared_to, draw_estimate, draw_zero, pairs_of, seeds_of
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import legend, looks, panel_title, panels, safe
+from analysis.figures.style import label_axes, legend, looks, panel_title, panels, safe
 from analysis.frame import Study
 from analysis.tables.registry import build
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-LEAST_SECONDS = 1e-4
-"""What initialising took is drawn on a logarithmic scale, which has no 0."""
+LEAST = 0.1
+"""Milliseconds: what initialising took is drawn on a logarithmic scale, which has no 0."""
 
 
 @FIGURES.add(
@@ -26,25 +26,36 @@ LEAST_SECONDS = 1e-4
     to_baseline=True,
 )
 def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """Seconds that initialising took against the tables' differences: a panel a dataset, a point a row."""
-    seconds = study.runs.groupby(["row", "column"])["init_seconds"].mean().clip(lower=LEAST_SECONDS)
+    """Milliseconds that initialising took against the tables' differences: a panel a dataset, a point a row."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    from analysis.stats import Interval
+
     table = build(study, baseline=baseline)
     pairs = pairs_of(table)
     if not pairs:
         return {}
+    milliseconds = (1000 * study.runs["init_seconds"]).clip(lower=LEAST)
+    took = dict(list(milliseconds.groupby([study.runs["row"], study.runs["column"]])))
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
-    title = f"Cost of initialising against gain over {compared_to(table)}: mean with 95 % interval (t)"
+    title = f"Cost of initialising against gain over {compared_to(table)}: means;\n"
+    title += "up: 95 % interval (t) of the gain, across: from the fastest to the slowest seed"
     figure, grid = panels(len(columns), 2.0, title, sharex=True)
     handles: dict[str, Line2D] = {}
     for axes, column in zip(grid, columns, strict=True):
         for row, look in looks(study).items():
             if (row, column) in pairs:
-                pair = pairs[row, column]
-                handles[row] = draw_estimate(axes, seconds[row, column], pair.mean, pair.interval, look, "y")
+                pair, its = pairs[row, column], took[row, column]
+                spread = Interval(its.min(), its.max())
+                handles[row] = draw_estimate(axes, its.mean(), pair.mean, look, spread, pair.interval)
         draw_zero(axes.axhline)
         axes.set_xscale("log")
+        low, high = axes.get_xlim()
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
-        axes.set(xlabel="initialisation (s)", ylabel="gain in test top-1 (points)")
         axes.grid()
+    label_axes(grid, "initialisation (ms)", "gain in test top-1 (points)")
     legend(figure, study, handles)
     return {"cost": figure}

@@ -13,6 +13,9 @@ from analysis.tables.registry import build
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+BELOW = 0.3
+"""Dots are so much of a line below their mean."""
+
 
 @FIGURES.add(
     "differences",
@@ -33,17 +36,19 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         return {}
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
-    title = f"Test top-1 minus that of {compared_to(table)}, by seed: mean with 95 % interval (t); ticks: seeds"
-    figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharey=True)
+    title = f"Test top-1 minus that of {compared_to(table)}, by seed: mean with 95 % interval (t); dots: seeds"
+    figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharex=True, sharey=True)
+    known = looks(study)
     for axes, column in zip(grid, columns, strict=True):
         for place, row in enumerate(rows):
             if (row, column) in pairs:
-                look, pair = looks(study)[row], pairs[row, column]
+                look, pair = known[row], pairs[row, column]
                 seeds = stats.differences(values[row, column], values[table.baselines[row], column])
-                places = [place] * len(seeds)
-                axes.plot(seeds, places, linestyle="", marker="|", markersize=5, color=look.color, alpha=0.5)
-                draw_estimate(axes, pair.mean, place, pair.interval, look, "x")
+                places = [place + BELOW] * len(seeds)
+                axes.plot(seeds, places, linestyle="", marker=".", markersize=3, color=look.color, alpha=0.7)
+                draw_estimate(axes, pair.mean, place, look, pair.interval)
         draw_zero(axes.axvline)
+        axes.tick_params(labelbottom=True)
         one_line_each(axes, rows)
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
     figure.supxlabel("difference in test top-1 (points)", fontsize=8)

@@ -40,12 +40,15 @@ def one_line_each(axes: Axes, rows: list[str]) -> None:
     axes.grid(axis="x")
 
 
-def draw_estimate(axes: Axes, x: float, y: float, interval: Interval | None, look: Look, along: str) -> Line2D:
-    """A marker with its interval, if there is one, along x or y; returns what a legend shows."""
-    (point,) = axes.plot([x], [y], linestyle="", markersize=4.5, **look.point)
-    if interval:
-        ends = (interval.low, interval.high)
-        axes.plot(*((ends, (y, y)) if along == "x" else ((x, x), ends)), color=look.color)
+def draw_estimate(
+    axes: Axes, x: float, y: float, look: Look, across: Interval | None = None, up: Interval | None = None
+) -> Line2D:
+    """A marker with its interval along x, along y, or both, with caps; returns what a legend shows."""
+    if across:
+        axes.plot((across.low, across.high), (y, y), color=look.color, marker="|", markersize=6)
+    if up:
+        axes.plot((x, x), (up.low, up.high), color=look.color, marker="_", markersize=6)
+    (point,) = axes.plot([x], [y], linestyle="", zorder=3, **look.point)
     return point
 
 

@@ -7,7 +7,7 @@ import io
 import re
 import textwrap
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,46 +26,85 @@ WIDTH = 5.5
 """Inches: the text of a paper of one column. No text is smaller than 7 pt, at this width or a larger one."""
 ACROSS = 3
 """At most this many panels beside one another."""
-LETTERS = 84
+LETTER, LINE, BELOW_AXES = 0.06, 0.15, 0.36
+"""Inches: most letters in 8 pt, a line of a legend, and what an axis needs for its numbers and its name."""
+CHARACTERS = 95
+"""In a line of a figure's title."""
+LETTERS = 75
 """Of panels' titles in a line of `WIDTH`."""
 
 TOP1 = "test top-1 (%)"
 BAND = "mean over seeds, band ± one standard deviation"
 
-# Okabe and Ito's palette, told apart with every common colour blindness; with four dashes, 28 distinct lines, and with
-# eight markers 56 distinct points.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
+COLOURS = ("#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0072B2", "#E69F00", "#000000")
+"""Okabe and Ito's palette, told apart with every common colour blindness; the last is that of rows without a method."""
+SHADES = (("black", 0.0), ("black", 0.4), ("white", 0.35))
+"""Of methods that are more than the colours: how much of what is mixed in."""
+MARKERS = ("^", "D", "v", "p", "s", "P", "X", "<")
+BASES = ("kaiming_uniform", "trunc_normal")
 DASHES = ("-", "--", "-.", ":")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+"""Of bases: these two, then others."""
+MOST_MARKERS = 8
+"""On a line of many epochs."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a row is drawn, in every figure."""
+    """How a row is drawn, in every figure: colour and marker are those of its method, dash and fill of its base."""
 
     color: str
-    linestyle: str
-    marker: str
+    linestyle: str = DASHES[0]
+    marker: str = ""
+    filled: bool = True
+    place: int = 0
+    """Lines of other places have their markers at other epochs, so that they are seen where lines coincide."""
 
     @property
     def line(self) -> dict[str, Any]:
-        """For lines without markers."""
+        """For lines."""
         return {"color": self.color, "linestyle": self.linestyle}
 
     @property
     def point(self) -> dict[str, Any]:
-        """For markers without lines."""
-        return {"color": self.color, "marker": self.marker}
+        """For markers."""
+        face = self.color if self.filled else "white"
+        return {"color": self.color, "marker": self.marker, "markerfacecolor": face, "markersize": 4.5}
 
 
 def looks(study: Study) -> dict[str, Look]:
-    """By row label, in the order of the tables; a look goes by place, so that a missing row shifts no other."""
-    places = dict.fromkeys([*ROWS, *study.order, *study.rows])
-    looks = {
-        name: Look(COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
-        for i, name in enumerate(places)
-    }
-    return {name: looks[name] for name in dict.fromkeys([*study.rows, *looks])}
+    """By row label, in the order of the tables.
+
+    A method with the same parameters has one colour and marker, over all bases. They go by its place among the labels
+    of the grid, so that a row that is missing shifts at most others of its own method. Rows without a method are black.
+    """
+    specs = {outcome.row: outcome.spec for outcome in reversed(study.outcomes)}
+    labels = dict.fromkeys([*ROWS, *study.order, *study.rows])
+    place = {label: i for i, label in enumerate(label for label in labels if label not in ROWS[:2])}
+    bases = list(dict.fromkeys([*BASES, *(spec.base.name for spec in specs.values())]))
+    firsts: dict[str, str] = {}
+    found: dict[str, Look] = {}
+    for row in (label for label in labels if label in specs):
+        spec = specs[row]
+        color, marker = COLOURS[-1], "o"
+        if spec.method:
+            color, marker = _of_method(place[firsts.setdefault(spec.method.model_dump_json(), row)])
+        base = bases.index(spec.base.name)
+        tried = [Look(color, dash, marker, base == 0) for dash in (*DASHES[base:], *DASHES[:base])]
+        its_own = Look(*_of_method(place.get(row, 0))[:1], DASHES[0], "*", base == 0)  # all dashes are taken
+        taken = {replace(look, place=0) for look in found.values()}
+        look = next((look for look in [*tried, its_own] if look not in taken), its_own)
+        found[row] = replace(look, place=len(found))
+    return {row: found[row] for row in study.rows}
+
+
+def _of_method(place: int) -> tuple[str, str]:
+    """Colour and marker; the first 72 differ."""
+    from matplotlib.colors import to_hex, to_rgb
+
+    *colours, _ = COLOURS
+    color, (other, share) = colours[place % len(colours)], SHADES[place // len(colours) % len(SHADES)]
+    red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(color), to_rgb(other), strict=True))
+    return to_hex((red, green, blue)), MARKERS[place % len(MARKERS)]
 
 
 def set_defaults() -> None:
@@ -97,19 +136,30 @@ def set_defaults() -> None:
     )
 
 
-def panels(count: int, height: float, title: str, across: int = ACROSS, **shared: Any) -> tuple[Figure, list[Axes]]:
+def panels(
+    count: int, height: float, title: str, across: int | None = None, **shared: Any
+) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels of `height` inches; `shared` as in `plt.subplots`."""
     import matplotlib.pyplot as plt
 
-    across = min(across, count)
+    across = min(across or (2 if count == 4 else ACROSS), count)
     down = -(-count // across)
-    figure, grid = plt.subplots(
-        down, across, figsize=(WIDTH, height * down + 0.6), squeeze=False, layout="constrained", **shared
-    )
+    high = height * down + 0.6 + 0.12 * title.count("\n")
+    figure, grid = plt.subplots(down, across, figsize=(WIDTH, high), squeeze=False, layout="constrained", **shared)
     figure.suptitle(title)
     for axes in grid.flat[count:]:
         axes.set_axis_off()
     return figure, list(grid.flat[:count])
+
+
+def label_axes(grid: list[Axes], x: str, y: str) -> None:
+    """Names of the axes of panels: x below each of them, y left of all."""
+    for axes in grid:
+        axes.set_xlabel(x)
+        axes.tick_params(labelbottom=True)
+        spec = axes.get_subplotspec()
+        if spec is None or spec.is_first_col():
+            axes.set_ylabel(y)
 
 
 def panel_title(axes: Axes, text: str) -> None:
@@ -119,36 +169,66 @@ def panel_title(axes: Axes, text: str) -> None:
     axes.set_title(textwrap.fill(text, LETTERS // (spec.get_gridspec().ncols if spec else 1)), y=1.0)
 
 
-def line_with_band(axes: Axes, numbers: Line, look: Look, marker: str | None = None) -> Line2D:
-    """A mean and its band over x; returns what a legend shows."""
-    # The standard deviation of one seed is NaN, which draws no band; a line through one point needs a marker.
-    marker = marker or (look.marker if len(numbers.x) == 1 else None)
-    (line,) = axes.plot(numbers.x, numbers.mean, marker=marker, markersize=3.5, **look.line)
+def line_with_band(axes: Axes, numbers: Line, look: Look, stagger: bool = False) -> Line2D:
+    """A mean and its band over x, with markers if the look has some; returns what a legend shows.
+
+    Args:
+        axes: Where to draw.
+        numbers: The standard deviation of one seed is NaN, which draws no band.
+        look: How.
+        stagger: Markers at some points only, at others for each look.
+    """
+    count = len(numbers.x)
+    step = max(-(-count // MOST_MARKERS), 2 if count > 3 else 1) if stagger else 1
+    # a line through one point needs a marker
+    point = look.point if look.marker or count > 1 else {**look.point, "marker": "o"}
+    every = (look.place % step, step)
+    (line,) = axes.plot(numbers.x, numbers.mean, markevery=every, **{**look.line, **point, "markersize": 3.5})
     low, high = numbers.mean - numbers.std, numbers.mean + numbers.std
-    axes.fill_between(numbers.x, low, high, color=look.color, alpha=0.2, linewidth=0)
+    axes.fill_between(numbers.x, low, high, color=look.color, alpha=0.15, linewidth=0)
     return line
 
 
 def legend(figure: Figure, study: Study, handles: dict[str, Line2D]) -> None:
     """Below all panels, rows in their order; `handles` by row label."""
-    rows = [row for row in looks(study) if row in handles]
-    legend_below(figure, [handles[row] for row in rows], [safe(row) for row in rows], 3, 2.2, 1.2)
+    rows = [row for row in study.rows if row in handles]
+    legend_below(figure, [handles[row] for row in rows], [safe(row) for row in rows])
 
 
-def legend_below(
-    figure: Figure, handles: list[Line2D], labels: list[str], columns: int, length: float, spacing: float
-) -> None:
-    """A legend below all panels; length of the lines and space between the columns in units of the font size."""
-    figure.legend(
+def legend_below(figure: Figure, handles: list[Line2D], labels: list[str], length: float = 2.6) -> None:
+    """A legend below all panels, lines of so many font sizes: as many columns as there is room for."""
+    columns = _columns(labels, WIDTH, length)
+    figure.set_figheight(figure.get_figheight() + LINE * (-(-len(labels) // columns) - 1))
+    figure.legend(handles, labels, loc="outside lower center", **_legend(columns, length))
+
+
+def legend_of_panel(axes: Axes, handles: list[Line2D], labels: list[str], title: str | None = None) -> None:
+    """A legend below one panel: as many columns as there is room for."""
+    from matplotlib.transforms import ScaledTranslation
+
+    figure = axes.get_figure(root=True)
+    assert figure
+    columns = _columns(labels, WIDTH * axes.get_position().width, 2.6)
+    axes.legend(
         handles,
         labels,
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        handlelength=length,
-        columnspacing=spacing,
-        handletextpad=0.4,
+        title=title,
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=axes.transAxes + ScaledTranslation(0, -BELOW_AXES, figure.dpi_scale_trans),
+        **_legend(columns, 2.6),
     )
+    figure.set_layout_engine("constrained", w_pad=0.12)  # such legends leave too little room for the name of the y-axis
+
+
+def _columns(labels: list[str], width: float, length: float) -> int:
+    one = (length + 1.6) * 8 / 72 + LETTER * max(map(len, labels), default=0)
+    columns = max(1, min(len(labels), int(width / one)))
+    return -(-len(labels) // -(-len(labels) // columns)) if labels else 1
+
+
+def _legend(columns: int, length: float) -> dict[str, Any]:
+    return {"ncols": columns, "frameon": False, "handlelength": length, "columnspacing": 1.2, "handletextpad": 0.4}
 
 
 def counted(what: str, count: int) -> list[str]:

@@ -66,10 +66,9 @@ def sizes_panel(name: str, runs: pd.DataFrame, value: str, y: str, study: Study)
 
 def over_sizes(axes: Axes, panel: Panel, study: Study) -> dict[str, Line2D]:
     """Draw lines over the number of training images; returns them by row label."""
-    handles = {}
+    handles, known = {}, looks(study)
     for row, numbers in panel.lines.items():
-        look = looks(study)[row]
-        handles[row] = line_with_band(axes, numbers, look, look.marker)
+        handles[row] = line_with_band(axes, numbers, known[row])
     ticks = sorted({int(size) for numbers in panel.lines.values() for size in numbers.x})
     axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{size:,}" for size in ticks], rotation=30)

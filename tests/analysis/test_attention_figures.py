@@ -87,6 +87,18 @@ def test_first_middle_and_last_layer_each_with_its_corner(root, kept, draw):
     assert {each.get_images()[0].get_clim() for each in axes} == {(1 / 16, 16)}, "one scale for all figures"
 
 
+def test_tokens_are_numbered_left_of_each_line_and_below_the_last(root, kept):
+    (figure,) = before(load([root])).values()
+    axes, _ = shown(figure)
+
+    def numbers(labels):
+        return [text.get_text() for text in labels if text.get_text()]
+
+    assert [numbers(each.get_yticklabels()) for each in axes] == 2 * [["1", "64"], *[[]] * 5]
+    assert [numbers(each.get_xticklabels()) for each in axes] == [*[[]] * 6, *3 * [["1", "64"], ["1", "24"]]]
+    assert {"key token", "query token"} <= {text.get_text() for text in figure.texts}
+
+
 def test_before_and_after_beside_one_another(root, kept):
     (figure,) = training(load([root])).values()
     axes, maps = shown(figure)

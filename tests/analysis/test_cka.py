@@ -120,8 +120,8 @@ def study(tmp_path, kept):
 
 def shown(figure):
     """Panels with a map, and their values."""
-    panels = [axes for axes in figure.axes if axes.get_images() and axes.get_label() != "<colorbar>"]
-    return panels, [np.asarray(axes.get_images()[0].get_array()) for axes in panels]
+    panels = [axes for axes in figure.axes if axes.get_ylabel() != "linear CKA"]
+    return panels, [np.asarray(axes.collections[0].get_array()) for axes in panels]
 
 
 def labels(ticks):
@@ -138,7 +138,7 @@ def test_between_layers_before_and_after(study, kept):
     for place, row in enumerate(["Mimetic", "Imp.-3", "ConViT"]):
         np.testing.assert_allclose(values[place], cka(kept[row][0], kept[row][0]))
         np.testing.assert_allclose(values[3 + place], cka(kept[row][-1], kept[row][-1]))
-    assert {axes.get_images()[0].get_clim() for axes in panels} == {(0, 1)}
+    assert {axes.collections[0].get_clim() for axes in panels} == {(0, 1)}
     assert labels(panels[3].get_xticklabels()) == ["1", "2", "3", "4"]
 
 

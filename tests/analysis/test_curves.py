@@ -114,6 +114,24 @@ def test_gates_of_the_first_seed_with_their_mean(study, records):
         assert len({colour for _, _, colour, _ in heads}) == 4
 
 
+def test_heads_that_coincide_are_said_to(tmp_path):
+    run = with_probes(done("ConViT", (10.0, 20.0)))
+    same = [
+        probe.model_copy(update={"gating": [[0.7] * 4, [0.7, 0.6, 0.7, 0.7], [0.5, 0.5, 0.515, 0.5]]})
+        for probe in run.probes
+    ]
+    write(tmp_path, run.model_copy(update={"probes": same}))
+    (figure,) = gating(load([tmp_path])).values()
+    assert [axes.get_title() for axes in figure.axes] == [
+        "layer 1\nheads coincide",
+        "layer 2",
+        "layer 3\nheads coincide",
+    ]
+    *widths, _ = [line.get_linewidth() for line in figure.axes[0].lines]
+    assert widths == sorted(widths, reverse=True), "the first shows beside the last"
+    assert len(set(widths)) == 4
+
+
 def test_accuracy_over_locality_strength_and_gpsa_layers(tmp_path):
     def convit(strength, layers, seed, **which):
         label = f"ConViT, {strength:g}, {layers}"
