@@ -43,6 +43,7 @@ docs/reference/slurm
 
 myst_heading_anchors = 4
 default_role = "code"  # docstrings have `name` where reStructuredText has ``name``
+toc_object_entries = False  # files are enough
 autodoc_member_order = "bysource"
 autodoc_default_options = {"exclude-members": "model_config"}  # pydantic's own
 autodoc_typehints = "signature"
