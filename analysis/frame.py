@@ -14,6 +14,7 @@ from analysis.text import count, one_line
 from benchmark.models.registry import families
 from benchmark.records.record import EpochRow, FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Contents, Layout, Store
+from benchmark.spec import RunSpec
 from initializers.errors import VitinitError, unknown_name
 from initializers.report import Fidelity
 
@@ -108,6 +109,16 @@ class Study:
             for run_id, its in setting.items():
                 columns[run_id] = f"{label} ({suffix[its]})" if suffix[its] else label
         return columns
+
+    @cached_property
+    def examples(self) -> dict[tuple[str | None, str | None], RunSpec]:
+        """The first run's spec by row and column, by row alone (column None) and by column alone (row None)."""
+        found: dict[tuple[str | None, str | None], RunSpec] = {}
+        for outcome in self.outcomes:
+            row, column = outcome.row, self.column[outcome.run_id]
+            for key in ((row, column), (row, None), (None, column)):
+                found.setdefault(key, outcome.spec)
+        return found
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], list[RunRecord]]:
@@ -289,7 +300,7 @@ def _applies(field: str, setting: dict[str, str]) -> bool:
 
 
 def _run(record: RunRecord, column: str) -> dict[str, Any]:
-    spec = record.spec
+    spec, (best_epoch, best_top1) = record.spec, record.best
     return {
         "run_id": record.run_id,
         "study": record.study,
@@ -311,8 +322,8 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "epochs": spec.recipe.epochs,
         "precision": spec.recipe.precision,
         "top1": record.top1,
-        "best_top1": record.best[1],
-        "best_epoch": record.best[0],
+        "best_top1": best_top1,
+        "best_epoch": best_epoch,
         "seconds": record.seconds,
         "init_seconds": record.init.seconds,
         **_fidelity("pseudo", record.init.pseudo_input),

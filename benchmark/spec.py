@@ -177,8 +177,13 @@ class Recipe(Frozen):
             raise ValueError(f"batch_size {self.batch_size} is not divisible by mix_images {self.mix_images}")
         return self
 
+    @property
+    def evaluated_epochs(self) -> list[int]:
+        """After which epochs the test images are looked at; they count from 1."""
+        return [*range(self.evaluate_every, self.epochs, self.evaluate_every), self.epochs]
+
     def evaluates_after(self, epoch: int) -> bool:
-        """Whether the test images are looked at after an epoch; `epoch` counts from 1."""
+        """Whether the test images are looked at after an epoch."""
         return epoch % self.evaluate_every == 0 or epoch == self.epochs
 
     @property

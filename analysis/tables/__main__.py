@@ -53,7 +53,8 @@ def _run(args: argparse.Namespace) -> None:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
     found = frame.load_all(args.results, args.study)
-    available = {name: study for study in found for name in names(study)}
+    tables = {study.name: names(study) for study in found}
+    available = {name: study for study in found for name in tables[study.name]}
     if args.table and args.table not in available:
         raise unknown_name("table", args.table, available)
     if not available:
@@ -67,7 +68,7 @@ def _run(args: argparse.Namespace) -> None:
     papers: list[tuple[Publication, str]] = []
     for study in studies:
         console.print(study.summary())
-        if not names(study):
+        if not tables[study.name]:
             console.print("no table, no run is finished\n")
             continue
         out = study.home / "tables"
@@ -76,7 +77,7 @@ def _run(args: argparse.Namespace) -> None:
         command.folder(out)
         # A row of another study is no reason to refuse this one: its foot says what its differences are to.
         baseline = args.baseline if args.baseline in study.rows else None
-        for name in [args.table] if args.table else names(study):
+        for name in [args.table] if args.table else tables[study.name]:
             table = build(study, name, args.metric, baseline, args.together)
             for kind in formats:
                 ending, write = FORMATS[kind]
@@ -87,7 +88,7 @@ def _run(args: argparse.Namespace) -> None:
                 _print_brief(console, table, args.metric)
             if args.context and table.published and table.published not in papers:
                 papers.append(table.published)
-        written = 1 if args.table else len(names(study))
+        written = 1 if args.table else len(tables[study.name])
         beside = [name for name in ("figures", "curves") if (study.home / name).is_dir()]
         drawn = f"; beside it {' and '.join(beside)}" if beside and not args.out else ""
         console.print(one_line(f"{count(written, 'table')} as {', '.join(formats)} in {out}{drawn}") + "\n")

@@ -14,7 +14,6 @@ from analysis.tables.shared import (
     Cell,
     Table,
     Values,
-    example_specs,
     own_bases,
     published_numbers,
     values_by_seed,
@@ -33,7 +32,7 @@ def subsets(study: Study) -> list[str]:
     sizes = defaultdict(set)
     for record in study.contents.done.values():
         sizes[record.spec.dataset.name].add(record.spec.dataset.train_size)
-    examples = example_specs(study)
+    examples = study.examples
     return [place for place in study.columns if len(sizes[examples[None, place].dataset.name]) >= LEAST_SIZES]
 
 
@@ -53,7 +52,7 @@ def baselines(study: Study, baseline: str | None) -> dict[str, str]:
     """
     if baseline:
         return {row: baseline for row in study.rows if row != baseline}
-    examples, own = example_specs(study), own_bases(study)
+    examples, own = study.examples, own_bases(study)
     first = next((row for row in study.rows if not examples[row, None].method), None)
     found = {row: own.get(row, first) for row in study.rows if examples[row, None].method}
     return {row: other for row, other in found.items() if other}

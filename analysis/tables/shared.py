@@ -114,7 +114,7 @@ def own_bases(study: Study) -> dict[str, str]:
 
     Of several, with recipes of their own, the first that has the row's recipe, otherwise the first.
     """
-    examples = example_specs(study)
+    examples = study.examples
     plain = [row for row in study.rows if not examples[row, None].method]
 
     def pairs(row: str, other: str) -> list[tuple[RunSpec, RunSpec]]:
@@ -136,20 +136,10 @@ def own_bases(study: Study) -> dict[str, str]:
     return found
 
 
-def example_specs(study: Study) -> dict[tuple[str | None, str | None], RunSpec]:
-    """The first run's spec by row and column, by row alone (with column None) and by column alone (with row None)."""
-    examples: dict[tuple[str | None, str | None], RunSpec] = {}
-    for outcome in study.outcomes:
-        row, column = outcome.row, study.column[outcome.run_id]
-        for key in ((row, column), (row, None), (None, column)):
-            examples.setdefault(key, outcome.spec)
-    return examples
-
-
 def published_numbers(study: Study) -> dict[Key, Published]:
     """What was published in the setting of a row and column, whether our run of it is finished, failed or skipped."""
     found = {}
-    for (row, column), spec in example_specs(study).items():
+    for (row, column), spec in study.examples.items():
         number = lookup(spec, study.name) if row is not None and column is not None else None
         if number:
             found[str(row), str(column)] = number

@@ -7,7 +7,7 @@ from analysis.published import context
 from analysis.tables.context import beside
 from analysis.tables.notes import measured
 from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Cell, Table, example_specs, published_numbers, values_by_seed
+from analysis.tables.shared import Cell, Table, published_numbers, values_by_seed
 from analysis.text import one_line
 
 METHOD = "convit_gpsa"
@@ -33,7 +33,7 @@ def switches(asked: Asked) -> Table:
     from analysis.stats import sample
 
     study, metric = asked.study, asked.metric
-    examples, values, published = example_specs(study), values_by_seed(study, metric), published_numbers(study)
+    examples, values, published = study.examples, values_by_seed(study, metric), published_numbers(study)
     cells: dict[tuple[str, str], Cell] = {}
     for row in study.rows:
         method = examples[row, None].method

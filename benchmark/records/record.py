@@ -18,6 +18,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -46,15 +47,16 @@ FolderName = Annotated[str, Field(pattern=r"^[\w.-]*\w[\w.-]*$")]
 
 def _share_of(percent: float, images: int) -> bool:
     """Whether a number of whole images can have this share; rounding apart."""
-    return abs(percent * images / 100 - round(percent * images / 100)) < 1e-6
+    count = percent * images / 100
+    return abs(count - round(count)) < 1e-6
 
 
 def _finite(values: Any) -> Any:
     for value in values.values() if isinstance(values, dict) else values:
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"holds {value}, which JSON cannot")
         if isinstance(value, dict | list):
             _finite(value)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"holds {value}, which JSON cannot")
     return values
 
 
@@ -82,6 +84,10 @@ class EpochRow(Frozen):
     def top1(self) -> float | None:
         """Test top-1, or that on the validation part, in percent; a run has one of them only."""
         return self.val_top1 if self.test_top1 is None else self.test_top1
+
+
+RESULTS = ("test_loss", "test_top1", "val_loss", "val_top1")
+_results = attrgetter(*RESULTS)
 
 
 class Probe(Frozen):
@@ -199,13 +205,14 @@ class RunRecord(_Outcome):
     @model_validator(mode="after")
     def _as_the_spec_says(self) -> RunRecord:
         recipe = self.spec.recipe
-        if [row.epoch for row in self.history] != list(range(1, recipe.epochs + 1)):
+        epochs = [row.epoch for row in self.history]
+        if epochs != list(range(1, recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
-        evaluated = [epoch for epoch in range(1, recipe.epochs + 1) if recipe.evaluates_after(epoch)]
+        evaluated = recipe.evaluated_epochs
         on = self.spec.dataset.evaluate_on
-        for name in ("test_loss", "test_top1", "val_loss", "val_top1"):
+        for name, column in zip(RESULTS, zip(*map(_results, self.history), strict=True), strict=True):
             wanted = evaluated if name.startswith(on) else []
-            if [row.epoch for row in self.history if getattr(row, name) is not None] != wanted:
+            if [epoch for epoch, value in zip(epochs, column, strict=True) if value is not None] != wanted:
                 raise ValueError(
                     f"history does not hold {name} of the epochs that are evaluated on it, and of no other"
                 )
@@ -236,7 +243,9 @@ class RunRecord(_Outcome):
     @property
     def top1(self) -> float:
         """Top-1 in percent after the last epoch, on what the run is evaluated on."""
-        return self.evaluated[self.spec.recipe.epochs]
+        top1 = self.history[-1].top1
+        assert top1 is not None  # as the spec says
+        return top1
 
     @property
     def best(self) -> tuple[int, float]:
@@ -246,7 +255,7 @@ class RunRecord(_Outcome):
     @property
     def evaluated(self) -> dict[int, float]:
         """Top-1 in percent by epoch."""
-        return {row.epoch: row.top1 for row in self.history if row.top1 is not None}
+        return {row.epoch: top1 for row in self.history if (top1 := row.top1) is not None}
 
 
 class FailureRecord(_Outcome):
