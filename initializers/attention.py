@@ -1,72 +1,136 @@
-"""One view on the attention of every supported model: timm's ViT and DeiT (fused qkv) and ConViT (GPSA and SA)."""
+"""One view on the attention of every model that an adapter knows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
+from initializers import adapter
+from initializers.adapter import Attention, Family, Part, found
 from initializers.errors import VitinitError
 
 AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
+HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead")
+"""What attention modules call the number of their heads: where one is no adapter's, it is noticed by this."""
+HELP = "say where its weights are: docs/use.md, 'A model of your own'"
+
+
+class RelativeBias(NamedTuple):
+    """Relative position bias of one attention layer."""
+
+    table_EH: Tensor
+    """One value an entry and head; a view."""
+    index_NN: Tensor
+    """Entry that belongs to query and key, tokens without a place left out."""
+    window: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class AttentionLayer:
     """Weights of one attention layer as views: writing into them (under `torch.no_grad`) changes the model.
 
-    H heads of d features, width D = H d. A token x is a row: queries are x W_q^T, and the layer maps x to
+    H heads of d features, width D. A token x is a row: queries are x W_q^T, and the layer maps x to
     sum over heads of A_h x W_v,h^T W_proj,h^T.
     """
 
     name: str
     module: Any
-    """timm's Attention, MHSA or GPSA."""
+    """The attention module; an adapter says where it has what."""
+
+    @property
+    def kind(self) -> Attention:
+        """Where the weights are."""
+        kind = adapter.kind_of(self.module)
+        assert isinstance(kind, Attention)
+        return kind
 
     @property
     def heads(self) -> int:
         """Number of heads H."""
-        return int(self.module.num_heads)
+        return int(found(self.module, self.kind.heads))
 
     @property
     def gated(self) -> bool:
         """Whether this is gated positional self-attention (ConViT)."""
-        return hasattr(self.module, "gating_param")
+        return self.kind.gated
 
-    def _stacked(self) -> tuple[Tensor, int]:
-        linear = self.module.qk if self.gated else self.module.qkv
-        return linear.weight, 2 if self.gated else 3
+    def _rows(self, part: Part, path: str) -> Tensor | None:
+        tensor = found(self.module, path)
+        return None if tensor is None else tensor.unflatten(0, (part.of, -1))[part.index]
+
+    def _weight(self, part: Part) -> Tensor:
+        weight = self._rows(part, part.weight)
+        if weight is None:
+            raise VitinitError(f"attention {self.name!r} has no {part.weight}")
+        return weight
 
     @property
     def query_HdD(self) -> Tensor:
         """W_q, heads x d x D."""
-        weight, parts = self._stacked()
-        return weight.view(parts, self.heads, -1, weight.shape[1])[0]
+        return self._weight(self.kind.query).unflatten(0, (self.heads, -1))
 
     @property
     def key_HdD(self) -> Tensor:
         """W_k, heads x d x D."""
-        weight, parts = self._stacked()
-        return weight.view(parts, self.heads, -1, weight.shape[1])[1]
+        return self._weight(self.kind.key).unflatten(0, (self.heads, -1))
 
     @property
     def value_DD(self) -> Tensor:
-        """W_v, D x D; rows h*d to (h+1)*d belong to head h."""
-        if self.gated:
-            return self.module.v.weight
-        weight, parts = self._stacked()
-        return weight.view(parts, -1, weight.shape[1])[2]
+        """W_v, H d x D; rows h*d to (h+1)*d belong to head h."""
+        return self._weight(self.kind.value)
 
     @property
     def proj_DD(self) -> Tensor:
-        """W_proj, D x D; columns h*d to (h+1)*d belong to head h."""
-        return self.module.proj.weight
+        """W_proj, D x H d; columns h*d to (h+1)*d belong to head h."""
+        return self._weight(self.kind.proj)
+
+    @property
+    def talking(self) -> list[nn.Linear]:
+        """The Linears that mix heads; empty where there are none."""
+        mixers = (found(self.module, path) for path in self.kind.talking)
+        return [mixer for mixer in mixers if mixer is not None]
+
+    @property
+    def relative_bias(self) -> RelativeBias | None:
+        """Relative position bias, where there is one."""
+        table_EH, index = (found(self.module, path) for path in (self.kind.table, self.kind.table_index))
+        if table_EH is None:
+            return None
+        rows, columns = found(self.module, self.kind.window)
+        side, tokens = round(index.numel() ** 0.5), rows * columns
+        return RelativeBias(table_EH, index.view(side, side)[side - tokens :, side - tokens :], (rows, columns))
+
+    @property
+    def normalised(self) -> bool:
+        """Whether queries and keys are normalised before they meet: the size of W_q and W_k then has no effect."""
+        kind = self.kind
+        return any(found(self.module, path) is not None for path in (kind.query_norm, kind.key_norm, kind.cosine))
+
+    @property
+    def proj_follows(self) -> bool:
+        """Whether W_proj gets what the heads have attended to, with no norm and no gate between."""
+        return all(found(self.module, path) is None for path in self.kind.before_proj)
+
+    def names_of(self, *parts: str) -> list[str]:
+        """Names, in the model, of the tensors that hold these parts: `query`, `key`, `value`, `proj`, `talking`,
+        `table`.
+        """
+        paths = []
+        for part in parts:
+            held = getattr(self.kind, part)
+            if part == "talking":
+                paths += [f"{path}.{name}" for path in held for name in ("weight", "bias")]
+            else:
+                paths.append(held.weight if isinstance(held, Part) else held)
+        return [f"{self.name}.{path}" if self.name else path for path in dict.fromkeys(paths) if path]
 
     @torch.no_grad()
     def attention(self, x_BND: Tensor) -> Tensor:
@@ -75,56 +139,141 @@ class AttentionLayer:
             if self.module.rel_indices.shape[1] != x_BND.shape[1]:
                 self.module.rel_indices = self.module.get_rel_indices(x_BND.shape[1])
             return self.module.get_attention(x_BND)
+        kind = self.kind
+        if norm := found(self.module, kind.norm):
+            x_BND = norm(x_BND)
+        query, key = (self._projected(part, x_BND) for part in (kind.query, kind.key))
+        for path in (kind.query_norm, kind.key_norm):
+            if norm := found(self.module, path):
+                query, key = (norm(query), key) if path == kind.query_norm else (query, norm(key))
+        logits_BHNN = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+        if bias := self.relative_bias:
+            tokens = len(bias.index_NN)
+            logits_BHNN[..., -tokens:, -tokens:] += bias.table_EH[bias.index_NN].permute(2, 0, 1)
+        before, after = self.talking or (None, None)
+        if before is not None:
+            logits_BHNN = before(logits_BHNN.movedim(1, -1)).movedim(-1, 1)
+        attention_BHNN = logits_BHNN.softmax(-1)
+        return attention_BHNN if after is None else after(attention_BHNN.movedim(1, -1)).movedim(-1, 1)
+
+    def _projected(self, part: Part, x_BND: Tensor) -> Tensor:
+        """Queries or keys, B x H x N x d: of a fused weight the whole product, as the model itself has it."""
+        weight, bias = found(self.module, part.weight), found(self.module, part.bias)
+        if bias is not None and len(bias) != len(weight):  # q and v have biases of their own, and k has none
+            weight, part = self._weight(part), Part(part.weight)
         batch, tokens, _ = x_BND.shape
-        query, key, _ = self.module.qkv(x_BND).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        if hasattr(self.module, "q_norm"):
-            query, key = self.module.q_norm(query), self.module.k_norm(key)
-        return (query @ key.transpose(-1, -2) * self.module.scale).softmax(-1)
+        projected = F.linear(x_BND, weight, bias).view(batch, tokens, part.of, self.heads, -1)
+        return projected[:, :, part.index].transpose(1, 2)
+
+
+class _Survey(NamedTuple):
+    layers: list[AttentionLayer]
+    beside: list[str]
+    """Names of attention modules that do not attend from token to token."""
+    refused: str
+    """Why the first attention that no method is made for is refused; empty where there is none."""
+
+
+def _survey(model: nn.Module) -> _Survey:
+    layers, beside, refused, seen = [], [], "", []
+    several = [""]
+    for name, module in model.named_modules():
+        if any(name.startswith(f"{outer}.") or not outer for outer in seen):
+            continue
+        kind = adapter.kind_of(module)
+        if kind is None:
+            if any(isinstance(vars(module).get(heads), int) for heads in HEADS) and any(module.parameters()):
+                several.append(name)
+            continue
+        seen.append(name)
+        if isinstance(kind, Attention):
+            layers.append(AttentionLayer(name, module))
+        elif kind is False:
+            beside.append(name)
+        elif not refused:
+            refused = f"attention {name!r} ({type(module).__name__}): {kind}"
+    for name in several[1:]:
+        if not refused and not any(known.startswith(f"{name}.") or not name for known in seen):
+            unknown = type(model.get_submodule(name)).__name__
+            refused = f"attention {name!r} is of a kind that no adapter knows ({unknown}); {HELP}"
+    return _Survey(layers, beside, refused)
 
 
 def has_attention(model: nn.Module) -> bool:
     """Whether the model has attention layers, of a known kind or not; a ConvMixer has none."""
-    return any(hasattr(module, "num_heads") for module in model.modules())
+    found = _survey(model)
+    return bool(found.layers or found.refused)
 
 
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
-    """Every attention layer of a model, from the input on.
+    """Every attention layer of a model that attends from token to token, from the input on.
 
     Raises:
-        VitinitError: the model has none of a known kind.
+        VitinitError: the model has none, or some for which no method is made.
     """
-    layers = [
-        AttentionLayer(name, module)
-        for name, module in model.named_modules()
-        if hasattr(module, "num_heads")
-        and hasattr(module, "proj")
-        and (hasattr(module, "qkv") or hasattr(module, "qk"))
-    ]
-    if not layers:
-        raise VitinitError(f"{type(model).__name__} has no attention layer of a known kind (timm ViT, DeiT or ConViT)")
-    return layers
+    found = _survey(model)
+    if found.refused:
+        raise VitinitError(f"{type(model).__name__}: {found.refused}")
+    if not found.layers:
+        raise VitinitError(f"{type(model).__name__} has no attention layer")
+    return found.layers
+
+
+def attention_beside(model: nn.Module) -> list[str]:
+    """Names of attention modules that methods leave at their base, such as a pooling head."""
+    return _survey(model).beside
+
+
+def family(model: nn.Module) -> Family | None:
+    """The model of a known family that this is or holds; None where there is none.
+
+    Raises:
+        VitinitError: it holds several.
+    """
+    known = adapter.families(model)
+    if len(known) > 1:
+        names = " and ".join(repr(one.path) for one in known[:2])
+        raise VitinitError(f"{type(model).__name__} holds {len(known)} models ({names}): give one of them")
+    return known[0] if known else None
 
 
 def token_grid(model: nn.Module) -> tuple[int, int]:
     """Rows and columns of the token grid."""
-    patch_embed: Any = model.patch_embed
-    rows, columns = patch_embed.grid_size
+    known = family(model)
+    if known and known.adapter.grid:
+        rows, columns = known.adapter.grid(known.model)
+    elif found(model, "patch_embed.grid_size"):  # timm's names, whatever the model
+        rows, columns = found(model, "patch_embed.grid_size")
+    else:
+        raise VitinitError(f"{type(model).__name__} has no token grid that an adapter knows; {HELP}")
     return int(rows), int(columns)
 
 
 def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     """The position embedding of the patch tokens, N x D, row-major over the token grid; a view.
 
-    With `class_row` the row of the class token, where there is one, stands before them.
+    With `class_row` the rows of tokens without a place (class, registers), where there are some, stand before them.
 
     Raises:
         VitinitError: the model has none.
     """
-    embedding = getattr(model, "pos_embed", None)
+    known = family(model)
+    embedding = found(known.model, known.adapter.position) if known else found(model, "pos_embed")
     if not isinstance(embedding, Tensor):
         raise VitinitError(f"{type(model).__name__} has no absolute position embedding")
+    places_ND = embedding.detach()[0] if embedding.ndim == 3 else embedding.detach()
     rows, columns = token_grid(model)
-    return embedding.detach()[0, 0 if class_row else embedding.shape[1] - rows * columns :]
+    if len(places_ND) < rows * columns:
+        raise VitinitError(
+            f"{type(model).__name__} has {len(places_ND)} position embeddings for {rows} x {columns} tokens"
+        )
+    return places_ND[0 if class_row else len(places_ND) - rows * columns :]
+
+
+def rotary(model: nn.Module) -> bool:
+    """Whether the model rotates queries and keys by their place."""
+    known = family(model)
+    return known is not None and known.adapter.rotary(known.model)
 
 
 @contextmanager
@@ -149,11 +298,11 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
     """What an attention layer, by default the first, receives from these images: B x N x D, class token left out."""
     seen: list[Tensor] = []
 
-    def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        seen.append(inputs[0].detach())
+    def keep(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        seen.append((inputs or tuple(named.values()))[0].detach())
         raise _Reached  # the rest of a large model would take minutes
 
-    hook = attention_layers(model)[layer].module.register_forward_pre_hook(keep)
+    hook = attention_layers(model)[layer].module.register_forward_pre_hook(keep, with_kwargs=True)
     with evaluated(model, [hook]), suppress(_Reached):
         model(images_BCHW)
     rows, columns = token_grid(model)

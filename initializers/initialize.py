@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from initializers.apply import all_or_nothing, apply
 from initializers.attention import (
     AttentionLayer,
     attention_input,
@@ -20,7 +21,7 @@ from initializers.attention import (
 from initializers.diagnostics import starts
 from initializers.errors import VitinitError
 from initializers.pseudo_input import pseudo_input
-from initializers.registry import Aim, Initializer, Progress, Resources, changed_by
+from initializers.registry import Aim, Initializer, Progress, Resources
 from initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport
 
 OFFSET_RADIUS = 3
@@ -60,11 +61,7 @@ def initialize(
     for part, kind in zip(parts, ("base", "method"), strict=False):
         if part.kind != kind:
             raise VitinitError(f"initializer {part.name!r} is a {part.kind}, given as the {kind}")
-        part.check(model)
-        part.freeze(model)
-    seconds = measuring = 0.0
-    changed: list[list[str]] = []
-    aim: Tensor | Aim | None = None
+    measuring = 0.0
     placebo: list[PlaceboReport] = []
 
     def diagnose(model: nn.Module) -> list[LayerStart]:
@@ -75,17 +72,14 @@ def initialize(
         return found
 
     given = replace(resources or Resources(), diagnose=diagnose, note=placebo.append)
-    for part in parts:
-        before = {name: value.clone() for name, value in model.state_dict().items()}
-        start = time.perf_counter()
-        aim = part.apply_with(model, stream(f"init/{part.kind}"), progress, given)
-        seconds += time.perf_counter() - start
-        changed.append(changed_by(part, model, before))
+    with all_or_nothing(model):
+        applied = apply(model, parts, stream, progress, given)
+    aim = applied.aim
 
     layers = attention_layers(model) if has_attention(model) else []
     report = {
-        "seconds": seconds - measuring,
-        "method_parameters": changed[1] if method is not None else [],
+        "seconds": applied.seconds - measuring,
+        "method_parameters": applied.changed[1] if method is not None else [],
         "norms": [norms(layer) for layer in layers],
         "placebo": placebo[0] if placebo else None,
         "start": diagnose(model),

@@ -19,6 +19,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
+from initializers.attention import AttentionLayer, attention_layers
 from initializers.errors import VitinitError, explain, unknown_name
 from initializers.plugins import INITIALIZERS, entry_points, modules
 from initializers.report import LayerStart, PlaceboReport
@@ -63,6 +64,10 @@ class Aim:
     """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
 
+Part = Literal["query", "key", "value", "proj", "talking", "table"]
+"""W_q, W_k, W_v, W_proj, Linears that mix heads, and the table of a relative position bias."""
+
+
 class Initializer(BaseModel):
     """A method or a base. Subclass it, decorate the class with `@register`, implement `apply`."""
 
@@ -74,6 +79,9 @@ class Initializer(BaseModel):
     """A base sets every parameter of a model; a method overwrites some of them afterwards."""
     touches: ClassVar[tuple[str, ...]]
     """Shell patterns of the parameter names that `apply` may change; changing another one is an error."""
+    sets: ClassVar[tuple[Part, ...]] = ()
+    """Parts of attention that `apply` may change, whatever they are called in a model. One that says so needs no
+    pattern in `touches` that fits, only attention."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
     later: ClassVar[dict[str, Any]] = {}
@@ -86,13 +94,28 @@ class Initializer(BaseModel):
         """Refuse a model that the method is not made for, before anything is changed.
 
         Raises:
-            VitinitError: says what the model lacks; here, every parameter that `touches` names.
+            VitinitError: says what the model lacks; here, every parameter that `touches` names, or attention where
+                the method `sets` parts of it.
         """
+        if self.sets:
+            self.attention_of(model)
+            return
         known = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
         if self.touches and not any(fnmatch.filter(known, pattern) for pattern in self.touches):
             raise VitinitError(
                 f"{self.kind} {self.name!r} sets {', '.join(self.touches)}, and {type(model).__name__} has none of them"
             )
+
+    def attention_of(self, model: nn.Module) -> list[AttentionLayer]:
+        """The attention layers of a model.
+
+        Raises:
+            VitinitError: it has none, or some for which no method is made.
+        """
+        try:
+            return attention_layers(model)
+        except VitinitError as error:
+            raise VitinitError(f"{self.kind} {self.name!r}: {error}") from None
 
     def freeze(self, model: nn.Module) -> None:
         """Exclude from training, by `requires_grad`, what the method wants to stay as it starts; by default nothing.
@@ -127,12 +150,13 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     """Names of the parameters and buffers whose values are not those of `before` any more.
 
     Raises:
-        VitinitError: one that `touches` does not name, or with values that are not finite.
+        VitinitError: one that neither `touches` nor `sets` names, or with values that are not finite.
     """
     after = model.state_dict()
     changed = [name for name, value in after.items() if not torch.equal(value, before[name])]
+    own = {name for layer in attention_layers(model) for name in layer.names_of(*part.sets)} if part.sets else set()
     for name in changed:
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
+        if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
             raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
         if not after[name].isfinite().all():
             raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")

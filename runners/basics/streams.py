@@ -1,29 +1,16 @@
-"""Named random streams: every random number of a run comes from (seed, stream name, position), never from global state.
-
-A stream holds no state between uses. The order of epoch 7 or the augmentation of its batch 12 can be drawn without
-drawing what came before, and they are the same for every initialiser at one seed, which makes comparisons paired.
-"""
+"""Named random streams, and the global generators of Python and numpy for libraries that read them."""
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import torch
 
+from initializers.streams import derive, stream
 
-def derive(seed: int, name: str, *position: int) -> int:
-    """A 63-bit seed for one position of a named stream, for example `derive(0, "augment", epoch, step)`."""
-    text = "/".join([str(seed), name, *map(str, position)])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
-
-
-def stream(seed: int, name: str, *position: int) -> torch.Generator:
-    """A CPU generator at one position of a named stream."""
-    return torch.Generator().manual_seed(derive(seed, name, *position))
+__all__ = ["derive", "reseed_python", "seeded_python", "stream"]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ class FusedGPSA(GPSA):
     which is 1. P is the same for every image, and depends on offsets between tokens alone.
     """
 
+    same_attention = True
     left_out: Term | None = None
     """One of the two terms: the other then has all of the attention. See `leaving_out`."""
 
@@ -46,6 +47,8 @@ class FusedGPSA(GPSA):
 
 class FusedMHSA(MHSA):
     """timm's self-attention of ConViT's last layers."""
+
+    same_attention = True
 
     def forward(self, x_BND: Tensor) -> Tensor:
         """B x N x D in and out."""

@@ -1,0 +1,223 @@
+"""What is said of a model family, so that every method works on it. Data, and one file a family in `adapters/`.
+
+An adapter has two halves that are found apart from one another: where attention modules of a type have their weights,
+and where a model has its positions and its other parameters. Types are named by text, so that no library is imported.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from initializers.errors import VitinitError
+from initializers.plugins import entry_points, modules
+
+ENTRY_POINTS = "vitinit.adapters"
+
+Type = str | type[nn.Module]
+"""A class, or its name with that of its module: `timm.layers.attention.Attention`. Its subclasses are meant too."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of W_q, W_k, W_v and W_proj with its bias, by paths that begin at the attention module."""
+
+    weight: str
+    bias: str = ""
+    """Empty, or a path that leads nowhere or to None: there is no bias."""
+    index: int = 0
+    of: int = 1
+    """The tensors are those of so many parts of equal size, by rows; this one is number `index`."""
+
+
+def linear(path: str) -> Part:
+    """That of an `nn.Linear` which holds nothing else."""
+    return Part(f"{path}.weight", f"{path}.bias")
+
+
+def fused(weight: str, bias: str, of: int = 3) -> tuple[Part, ...]:
+    """W_q, W_k and, by default, W_v in the rows of one tensor."""
+    return tuple(Part(weight, bias, index, of) for index in range(of))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Where a type of attention module has what methods set. Paths begin at the module.
+
+    Softmax attention over tokens, H heads of d features: weights of H d rows and D columns, W_proj the other way round.
+    Several may name one type: the first whose W_q is there holds, so that one adapter serves several versions.
+    """
+
+    types: tuple[Type, ...]
+    heads: str
+    """Path of the number of heads."""
+    query: Part
+    key: Part
+    value: Part
+    proj: Part
+    norm: str = ""
+    """Norm inside the module, before W_q, W_k and W_v."""
+    query_norm: str = ""
+    key_norm: str = ""
+    cosine: str = ""
+    """Path of what only an attention of cosines has, such as a learned `logit_scale`."""
+    before_proj: tuple[str, ...] = ()
+    """Norms and gates between the attended values and W_proj."""
+    talking: tuple[str, ...] = ()
+    """Linears that mix heads, before and after the softmax."""
+    table: str = ""
+    """Relative position bias: entries x heads."""
+    table_index: str = ""
+    """Which entry belongs to query and key: N x N, or the same flat. Tokens without a place come first."""
+    window: str = ""
+    """Rows and columns of the tokens that see each other."""
+    gated: bool = False
+    """ConViT's gated positional self-attention, whose map the module computes itself."""
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Drawn from N(0, std^2)."""
+
+    std: float
+
+
+Rule = float | Normal | Literal["position", "class_token", "keep"]
+"""How a base sets a parameter that is part of no Linear, convolution or norm: to a constant; drawn; as the base has it
+for position embeddings and class tokens; or not at all, because the library's own value belongs to the architecture."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A model family."""
+
+    name: str
+    models: tuple[Type, ...] = ()
+    attention: tuple[Attention, ...] = ()
+    position: str = ""
+    """Path, from the model on, of the position embedding that is added to the tokens: 1 x N x D or N x D, the N places
+    of patches last, row by row. Empty: the family has none."""
+    grid: Callable[[Any], tuple[int, int]] | None = None
+    """Rows and columns of the patches of a model."""
+    rotary: Callable[[Any], bool] = lambda model: False
+    """Whether a model rotates queries and keys by their place."""
+    parameters: Mapping[str, Rule] = field(default_factory=dict)
+    """Parameters of no Linear, convolution or norm, by shell patterns of their names in the model."""
+    filters: bool = False
+    """Whether tokens are mixed by depthwise convolutions alone, as in a ConvMixer."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Types of attention modules for which no method is made, each with the reason."""
+    beside: tuple[Type, ...] = ()
+    """Types of attention modules that do not attend from token to token, such as a pooling head. Methods leave them at
+    their base."""
+
+    def rule(self, parameter: str) -> Rule | None:
+        """That of a parameter, by its name in the model."""
+        return next((rule for name, rule in self.parameters.items() if fnmatch.fnmatchcase(parameter, name)), None)
+
+
+_own: list[Adapter] = []
+
+
+def register(adapter: Adapter) -> Adapter:
+    """Make an adapter known; it goes before those that are there. Returns it."""
+    _own.insert(0, adapter)
+    adapters.cache_clear()
+    _names.cache_clear()
+    return adapter
+
+
+@cache
+def adapters() -> tuple[Adapter, ...]:
+    """All of them: registered ones, those of installed packages, ours.
+
+    Raises:
+        VitinitError: a file or a package cannot be imported, or names something else.
+    """
+    found = list(_own)
+    for where, value in entry_points(ENTRY_POINTS):
+        if not isinstance(value, Adapter):
+            raise VitinitError(f"{where} is not an Adapter")
+        found.append(value)
+    for module in modules(f"{__package__}.adapters"):
+        found += [value for value in vars(module).values() if isinstance(value, Adapter)]
+    return tuple(found)
+
+
+def _text(one: Type) -> str:
+    return one if isinstance(one, str) else f"{one.__module__}.{one.__qualname__}"
+
+
+@cache
+def _names(cls: type[nn.Module]) -> frozenset[str]:
+    return frozenset(_text(parent) for parent in cls.__mro__)
+
+
+def _is(module: nn.Module, types: tuple[Type, ...]) -> bool:
+    return not _names(type(module)).isdisjoint(map(_text, types))
+
+
+@cache
+def _computes_what(cls: type[nn.Module]) -> frozenset[str]:
+    """The classes whose forward pass is that of `cls`: those above the first that has one of its own.
+
+    A subclass with a forward pass of its own may attend in another way. It says that it does not by the class
+    attribute `same_attention = True`.
+    """
+    names = []
+    for parent in cls.__mro__:
+        names.append(_text(parent))
+        if "forward" in vars(parent) and not vars(parent).get("same_attention"):
+            break
+    return frozenset(names)
+
+
+def kind_of(module: nn.Module) -> Attention | str | Literal[False] | None:
+    """What a module is: attention from token to token; attention that is refused, as its reason; attention beside the
+    tokens, as False; None where no adapter knows it as attention.
+    """
+    names = _computes_what(type(module))
+    for adapter in adapters():
+        for kind in adapter.attention:
+            if not names.isdisjoint(map(_text, kind.types)) and isinstance(found(module, kind.query.weight), Tensor):
+                return kind
+        for one, reason in adapter.refused.items():
+            if _is(module, (one,)):
+                return reason
+        if not names.isdisjoint(map(_text, adapter.beside)):
+            return False
+    return None
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model of a known family, which may be a part of the one that was given."""
+
+    path: str
+    """Its name there; empty for all of it."""
+    model: Any
+    adapter: Adapter
+
+
+def families(model: nn.Module) -> list[Family]:
+    """All models of a known family in a model, none inside another."""
+    known: list[Family] = []
+    for path, module in model.named_modules():
+        if any(not family.path or path.startswith(f"{family.path}.") for family in known):
+            continue
+        adapter = next((adapter for adapter in adapters() if _is(module, adapter.models)), None)
+        if adapter:
+            known.append(Family(path, module, adapter))
+    return known
+
+
+def found(start: Any, path: str) -> Any:
+    """What a path of attributes leads to; None where it leads nowhere, or to a module that does nothing."""
+    for name in path.split("."):
+        start = getattr(start, name, None)
+    return None if not path or isinstance(start, nn.Identity) else start

@@ -1,0 +1,36 @@
+"""timm's VisionTransformer: ViT and DeiT, with class, distilled and register tokens, layer scale, normalised q, k."""
+
+from initializers.adapter import Adapter, Attention, Normal, fused, linear
+
+QUERY, KEY, VALUE = fused("qkv.weight", "qkv.bias")
+ATTENTION = Attention(
+    types=("timm.layers.attention.Attention", "timm.models.vision_transformer.Attention"),
+    heads="num_heads",
+    query=QUERY,
+    key=KEY,
+    value=VALUE,
+    proj=linear("proj"),
+    query_norm="q_norm",
+    key_norm="k_norm",
+    before_proj=("norm", "gate"),
+)
+VIT = Adapter(
+    name="timm ViT",
+    models=("timm.models.vision_transformer.VisionTransformer",),
+    attention=(ATTENTION,),
+    position="pos_embed",
+    grid=lambda model: model.patch_embed.grid_size,
+    parameters={
+        "cls_token": "class_token",
+        "reg_token": Normal(1e-6),
+        "dist_token": Normal(0.02),
+        "pos_embed": "position",
+        "*.gamma": "keep",
+    },
+    refused={
+        "timm.models.vision_transformer.ParallelScalingBlock": "its q, k, v and MLP are rows of one matrix",
+        "timm.models.vision_transformer.DiffParallelScalingBlock": "it attends by the difference of two softmaxes",
+        "timm.layers.diff_attention.DiffAttention": "it attends by the difference of two softmaxes",
+    },
+    beside=("timm.layers.attention_pool.AttentionPoolLatent",),
+)

@@ -1,0 +1,169 @@
+"""Base, then method, on any model: all of it or nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.utils import parametrize
+
+from initializers.errors import VitinitError
+from initializers.registry import Aim, Initializer, Progress, Resources, changed_by
+
+FIRST = {
+    "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",
+    "DistributedDataParallel": "it is wrapped: give model.module, and wrap it afterwards, so that processes start alike",
+    "DataParallel": "it is wrapped: give model.module",
+    "FullyShardedDataParallel": "it is sharded: initialise the model before it is sharded",
+    "RecursiveScriptModule": "it is compiled by TorchScript: initialise the model before that",
+    "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
+}
+"""What wraps models, by the name of its class, and what to do."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What base and method did."""
+
+    changed: list[list[str]]
+    """Of each of them, the names of parameters and buffers that it changed."""
+    aim: Tensor | Aim | None
+    """What the last of them wants of attention."""
+    seconds: float
+
+
+def apply(
+    model: nn.Module,
+    parts: Sequence[Initializer],
+    stream: Callable[[str], torch.Generator],
+    progress: Progress = lambda done, total: None,
+    resources: Resources | None = None,
+) -> Applied:
+    """Check all parts, then apply them one after the other. Within `all_or_nothing`.
+
+    Raises:
+        VitinitError: a part does not fit the model, or changed a parameter that it does not name, or left a value that
+            is not finite.
+    """
+    for part in parts:
+        part.check(model)
+    for part in parts:
+        part.freeze(model)
+    seconds, changed = 0.0, []
+    aim: Tensor | Aim | None = None
+    for part in parts:
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        start = time.perf_counter()
+        aim = part.apply_with(model, stream(f"init/{part.kind}"), progress, resources or Resources())
+        seconds += time.perf_counter() - start
+        changed.append(changed_by(part, model, before))
+    return Applied(changed, aim, seconds)
+
+
+@contextmanager
+def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """Whatever changes parameters and buffers within does so to copies, in float32 where they are of a float type.
+
+    When all is done, what has changed is written into the model, each tensor rounded once. If anything is raised, be it
+    Ctrl-C, the model is as it was, bit for bit. Global random state, evaluation or training mode, autocast, the default
+    type and device are left as they were; so is `requires_grad`, unless a part asks for it and all goes well.
+
+    Yields:
+        The tensors as they were, by name.
+
+    Raises:
+        VitinitError: parameters that cannot be written to; says what to do.
+    """
+    refuse(model)
+    originals = {name: tensor for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    held = [(tensor, tensor.data) for tensor in originals.values()]
+    trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    modes = [(module, module.training) for module in model.modules()]
+    written: list[tuple[Tensor, Tensor]] = []
+    try:
+        with _plain(model):
+            for tensor, original in held:
+                tensor.data = original.to(_calculated(original), copy=True)
+            yield {name: original for name, (_, original) in zip(originals, held, strict=True)}
+            fresh = [tensor.data for tensor, _ in held]
+            for tensor, original in held:
+                tensor.data = original
+            for (_, original), new in zip(held, fresh, strict=True):
+                rounded = new.to(original.dtype)
+                if not torch.equal(rounded, original):
+                    written.append((original, original.clone()))
+                    original.copy_(rounded)
+    except BaseException:
+        for tensor, original in held:
+            tensor.data = original
+        for original, backup in written:
+            original.copy_(backup)
+        for parameter, wanted in trained:
+            parameter.requires_grad_(wanted)
+        raise
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _calculated(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.is_floating_point() else tensor.dtype
+
+
+@contextmanager
+def _plain(model: nn.Module) -> Iterator[None]:
+    """Nothing that somebody has set for all of PyTorch reaches within, and nothing that is drawn within reaches out."""
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers()) if tensor.device.type != "cpu"}
+    default, where = torch.get_default_dtype(), torch.get_default_device()
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([device for device in devices if device.type == "cuda"]))
+        stack.enter_context(torch.inference_mode(False))
+        for kind in {"cpu", *(device.type for device in devices)}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        if where.type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        if default != torch.float32:
+            torch.set_default_dtype(torch.float32)
+            stack.callback(torch.set_default_dtype, default)
+        yield
+
+
+def refuse(model: nn.Module) -> None:
+    """Refuse a model whose parameters are not there, or are not what they seem.
+
+    Raises:
+        VitinitError: says what to do.
+    """
+    if not isinstance(model, nn.Module):
+        raise VitinitError(f"a model is a torch.nn.Module, not {type(model).__name__}")
+    name = type(model).__name__
+    for path, module in model.named_modules():
+        kind = type(module).__name__
+        if kind in FIRST:
+            raise VitinitError(f"{name}: {f'{path!r}, a {kind}' if path else kind}: {FIRST[kind]}")
+        if parametrize.is_parametrized(module):
+            raise VitinitError(
+                f"{name}: {path!r} computes its weight from others (torch.nn.utils.parametrize): initialise the model "
+                "before it is parametrised"
+            )
+    for path, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if isinstance(tensor, UninitializedTensorMixin):
+            raise VitinitError(f"{name}: {path!r} has no shape yet: run the model once, then initialise it")
+        if tensor.is_meta:
+            raise VitinitError(
+                f"{name}: {path!r} is on the meta device and holds nothing: first model.to_empty(device='cpu'), then "
+                "initialise with a base, and set buffers as the library does"
+            )
+        if type(tensor.data) is not Tensor:
+            raise VitinitError(
+                f"{name}: {path!r} is a {type(tensor.data).__name__}: initialise the model before it is sharded or "
+                "quantised"
+            )
+    for path, parameter in model.named_parameters():
+        if not parameter.is_floating_point():
+            raise VitinitError(f"{name}: {path!r} has type {parameter.dtype}: initialise the model before that")
