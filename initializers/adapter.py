@@ -64,8 +64,6 @@ class Attention:
     """Norm inside the module, before W_q, W_k and W_v."""
     query_norm: str = ""
     key_norm: str = ""
-    cosine: str = ""
-    """Path of what only an attention of cosines has, such as a learned `logit_scale`."""
     before_proj: tuple[str, ...] = ()
     """Norms and gates between the attended values and W_proj."""
     talking: tuple[str, ...] = ()
@@ -84,7 +82,8 @@ class Attention:
 class Normal:
     """Drawn from N(0, std^2)."""
 
-    std: float
+    std: float | None
+    """None: one over the root of the width, its last dimension."""
 
 
 Rule = float | Normal | Literal["position", "class_token", "keep"]
@@ -153,17 +152,21 @@ def _text(one: Type) -> str:
     return one if isinstance(one, str) else f"{one.__module__}.{one.__qualname__}"
 
 
+def _class(module: nn.Module) -> Any:
+    return type(module)
+
+
 @cache
-def _names(cls: type[nn.Module]) -> frozenset[str]:
+def _names(cls: Any) -> frozenset[str]:
     return frozenset(_text(parent) for parent in cls.__mro__)
 
 
 def _is(module: nn.Module, types: tuple[Type, ...]) -> bool:
-    return not _names(type(module)).isdisjoint(map(_text, types))
+    return not _names(_class(module)).isdisjoint(map(_text, types))
 
 
 @cache
-def _computes_what(cls: type[nn.Module]) -> frozenset[str]:
+def _computes_what(cls: Any) -> frozenset[str]:
     """The classes whose forward pass is that of `cls`: those above the first that has one of its own.
 
     A subclass with a forward pass of its own may attend in another way. It says that it does not by the class
@@ -181,7 +184,7 @@ def kind_of(module: nn.Module) -> Attention | str | Literal[False] | None:
     """What a module is: attention from token to token; attention that is refused, as its reason; attention beside the
     tokens, as False; None where no adapter knows it as attention.
     """
-    names = _computes_what(type(module))
+    names = _computes_what(_class(module))
     for adapter in adapters():
         for kind in adapter.attention:
             if not names.isdisjoint(map(_text, kind.types)) and isinstance(found(module, kind.query.weight), Tensor):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 
 from initializers.errors import VitinitError
@@ -17,7 +17,7 @@ from initializers.registry import Aim, Initializer, Progress, Resources, changed
 
 FIRST = {
     "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",
-    "DistributedDataParallel": "it is wrapped: give model.module, and wrap it afterwards, so that processes start alike",
+    "DistributedDataParallel": "it is wrapped: give model.module, and wrap it afterwards, so that all start alike",
     "DataParallel": "it is wrapped: give model.module",
     "FullyShardedDataParallel": "it is sharded: initialise the model before it is sharded",
     "RecursiveScriptModule": "it is compiled by TorchScript: initialise the model before that",
@@ -152,7 +152,7 @@ def refuse(model: nn.Module) -> None:
                 "before it is parametrised"
             )
     for path, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if isinstance(tensor, UninitializedTensorMixin):
+        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
             raise VitinitError(f"{name}: {path!r} has no shape yet: run the model once, then initialise it")
         if tensor.is_meta:
             raise VitinitError(

@@ -20,7 +20,7 @@ AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
 HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead")
 """What attention modules call the number of their heads: where one is no adapter's, it is noticed by this."""
-HELP = "say where its weights are: docs/use.md, 'A model of your own'"
+HELP = "write an adapter: docs/use.md, 'A model of your own'"
 
 
 class RelativeBias(NamedTuple):
@@ -62,35 +62,36 @@ class AttentionLayer:
         """Whether this is gated positional self-attention (ConViT)."""
         return self.kind.gated
 
-    def _rows(self, part: Part, path: str) -> Tensor | None:
-        tensor = found(self.module, path)
-        return None if tensor is None else tensor.unflatten(0, (part.of, -1))[part.index]
+    def weight(self, part: Part) -> Tensor:
+        """The rows of a part of `kind`; a view."""
+        return found(self.module, part.weight).unflatten(0, (part.of, -1))[part.index]
 
-    def _weight(self, part: Part) -> Tensor:
-        weight = self._rows(part, part.weight)
-        if weight is None:
-            raise VitinitError(f"attention {self.name!r} has no {part.weight}")
-        return weight
+    def bias(self, part: Part) -> Tensor | None:
+        """Its bias, where it has one; a view. One that is shorter than the weights is of this part alone."""
+        bias, weight = found(self.module, part.bias), found(self.module, part.weight)
+        if bias is None or len(bias) != len(weight):
+            return bias
+        return bias.unflatten(0, (part.of, -1))[part.index]
 
     @property
     def query_HdD(self) -> Tensor:
         """W_q, heads x d x D."""
-        return self._weight(self.kind.query).unflatten(0, (self.heads, -1))
+        return self.weight(self.kind.query).unflatten(0, (self.heads, -1))
 
     @property
     def key_HdD(self) -> Tensor:
         """W_k, heads x d x D."""
-        return self._weight(self.kind.key).unflatten(0, (self.heads, -1))
+        return self.weight(self.kind.key).unflatten(0, (self.heads, -1))
 
     @property
     def value_DD(self) -> Tensor:
         """W_v, H d x D; rows h*d to (h+1)*d belong to head h."""
-        return self._weight(self.kind.value)
+        return self.weight(self.kind.value)
 
     @property
     def proj_DD(self) -> Tensor:
         """W_proj, D x H d; columns h*d to (h+1)*d belong to head h."""
-        return self._weight(self.kind.proj)
+        return self.weight(self.kind.proj)
 
     @property
     def talking(self) -> list[nn.Linear]:
@@ -111,8 +112,7 @@ class AttentionLayer:
     @property
     def normalised(self) -> bool:
         """Whether queries and keys are normalised before they meet: the size of W_q and W_k then has no effect."""
-        kind = self.kind
-        return any(found(self.module, path) is not None for path in (kind.query_norm, kind.key_norm, kind.cosine))
+        return any(found(self.module, path) is not None for path in (self.kind.query_norm, self.kind.key_norm))
 
     @property
     def proj_follows(self) -> bool:
@@ -160,7 +160,7 @@ class AttentionLayer:
         """Queries or keys, B x H x N x d: of a fused weight the whole product, as the model itself has it."""
         weight, bias = found(self.module, part.weight), found(self.module, part.bias)
         if bias is not None and len(bias) != len(weight):  # q and v have biases of their own, and k has none
-            weight, part = self._weight(part), Part(part.weight)
+            weight, part = self.weight(part), Part(part.weight)
         batch, tokens, _ = x_BND.shape
         projected = F.linear(x_BND, weight, bias).view(batch, tokens, part.of, self.heads, -1)
         return projected[:, :, part.index].transpose(1, 2)
@@ -175,27 +175,31 @@ class _Survey(NamedTuple):
 
 
 def _survey(model: nn.Module) -> _Survey:
-    layers, beside, refused, seen = [], [], "", []
-    several = [""]
+    layers: list[AttentionLayer] = []
+    beside: list[str] = []
+    refused = ""
+    known: list[str] = []
+    suspects: list[str] = []
     for name, module in model.named_modules():
-        if any(name.startswith(f"{outer}.") or not outer for outer in seen):
+        if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         kind = adapter.kind_of(module)
         if kind is None:
-            if any(isinstance(vars(module).get(heads), int) for heads in HEADS) and any(module.parameters()):
-                several.append(name)
+            has_heads = any(isinstance(vars(module).get(heads), int) for heads in HEADS)
+            if has_heads and next(module.parameters(), None) is not None:
+                suspects.append(name)
             continue
-        seen.append(name)
+        known.append(name)
         if isinstance(kind, Attention):
             layers.append(AttentionLayer(name, module))
         elif kind is False:
             beside.append(name)
-        elif not refused:
-            refused = f"attention {name!r} ({type(module).__name__}): {kind}"
-    for name in several[1:]:
-        if not refused and not any(known.startswith(f"{name}.") or not name for known in seen):
-            unknown = type(model.get_submodule(name)).__name__
-            refused = f"attention {name!r} is of a kind that no adapter knows ({unknown}); {HELP}"
+        else:
+            refused = refused or f"attention {name!r} ({type(module).__name__}): {kind}"
+    for name in suspects:
+        if not refused and not any(not name or one.startswith(f"{name}.") for one in known):
+            what = type(model.get_submodule(name)).__name__
+            refused = f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}"
     return _Survey(layers, beside, refused)
 
 

@@ -105,12 +105,15 @@ def initialize(
 def pseudo_input_attention(layer: AttentionLayer, pseudo_ND: Tensor) -> Tensor:
     """Attention of a layer on a pseudo-input, heads x N x N.
 
-    W_q and W_k alone, without biases, as the solvers see it; GPSA gives its own gated map.
+    W_q and W_k and a relative position bias, without other biases, as the solvers see it; GPSA gives its own gated map.
     """
     if layer.gated:
         return layer.attention(pseudo_ND[None])[0]
     query_HNd, key_HNd = (pseudo_ND @ w.transpose(1, 2) for w in (layer.query_HdD, layer.key_HdD))
-    return (query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5).softmax(-1)
+    logits_HNN = query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5
+    if bias := layer.relative_bias:
+        logits_HNN += bias.table_EH[bias.index_NN].permute(2, 0, 1)
+    return logits_HNN.softmax(-1)
 
 
 def fidelity(attention_BHNN: Tensor, targets_HNN: Tensor) -> Fidelity:

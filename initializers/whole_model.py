@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from initializers.adapter import Attention, Family, Normal, Part, Rule, families, found, kind_of
+from initializers.attention import AttentionLayer
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress
 
@@ -32,8 +36,8 @@ def draw_trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -
     tensor.copy_(nn.init.trunc_normal_(fresh, std=std, generator=generator))
 
 
-def pytorch_default_(module: nn.Linear | nn.Conv2d, generator: torch.Generator) -> None:
-    """PyTorch's own default of Linear and Conv2d: weight and bias both U(+-1/sqrt(fan_in)).
+def pytorch_default_(module: nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+    """PyTorch's own default of Linear and convolutions: weight and bias both U(+-1/sqrt(fan_in)).
 
     `kaiming_uniform_(a=sqrt(5))` in torch.nn comes to exactly this bound.
     """
@@ -41,6 +45,13 @@ def pytorch_default_(module: nn.Linear | nn.Conv2d, generator: torch.Generator) 
     draw_uniform_(module.weight, bound, generator)
     if module.bias is not None:
         draw_uniform_(module.bias, bound, generator)
+
+
+Draw = Callable[[torch.Generator], object]
+FIRST, REST = ("class_token", "position"), 2
+TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
+"""In a model that no adapter knows."""
+NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 
 
 class WholeModel(Initializer):
@@ -59,24 +70,86 @@ class WholeModel(Initializer):
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
-        """Set every parameter.
+        """Set every parameter, at one seed to the same numbers in every library.
+
+        Class token and position embedding are drawn first, then the rest in the order of the modules; W_q, W_k and W_v
+        as one matrix, whether they are one or three.
 
         Raises:
             VitinitError: the model has a parameter that no rule covers.
         """
+        for _, draw in sorted(self._draws(model), key=lambda draw: draw[0]):
+            draw(generator)
+
+    def _draws(self, model: nn.Module) -> Iterator[tuple[int, Draw]]:
+        """Each with its place in the order."""
+        known, done = families(model), set[int]()
         for path, module in model.named_modules():
+            kind = kind_of(module)
+            parts = _apart(module, kind) if isinstance(kind, Attention) else []
+            if parts:
+                layer = AttentionLayer(path, module)
+                done |= {id(found(module, name)) for part in parts for name in (part.weight, part.bias)}
+                yield REST, partial(self._joined, layer, parts)
+            own = [one for one in module.named_parameters(recurse=False) if id(one[1]) not in done]
+            done |= {id(parameter) for _, parameter in own}
+            if not own:
+                continue
             if isinstance(module, nn.Linear):
-                self.linear(module, generator)
-            elif isinstance(module, nn.Conv2d):
-                pytorch_default_(module, generator)
-            elif isinstance(module, nn.LayerNorm | nn.GroupNorm | nn.BatchNorm2d):
-                module.reset_parameters()
+                yield REST, partial(self.linear, module)
+            elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+                yield REST, partial(pytorch_default_, module)
+            elif isinstance(module, NORMS):
+                yield REST, partial(_reset_, module)
             else:
-                for name, parameter in module.named_parameters(recurse=False):
-                    if name in ("pos_embed", "cls_token"):
-                        self.embedding(name, parameter, generator)
-                    elif name == "gating_param":
-                        parameter.fill_(1.0)
-                    else:
-                        full = f"{path}.{name}" if path else name
-                        raise VitinitError(f"base {self.name!r} has no rule for the parameter {full!r}")
+                for name, parameter in own:
+                    yield self._single(f"{path}.{name}" if path else name, parameter, module, known)
+
+    def _single(self, name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> tuple[int, Draw]:
+        """A parameter of no Linear, convolution or norm."""
+        rule: Rule | None = TIMM.get(name.rpartition(".")[2])
+        for family in known:
+            inside = name.removeprefix(f"{family.path}.") if family.path else name
+            if not family.path or inside != name:
+                rule = family.adapter.rule(inside)
+        if "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # RMS norms of all libraries
+            rule = float(name.endswith("weight"))
+        if rule is None:
+            raise VitinitError(f"base {self.name!r} has no rule for the parameter {name!r}")
+        if rule in ("position", "class_token"):
+            called = "pos_embed" if rule == "position" else "cls_token"
+            return FIRST.index(rule), lambda generator: self.embedding(called, parameter, generator)
+        if isinstance(rule, Normal):
+            std = rule.std or parameter.shape[-1] ** -0.5
+            return REST, lambda generator: draw_normal_(parameter, std, generator)
+        if rule == "keep":
+            return REST, lambda _: None
+        value = float(rule)
+        return REST, lambda _: parameter.fill_(value)
+
+    def _joined(self, layer: AttentionLayer, parts: list[Part], generator: torch.Generator) -> None:
+        """Set W_q, W_k and W_v as one Linear has them."""
+        weights = [layer.weight(part) for part in parts]
+        biases = [layer.bias(part) for part in parts]
+        rows, biased = [len(weight) for weight in weights], any(bias is not None for bias in biases)
+        linear = nn.utils.skip_init(nn.Linear, weights[0].shape[1], sum(rows), bias=biased)
+        self.linear(linear, generator)
+        for weight, drawn in zip(weights, linear.weight.split(rows), strict=True):
+            weight.copy_(drawn)
+        for bias, drawn in zip(biases, linear.bias.split(rows) if biased else (), strict=False):
+            if bias is not None:
+                bias.copy_(drawn)
+
+
+def _reset_(norm: Any, _: torch.Generator) -> None:
+    norm.reset_parameters()
+
+
+def _apart(module: nn.Module, kind: Attention) -> list[Part]:
+    """W_q, W_k and W_v where they are not the rows of one Linear with its bias; else none."""
+    parts = [kind.query, kind.key, kind.value]
+    home, _, _ = kind.query.weight.rpartition(".")
+    if kind.gated or (kind.query.of == 3 and home and kind.query.bias in ("", f"{home}.bias")):
+        return []
+    widths = {found(module, part.weight).shape[1] for part in parts}
+    return parts if len(widths) == 1 else []

@@ -17,11 +17,13 @@ ROOT = Path(__file__).parents[1]
 # know nothing of one another.
 STOREYS = {
     "initializers": (
-        "errors report targets pseudo_input threads",
-        "attention plugins",
+        "errors report targets pseudo_input threads streams",
+        "plugins",
+        "adapter",
+        "adapters attention",
         "registry diagnostics",
-        "whole_model initialize",
-        "bases methods",
+        "whole_model apply",
+        "initialize bases methods",
     ),
     "slurm": ("errors torchrun", "command profiles", "jobs", "task", "submit", "check"),
     "benchmark": (

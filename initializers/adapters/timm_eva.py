@@ -49,6 +49,7 @@ EVA = Adapter(
         "cls_token": Normal(0.02),
         "reg_token": Normal(0.02),
         "pos_embed": "position",
+        "attn_pool.latent": Normal(None),
         "*.gamma_?": "keep",
     },
     beside=("timm.layers.attention_pool.AttentionPoolLatent",),

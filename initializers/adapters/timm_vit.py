@@ -25,6 +25,7 @@ VIT = Adapter(
         "reg_token": Normal(1e-6),
         "dist_token": Normal(0.02),
         "pos_embed": "position",
+        "attn_pool.latent": Normal(None),
         "*.gamma": "keep",
     },
     refused={

@@ -1,22 +1,12 @@
 """PyTorch's MultiheadAttention, alone and in `nn.TransformerEncoder`."""
 
-from initializers.adapter import Adapter, Attention, Part, fused, linear
+from initializers.adapter import Adapter, Attention, fused, linear
 
 TYPES = ("torch.nn.modules.activation.MultiheadAttention",)
 QUERY, KEY, VALUE = fused("in_proj_weight", "in_proj_bias")
 MULTIHEAD = Adapter(
     name="nn.MultiheadAttention",
-    attention=(
-        Attention(types=TYPES, heads="num_heads", query=QUERY, key=KEY, value=VALUE, proj=linear("out_proj")),
-        Attention(  # queries, keys and values of different widths
-            types=TYPES,
-            heads="num_heads",
-            query=Part("q_proj_weight", "in_proj_bias", 0, 1),
-            key=Part("k_proj_weight"),
-            value=Part("v_proj_weight"),
-            proj=linear("out_proj"),
-        ),
-    ),
+    attention=(Attention(types=TYPES, heads="num_heads", query=QUERY, key=KEY, value=VALUE, proj=linear("out_proj")),),
     refused={
         "torch.nn.modules.transformer.TransformerDecoderLayer": "it attends from one sequence to another",
     },

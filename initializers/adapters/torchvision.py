@@ -21,11 +21,14 @@ SWIN = Adapter(
             key=KEY,
             value=VALUE,
             proj=linear("proj"),
-            cosine="logit_scale",
             table="relative_position_bias_table",
             table_index="relative_position_index",
             window="window_size",
         ),
     ),
     parameters={"*.relative_position_bias_table": Normal(0.02), "*.logit_scale": "keep"},
+    refused={
+        "torchvision.models.swin_transformer.ShiftedWindowAttentionV2": "it attends by cosines, so that the size of "
+        "W_q and W_k has no effect"
+    },
 )

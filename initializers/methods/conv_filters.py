@@ -8,6 +8,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
+from initializers.attention import family
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress, register
 from initializers.whole_model import draw_uniform_
@@ -48,11 +49,11 @@ class ConvFilters(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse models without spatial filters, and a box of more entries than a filter has."""
-        filters = spatial_filters(model)
-        if not filters:
+        filters, known = spatial_filters(model), family(model)
+        if not filters or not known or not known.adapter.filters:
             raise VitinitError(
-                f"method 'conv_filters' sets depthwise convolutions, and {type(model).__name__} has none; choose a "
-                "model of arch 'convmixer'"
+                "method 'conv_filters' sets depthwise convolutions that alone mix the tokens, and "
+                f"{type(model).__name__} has none; choose a model of arch 'convmixer'"
             )
         size = filters[0].weight[0].numel()
         if self.entries and self.entries > size:

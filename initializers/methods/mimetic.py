@@ -8,8 +8,9 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
-from initializers.attention import attention_layers
-from initializers.registry import Initializer, Progress, register
+from initializers.attention import AttentionLayer, attention_layers
+from initializers.errors import VitinitError
+from initializers.registry import Initializer, Part, Progress, register
 
 
 @register
@@ -22,12 +23,14 @@ class Mimetic(Initializer):
       evenly between the two factors);
     - per layer, the value path x -> x W_v^T W_proj^T is `alpha_vproj Z - beta_vproj I`, exactly (full rank).
 
-    Everything else, biases included, keeps its base. The rank-d truncation lowers the diagonal of W_q^T W_k: about
+    Everything else, biases included, keeps its base; but Linears that mix heads (CaiT) become the identity, for a head
+    has a W_q^T W_k of its own only then. The rank-d truncation lowers the diagonal of W_q^T W_k: about
     0.40, not 0.70, at d = 64 and D = 192.
     """
 
     name: ClassVar[str] = "mimetic"
     touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "*.v.weight", "*.attn.proj.weight")
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking")
     later: ClassVar[dict[str, Any]] = {"parts": "both"}
 
     alpha_qk: NonNegativeFloat = 0.7
@@ -48,6 +51,26 @@ class Mimetic(Initializer):
             return z.normal_(0.0, width**-0.5, generator=generator)
         return z.uniform_(-bound, bound, generator=generator)
 
+    def check(self, model: nn.Module) -> None:
+        """Refuse attention in which the size of W_q and W_k has no effect, or in which W_v and W_proj do not meet."""
+        for layer in self.attention_of(model):
+            if self.parts != "vo" and layer.normalised:
+                raise VitinitError(
+                    f"method 'mimetic': {type(model).__name__} normalises queries and keys ({layer.name}), so that "
+                    "W_q^T W_k has no size of its own; parts='vo' sets W_v and W_proj alone"
+                )
+            if self.parts != "qk" and not layer.proj_follows:
+                raise VitinitError(
+                    f"method 'mimetic': {type(model).__name__} has a norm or a gate between W_v and W_proj "
+                    f"({layer.name}), so that their product is no value path; parts='qk' sets W_q and W_k alone"
+                )
+            square = layer.value_DD.shape[0] == layer.value_DD.shape[1]
+            if self.parts != "qk" and self.vproj_order == "released" and not square:
+                raise VitinitError(
+                    f"method 'mimetic': vproj_order 'released' needs as many features in all heads as the width, and "
+                    f"{layer.name} has {layer.value_DD.shape[0]} at width {layer.value_DD.shape[1]}; choose 'product'"
+                )
+
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
@@ -58,19 +81,41 @@ class Mimetic(Initializer):
                 noise_DD = self._noise(width, generator)
                 if self.parts == "vo":
                     continue
-                left, right = split(self.alpha_qk * noise_DD + self.beta_qk * identity, features)
+                left, right = factors(self.alpha_qk * noise_DD + self.beta_qk * identity, features, generator)
                 layer.query_HdD[head].copy_(left.T)
                 layer.key_HdD[head].copy_(right)
+            if self.parts != "vo":
+                separate_heads(layer)
             noise_DD = self._noise(width, generator)
             if self.parts == "qk":
                 continue
-            left, right = split(self.alpha_vproj * noise_DD - self.beta_vproj * identity, width)
+            goal_DD = self.alpha_vproj * noise_DD - self.beta_vproj * identity
+            left, right = factors(goal_DD, layer.value_DD.shape[0], generator)
             if self.vproj_order == "product":
                 layer.value_DD.copy_(left.T)
                 layer.proj_DD.copy_(right.T)
             else:
                 layer.value_DD.copy_(left)
                 layer.proj_DD.copy_(right)
+
+
+def separate_heads(layer: AttentionLayer) -> None:
+    """Make the Linears that mix heads the identity."""
+    for mixer in layer.talking:
+        mixer.weight.copy_(torch.eye(layer.heads))
+        if mixer.bias is not None:
+            mixer.bias.zero_()
+
+
+def factors(product_DD: Tensor, rank: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """`split`, also where the inner dimension is larger than D: then a random orthonormal basis of it is between them,
+    so that the product is exact and no row of the factors is zero.
+    """
+    if rank <= len(product_DD):
+        return split(product_DD, rank)
+    left_DD, right_DD = split(product_DD, len(product_DD))
+    basis_rD, _ = torch.linalg.qr(torch.randn(rank, len(product_DD), generator=generator))
+    return left_DD @ basis_rD.T, basis_rD @ right_DD
 
 
 def split(product_DD: Tensor, rank: int) -> tuple[Tensor, Tensor]:

@@ -100,6 +100,11 @@ class Placebo(Initializer):
         aim = method.apply_with(model, generator, progress, resources)
         changed = changed_by(method, model, base.state_dict())
         weights = [new for old, new in zip(_weights(base), _weights(model), strict=True) if not new.equals(old)]
+        if not weights:
+            raise VitinitError(
+                f"method 'placebo': {self.of['name']!r} sets no weight of {type(model).__name__}, only what a placebo "
+                "keeps"
+            )
         start = resources.diagnose(model)
         entropy_L = [] if images_BCHW is None else measured(model, images_BCHW).entropy_LH.mean(1).tolist()
 
@@ -145,18 +150,20 @@ class _Weight:
 
 def _weights(model: nn.Module) -> list[_Weight]:
     """All of a model, those of attention first."""
-    found = []
+    found: list[_Weight] = []
+    mixers: set[str] = set()
     for layer in attention_layers(model) if has_attention(model) else []:
-        qk, v = ("qk", "v") if layer.gated else ("qkv", "qkv")
+        mixers |= set(layer.names_of("talking"))  # they stay the identity, or heads would have no weights of their own
+        query, key, value, proj = (layer.names_of(part)[0] for part in ("query", "key", "value", "proj"))
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
         found += [
-            _Weight(f"{layer.name}: W_q", f"{layer.name}.{qk}.weight", layer.query_HdD, "each"),
-            _Weight(f"{layer.name}: W_k", f"{layer.name}.{qk}.weight", layer.key_HdD, "each"),
-            _Weight(f"{layer.name}: W_v", f"{layer.name}.{v}.weight", value_HdD, "right"),
-            _Weight(f"{layer.name}: W_proj", f"{layer.name}.proj.weight", proj_HDd, "left"),
+            _Weight(f"{layer.name}: W_q", query, layer.query_HdD, "each"),
+            _Weight(f"{layer.name}: W_k", key, layer.key_HdD, "each"),
+            _Weight(f"{layer.name}: W_v", value, value_HdD, "right"),
+            _Weight(f"{layer.name}: W_proj", proj, proj_HDd, "left"),
         ]
-    known = {weight.tensor for weight in found}
+    known = mixers | {weight.tensor for weight in found}
     for name, value in model.state_dict().items():
         if name.endswith("weight") and value.ndim > 1 and name not in known:
             found.append(_Weight(name, name, value[None]))

@@ -82,6 +82,7 @@ import initializers.methods
 initializers.methods.__path__.append({str(dropped)!r})  # as if the file lay in the package
 from initializers import registry
 from initializers.initialize import initialize
+from initializers.adapter import Adapter, Attention as Kind, fused, linear, register
 
 
 class Attention(torch.nn.Module):  # all that a layer needs; timm takes ten seconds to import
@@ -89,6 +90,9 @@ class Attention(torch.nn.Module):  # all that a layer needs; timm takes ten seco
         super().__init__()
         self.num_heads, self.qkv, self.proj = 4, torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
 
+
+kind = Kind((Attention,), "num_heads", *fused("qkv.weight", "qkv.bias"), linear("proj"))
+register(Adapter("ours", attention=(kind,)))
 
 stream = lambda name: torch.Generator().manual_seed(0)
 answer = {{"names": registry.names(), "methods": registry.names("method")}}

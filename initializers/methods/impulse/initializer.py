@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,17 +12,26 @@ from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, 
 from torch import Tensor, nn
 
 from initializers import targets
-from initializers.attention import attention_input, attention_layers, position_embedding, token_grid
+from initializers.attention import (
+    AttentionLayer,
+    attention_input,
+    attention_layers,
+    position_embedding,
+    rotary,
+    token_grid,
+)
 from initializers.errors import VitinitError
 from initializers.methods.impulse import solvers
 from initializers.methods.impulse.solvers import Problem, Rotation, Solver
-from initializers.methods.mimetic import Mimetic
+from initializers.methods.mimetic import Mimetic, separate_heads
 from initializers.pseudo_input import PseudoInput, made_up
-from initializers.registry import Aim, Initializer, Progress, Remember, Resources, register
-from initializers.targets import Control, broken, head_offsets, target_matrices, target_positions
+from initializers.registry import Aim, Initializer, Part, Progress, Remember, Resources, register
+from initializers.targets import Control, broken, head_offsets, target_keys, target_matrices, target_positions
 
 SOURCE = b"".join(Path(str(module.__file__)).read_bytes() for module in (solvers, targets))
 """Of the code that solves, as it was when it was imported."""
+OF_TABLES = ("kernel_size", "offsets", "per_layer", "value_proj")
+"""Parameters that count where a model has a relative position bias."""
 
 
 @register
@@ -37,11 +47,17 @@ class Impulse(Initializer):
     is ours: on a ViT-T, with smaller weights, it puts 2.5 to 3.1 times the attention of the gradient solution on the
     target on real images, and 1.3 to 1.5 times that of its first 1,000 steps (`make bench-fidelity`).
 
+    Where a model has a relative position bias (Swin, BEiT), the impulse is in its table, and W_q and W_k keep their
+    base. This is ours, in no paper. At its offset a head has the bias log(tokens of the window), elsewhere 0: on tokens
+    that all say the same, half of its attention is there. Solver and pseudo-input are not asked for, and refused.
+    Linears that mix heads (CaiT) become the identity. Rotated or normalised queries and keys are refused.
+
     Ablations: which pseudo-input, which half of the attention weights, how large the weights, and whether the pattern
     counts (`control`). At one seed, offsets and what the solver starts from are the same in all of them.
     """
 
     name: ClassVar[str] = "impulse"
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "table")
     touches: ClassVar[tuple[str, ...]] = (
         "*.qkv.weight",
         "*.qk.weight",
@@ -102,17 +118,55 @@ class Impulse(Initializer):
         return self
 
     def check(self, model: nn.Module) -> None:
-        """Refuse a kernel larger than the token grid and heads too narrow for a position code."""
-        super().check(model)
-        grid = token_grid(model)
-        if self.kernel_size > min(grid):
+        """Refuse attention that no W_q, W_k or table makes an impulse of, and kernels and heads of the wrong size."""
+        layers = self.attention_of(model)
+        name = f"method 'impulse': {type(model).__name__}"
+        if rotary(model):
+            raise VitinitError(f"{name} rotates queries and keys by their place, for which impulses are not solved")
+        if self.value_proj != "none":
+            Mimetic(parts="vo").check(model)
+        if biases := [layer.relative_bias for layer in layers if layer.relative_bias is not None]:
+            if len(biases) < len(layers):
+                raise VitinitError(f"{name} has a relative position bias in some layers, and in others none")
+            self._check_kernel([bias.window for bias in biases], "window")
+            asked = self.model_dump(exclude=set(OF_TABLES)), type(self)().model_dump(exclude=set(OF_TABLES))
+            if asked[0] != asked[1]:
+                raise VitinitError(
+                    f"{name} has a relative position bias, which is set without solving: of the parameters only "
+                    f"{', '.join(OF_TABLES)} count there"
+                )
+            return
+        for layer in layers:
+            if layer.normalised:
+                raise VitinitError(f"{name} normalises queries and keys ({layer.name}): W_q and W_k lose their size")
+        try:
+            grid = token_grid(model)
+            position = position_embedding(model)
+        except VitinitError as error:
+            raise VitinitError(f"method 'impulse': {error}") from None
+        width = position.shape[1]
+        owned = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+        if self.position_scale != 1 and position_embedding(model, class_row=True).data_ptr() not in owned:
             raise VitinitError(
-                f"method 'impulse': kernel_size {self.kernel_size} is larger than the token grid {grid[0]}x{grid[1]}"
+                f"{name} keeps its position embedding outside its parameters: position_scale cannot be set"
             )
-        features = attention_layers(model)[0].query_HdD.shape[1]
+        self._check_kernel([grid], "token grid")
+        heads, features, _ = layers[0].query_HdD.shape
+        for layer in layers:
+            if layer.query_HdD.shape != (heads, features, width):
+                raise VitinitError(
+                    f"{name}: {layer.name} has W_q of {tuple(layer.query_HdD.shape)}, and not {heads} heads of "
+                    f"{features} features over the position embedding's width {width}"
+                )
         if isinstance(self.solver, Rotation) and features < 4:
             raise VitinitError(f"method 'impulse': solver 'rotation' needs at least 4 features a head, not {features}")
-        position_embedding(model)
+
+    def _check_kernel(self, grids: list[tuple[int, int]], word: str) -> None:
+        grid = min(grids, key=min)
+        if self.kernel_size > min(grid):
+            raise VitinitError(
+                f"method 'impulse': kernel_size {self.kernel_size} is larger than the {word} {grid[0]}x{grid[1]}"
+            )
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim:
@@ -122,12 +176,20 @@ class Impulse(Initializer):
     @torch.no_grad()
     def apply_with(self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources) -> Aim:
         """`apply`; solutions of `gradient` are looked up first, for the others take no longer than reading."""
-        layers, grid = attention_layers(model), token_grid(model)
+        layers = attention_layers(model)
+        if layers[0].relative_bias is not None:
+            return self._in_tables(layers, model, generator, progress)
+        grid = token_grid(model)
         heads, features, _ = layers[0].query_HdD.shape
         kinds = self._pseudo_inputs(len(layers))
         images = self._images(kinds.count("images"), resources)
         position_embedding(model, class_row=True).mul_(self.position_scale)
         embedding_ND = position_embedding(model)
+        if not embedding_ND.isfinite().all() or embedding_ND.std(0).max() == 0:
+            raise VitinitError(
+                f"method 'impulse': the position embedding of {type(model).__name__} is the same at all places: "
+                "nothing tells them apart; give a base, which draws it"
+            )
 
         # what came first is drawn first: parameters that came later change none of these numbers
         positions_L: list[Tensor] = []
@@ -157,9 +219,40 @@ class Impulse(Initializer):
                 if solution in batch:
                     layer.query_HdD.copy_(query_LHdD[solution - batch.start])
                     layer.key_HdD.copy_(key_LHdD[solution - batch.start])
+                    separate_heads(layer)
         assert first_ND is not None
         targets_SHNN = torch.stack([target_matrices(grid, each) for each in positions_LHN2])
         return Aim(targets_SHNN[[min(index, len(kinds) - 1) for index in range(len(layers))]], first_ND)
+
+    def _in_tables(
+        self, layers: list[AttentionLayer], model: nn.Module, generator: torch.Generator, progress: Progress
+    ) -> Aim:
+        """Impulses by relative position bias; offsets are drawn for the most heads, and a layer has the first of them.
+
+        Returns the targets of the first layer.
+        """
+        most = max(layer.heads for layer in layers)
+        offsets = head_offsets(self.kernel_size, most, self.offsets, generator)
+        first = offsets
+        for number, layer in enumerate(layers):
+            if self.per_layer and number:
+                offsets = head_offsets(self.kernel_size, most, self.offsets, generator)
+            bias = layer.relative_bias
+            assert bias is not None
+            positions_HN2 = target_positions(bias.window, offsets[: layer.heads])
+            inside_HN, key_HN = target_keys(bias.window, positions_HN2)
+            bias.table_EH.zero_()
+            query_N = torch.arange(inside_HN.shape[1])
+            for head, (inside_N, key_N) in enumerate(zip(inside_HN, key_HN, strict=True)):
+                entries = bias.index_NN.cpu()[query_N[inside_N], key_N[inside_N]]
+                bias.table_EH[entries.to(bias.table_EH.device), head] = math.log(len(bias.index_NN))
+        if self.value_proj != "none":
+            noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
+            Mimetic(parts="vo", noise=noise).apply(model, generator, progress)
+        window, heads = layers[0].relative_bias.window, layers[0].heads  # type: ignore[union-attr]
+        targets_HNN = target_matrices(window, target_positions(window, first[:heads]))
+        width = layers[0].query_HdD.shape[-1]
+        return Aim(targets_HNN[None], layers[0].query_HdD.new_zeros(targets_HNN.shape[1], width))
 
     def _pseudo_inputs(self, layers: int) -> list[PseudoInput]:
         """That of every solution; the last solution is also that of all layers for which there is none."""

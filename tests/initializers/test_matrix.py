@@ -1,0 +1,183 @@
+"""Every base and method on every family: set, as the model's own forward pass shows, or refused with the reason."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from caught import maps_of, value_path, without_images
+from small_models import differing, images, state
+from torch import Tensor, nn
+
+import vitinit
+
+BASES = [known.name for known in vitinit.initializers("base")]
+METHODS = [known.name for known in vitinit.initializers("method")]
+NO_ATTENTION = "has no attention layer"
+NORMALISED = "normalises queries and keys"
+CHANNELS = "from channel to channel"
+COSINES = "cosines"
+BRANCHES = "from one branch to another"
+REFUSED: dict[str, dict[str, str]] = {
+    "timm ViT qk-norm": {"mimetic": NORMALISED, "impulse": NORMALISED},
+    "timm ViT scale norm": {"mimetic": "a norm or a gate between W_v and W_proj"},
+    "timm ViT no positions": {"impulse": "no absolute position embedding"},
+    "timm EVA rotary": {"impulse": "rotates queries and keys"},
+    "nn.TransformerEncoder": {"impulse": "no token grid"},
+    **{name: dict.fromkeys(("mimetic", "impulse"), NO_ATTENTION) for name in ("timm ConvMixer", "timm MLP-Mixer")},
+    "timm ResMLP": dict.fromkeys(("mimetic", "impulse"), NO_ATTENTION),
+    "timm XCiT": dict.fromkeys(("mimetic", "impulse"), CHANNELS),
+    "timm CrossViT": dict.fromkeys(("mimetic", "impulse"), BRANCHES),
+    "torchvision Swin V2": dict.fromkeys(("mimetic", "impulse"), COSINES),
+    "timm Swin V2": {
+        **dict.fromkeys(("mimetic", "impulse"), COSINES),
+        **dict.fromkeys(BASES, "no rule for the parameter 'layers.0.blocks.0.attn.logit_scale'"),
+    },
+}
+"""Why, by model and initialiser; what a placebo of `mimetic` is refused for is what `mimetic` is."""
+ONLY = {"convit_gpsa": "timm ConViT", "conv_filters": "timm ConvMixer"}
+KEPT = r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1|logit_scale)$"
+"""Layer scales, which are the library's."""
+
+
+def reason(name: str, method: str) -> str | None:
+    if method in ONLY:
+        return None if ONLY[method] == name else "has none; choose a model of arch"
+    return REFUSED.get(name, {}).get("mimetic" if method == "placebo" else method)
+
+
+def base_for(name: str) -> str | None:
+    """Biases of zero, so that maps are those of the weights alone."""
+    return None if "trunc_normal" in REFUSED.get(name, {}) else "trunc_normal"
+
+
+CELLS = [(name, method) for name in zoo.ZOO for method in [*BASES, *METHODS]]
+SET = [(name, method) for name, method in CELLS if reason(name, method) is None]
+
+
+def test_there_are_many_models_and_many_cells_of_either_kind() -> None:
+    assert len(zoo.ZOO) >= 30
+    assert len(SET) >= 120
+    assert len(CELLS) - len(SET) >= 80
+
+
+@pytest.mark.parametrize(("name", "method"), [cell for cell in CELLS if cell not in SET])
+def test_a_cell_is_refused_with_its_reason_before_anything_is_changed(name: str, method: str) -> None:
+    model = zoo.build(name)
+    before = state(model)
+    asked = (None, method) if method in BASES else (method, base_for(name))
+    with pytest.raises(vitinit.VitinitError, match=re.escape(str(reason(name, method)))) as caught:
+        vitinit.initialize(model, asked[0], base=asked[1])
+    assert "\n" not in str(caught.value)
+    assert differing(before, state(model)) == set()
+
+
+@pytest.mark.parametrize(("name", "base"), [cell for cell in SET if cell[1] in BASES])
+def test_a_base_sets_every_parameter_whatever_was_there(name: str, base: str) -> None:
+    states = []
+    for seed, there in ((1, float("nan")), (2, 7.0)):
+        model = zoo.build(name, seed)
+        with torch.no_grad():
+            for parameter_name, parameter in model.named_parameters():
+                if not re.search(KEPT, parameter_name):
+                    parameter.fill_(there)
+        report = vitinit.initialize(model, base=base, seed=3)
+        assert {change.name for change in report.changes} >= {
+            n for n, p in model.named_parameters() if not re.search(KEPT, n)
+        }
+        states.append(state(model))
+    assert differing(*states) == set()
+    with torch.no_grad():
+        assert logits(model, images(2)).isfinite().all()
+
+
+def logits(model: nn.Module, images_BCHW: Tensor) -> Any:
+    out = model(images_BCHW)
+    return getattr(out, "logits", out)
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "mimetic"])
+def test_mimetic_is_in_the_models_own_maps_and_values(name: str) -> None:
+    model, plain = zoo.build(name), zoo.build(name)
+    vitinit.initialize(plain, base="trunc_normal")
+    vitinit.initialize(model, "mimetic", base="trunc_normal")
+    # W_proj W_v = 0.4 Z - 0.4 I: the mean of D diagonal entries errs by 0.4 / D
+    path = value_path(model, images(1)).numpy()
+    width = len(path)
+    if path.shape[0] == path.shape[1] and rank(path) == width:
+        assert np.diag(path).mean() == pytest.approx(-0.4, abs=5 * 0.4 / width)
+        rest = path + 0.4 * np.eye(width)
+        assert rest.std() == pytest.approx(0.4 / np.sqrt(width), rel=0.1)
+    assert abs(np.diag(value_path(plain, images(1)).numpy()).mean()) < 0.05
+    # W_q^T W_k is near a positive multiple of I, so that tokens attend to themselves
+    own, base = (maps_of(one, images(4))[0].diagonal(dim1=-2, dim2=-1).mean() for one in (model, plain))
+    assert own > 1.5 * base
+
+
+def rank(matrix: np.ndarray) -> int:
+    return int(np.linalg.matrix_rank(matrix))
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "impulse"])
+def test_impulses_are_in_the_models_own_maps(name: str) -> None:
+    """With tokens that are their positions alone, every head looks at the token at one offset."""
+    model = zoo.build(name)
+    report = vitinit.initialize(model, "impulse", base="trunc_normal", kernel_size=3)
+    attention_HNN = maps_of(without_images(model), images(1))[0][0].numpy()
+    masses, tokens = [], 16
+    for attention_NN in attention_HNN:
+        among = attention_NN[-tokens:, -tokens:] / attention_NN[-tokens:, -tokens:].sum(-1, keepdims=True)
+        grid = among.reshape(4, 4, 4, 4)
+        found = []
+        for down in (-1, 0, 1):
+            for right in (-1, 0, 1):
+                cells = [
+                    grid[r, c, r + down, c + right]
+                    for r in range(4)
+                    for c in range(4)
+                    if 0 <= r + down < 4 and 0 <= c + right < 4
+                ]
+                found.append(cells)
+        masses.append(max(found, key=np.mean))
+    assert report.attention_on_target is not None
+    on_target = np.concatenate(masses).mean()
+    assert on_target > 1.2 * report.uniform
+    if name != "timm ConViT":  # whose gates mix the map of positions in, after the softmax
+        assert on_target == pytest.approx(report.attention_on_target, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "placebo"])
+def test_a_placebo_has_the_size_and_not_the_pattern(name: str) -> None:
+    model, mimetic = zoo.build(name), zoo.build(name)
+    vitinit.initialize(model, "placebo", of="mimetic", base="trunc_normal")
+    vitinit.initialize(mimetic, "mimetic", base="trunc_normal")
+    ours, theirs = (value_path(one, images(1)).numpy() for one in (model, mimetic))
+    if np.diag(theirs).mean() < -0.3:
+        assert abs(np.diag(ours).mean()) < 0.1
+        np.testing.assert_allclose(
+            np.linalg.svd(ours, compute_uv=False), np.linalg.svd(theirs, compute_uv=False), rtol=1e-3, atol=1e-4
+        )
+
+
+def test_conv_filters_are_impulses_and_no_longer_trained() -> None:
+    model = zoo.build("timm ConvMixer")
+    report = vitinit.initialize(model, "conv_filters", base="trunc_normal")
+    filters = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
+    assert filters
+    for layer in filters:
+        assert ((layer.weight != 0).flatten(1).sum(1) == 1).all()
+        assert not layer.weight.requires_grad
+    assert len(report.frozen) == 2 * len(filters)
+
+
+def test_gpsa_looks_at_one_place_a_head() -> None:
+    model = zoo.build("timm ConViT")
+    vitinit.initialize(model, "convit_gpsa", base="trunc_normal", locality_strength=20.0)
+    position_HNN = next(m for m in maps_of(model, images(1)) if m[0].max() > 0.9)[0]
+    assert position_HNN.shape == (4, 16, 16)
+    inner = position_HNN[:, 5]  # row 1, column 1: offsets of a half token are between two by two
+    assert ((inner > 0.2).sum(-1) == 4).all()

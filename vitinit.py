@@ -1,0 +1,265 @@
+"""Known-good starts for anyone's Vision Transformer.
+
+    import timm, vitinit
+
+    model = timm.create_model("vit_tiny_patch16_224")
+    print(vitinit.initialize(model, "impulse", base="trunc_normal", kernel_size=3, seed=0))
+
+What this module lists in `__all__` is public and stays; everything else may change. It needs torch and pydantic, and no
+library of models but the one that the model is from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from initializers.adapter import Adapter, Attention, Normal, Part, fused, linear, register
+    from initializers.registry import Initializer
+
+__version__ = "0.1.0"
+__all__ = [
+    "Adapter",
+    "Attention",
+    "Change",
+    "Known",
+    "Normal",
+    "Part",
+    "Report",
+    "VitinitError",
+    "fused",
+    "initialize",
+    "initializers",
+    "linear",
+    "register",
+]
+WIDTH = 80
+"""Columns that a report has at most."""
+
+
+def __getattr__(name: str) -> Any:
+    """What describes models, imported when it is asked for: torch takes seconds."""
+    if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear", "register"):
+        from initializers import adapter
+
+        return getattr(adapter, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A base or a method."""
+
+    name: str
+    kind: Literal["base", "method"]
+    parameters: dict[str, Any]
+    """Each with its default."""
+    papers: tuple[str, ...]
+    """arXiv numbers; none where it is ours or a library's."""
+    text: str
+    """What it does."""
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
+        papers = f" [arXiv {', '.join(self.papers)}]" if self.papers else ""
+        return f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}"
+
+
+def initializers(kind: Literal["base", "method"] | None = None) -> list[Known]:
+    """All bases and methods, with their parameters and papers; or those of one kind.
+
+    Installed packages add theirs by the entry point group `vitinit.initializers`.
+    """
+    from initializers import registry
+
+    return [_known(registry.get(name)) for name in registry.names(kind)]
+
+
+def _known(cls: type[Initializer]) -> Known:
+    text = cls.__doc__ or ""
+    papers = tuple(dict.fromkeys(re.findall(r"\b\d{4}\.\d{5}\b", text)))
+    return Known(cls.name, cls.kind, cls().model_dump(mode="json"), papers, text)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A parameter or buffer that was changed."""
+
+    name: str
+    shape: tuple[int, ...]
+    before: float
+    """Frobenius norm."""
+    after: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `initialize` did. `print` shows it within 80 columns."""
+
+    model: str
+    """Class."""
+    base: dict[str, Any] | None
+    """Name and all parameters."""
+    method: dict[str, Any] | None
+    seed: int
+    changes: tuple[Change, ...]
+    """Every tensor that is not what it was, in the order of the model."""
+    attention_on_target: float | None = None
+    """Of a method that aims at attention maps: attention of the first layer on the token that it is to be on, mean over
+    heads and the queries that have such a token; on the pseudo-input, without biases of q and k."""
+    uniform: float | None = None
+    """The same of attention that is equal everywhere."""
+    beside: tuple[str, ...] = ()
+    """Attention modules that do not attend from token to token, which the method left as they were."""
+    frozen: tuple[str, ...] = ()
+    """Parameters that the method has excluded from training."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.model}, seed {self.seed}"]
+        lines += [f"{what}: {_called(part)}" for what, part in (("base", self.base), ("method", self.method)) if part]
+        lines.append(f"{len(self.changes)} tensors changed; Frobenius norm before and after:")
+        for change in self.changes:
+            shape = " x ".join(map(str, change.shape)) or "1"
+            name = _short(change.name, WIDTH - 2 - 20 - 2 * 11)
+            lines.append(f"  {name:<36}{shape:>20}{change.before:>11.4g}{change.after:>11.4g}")
+        if self.attention_on_target is not None:
+            lines.append(f"attention of the first layer on its target: {self.attention_on_target:.3f}")
+            lines.append(f"(uniform attention has {self.uniform:.3f} there)")
+        lines += [f"not between tokens, left to the base: {name}" for name in self.beside if self.method]
+        lines += [f"no longer trained: {name}" for name in self.frozen]
+        return "\n".join(_short(line, WIDTH) for line in lines)
+
+
+def _short(text: str, width: int) -> str:
+    """The end of a name says most, and stays."""
+    return text if len(text) <= width else "…" + text[1 - width :]
+
+
+def _called(part: dict[str, Any]) -> str:
+    given = ", ".join(f"{name}={value}" for name, value in part.items() if name != "name")
+    text = f"{part['name']}({given})" if given else str(part["name"])
+    return text if len(text) <= WIDTH - 8 else text[: WIDTH - 9] + "…"
+
+
+def initialize(
+    model: nn.Module,
+    method: str | None = None,
+    *,
+    base: str | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    images: Tensor | None = None,
+    **params: Any,
+) -> Report:
+    """Set the weights of a model in place: by a base, by a method over it, or by a method over what is there.
+
+    All or nothing: a model for which the method is not made is refused before anything is changed, and when anything
+    is raised on the way every tensor is as it was. Global random state, training mode, types, devices, hooks and
+    `requires_grad` stay as they are, but for a method that is asked to freeze what it sets (`conv_filters`). Weights of
+    half precision are computed in float32 and rounded once. At one seed the numbers are those of a run of the benchmark
+    and, where libraries have the same tensors, the same function in all of them.
+
+    Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, CaiT, BEiT, EVA, Swin; torchvision's ViT and Swin;
+    Hugging Face's ViT, DeiT, DINOv2, Swin; vit-pytorch's ViT and SimpleViT; `nn.MultiheadAttention`, so
+    `nn.TransformerEncoder`. A model that holds one of them will do. Others by an `Adapter` (`register`).
+
+    Args:
+        model: on any device, in any float type, before it is compiled, sharded or wrapped for several processes.
+        method: `mimetic` (arXiv 2305.09828), `impulse` (arXiv 2404.01139, 2505.19985), `convit_gpsa` (arXiv
+            2103.10697), `conv_filters` (arXiv 2404.01139), `placebo`; `initializers()` lists all. None: the base alone.
+        base: `kaiming_uniform` (PyTorch's default), `trunc_normal` (timm's), or a mapping with `name` and parameters.
+            None keeps the weights that are there.
+        seed: of all random numbers.
+        images: B x C x H x W, normalised as in training, not augmented; for the few methods that use data.
+        **params: parameters of the method.
+
+    Returns:
+        Every tensor that changed, with its norm before and after, and how much attention is on its target.
+
+    Raises:
+        VitinitError: one line: what cannot be done, why, and what can.
+    """
+    from initializers import registry
+    from initializers.apply import all_or_nothing, apply
+    from initializers.registry import Resources
+    from initializers.streams import stream
+
+    if method is None and base is None:
+        raise VitinitError("nothing to do: give a method, a base, or both; vitinit.initializers() lists them")
+    if method is None and params:
+        raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
+    named = {"name": base} if isinstance(base, str) else dict(base or {})
+    if base is not None and not isinstance(named.get("name"), str):
+        raise VitinitError("base must be the name of a base, or a mapping with `name` and parameters")
+    parts = [registry.build(named.pop("name"), named, "base")] if base is not None else []
+    parts += [registry.build(method, params, "method")] if method is not None else []
+
+    def drawn(count: int) -> Tensor:
+        assert images is not None
+        return images[_index(len(images), count, seed)]
+
+    resources = Resources(training_images=None if images is None else drawn)
+    with all_or_nothing(model) as before:
+        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        applied = apply(model, parts, lambda name: stream(seed, name), resources=resources)
+        described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
+        return Report(
+            model=type(model).__name__,
+            base=described.get("base"),
+            method=described.get("method"),
+            seed=seed,
+            changes=_changes(model, before),
+            **_aimed(model, applied.aim),
+            beside=_beside(model),
+            frozen=tuple(
+                n for n, parameter in model.named_parameters() if n in trained and not parameter.requires_grad
+            ),
+        )
+
+
+def _index(length: int, count: int, seed: int) -> Tensor:
+    import torch
+
+    from initializers.streams import stream
+
+    return torch.randint(length, (count,), generator=stream(seed, "init/images"))
+
+
+def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ...]:
+    """The tensors that will differ from `before` once they are rounded to its types."""
+    import torch
+
+    now = dict((*model.named_parameters(), *model.named_buffers()))
+    rounded = {name: now[name].detach().to(value.dtype) for name, value in before.items()}
+    return tuple(
+        Change(name, tuple(old.shape), float(old.float().norm()), float(rounded[name].float().norm()))
+        for name, old in before.items()
+        if not torch.equal(old, rounded[name])
+    )
+
+
+def _aimed(model: nn.Module, aim: Any) -> dict[str, float]:
+    from initializers.attention import attention_layers, position_embedding
+    from initializers.initialize import fidelity, pseudo_input_attention
+    from initializers.pseudo_input import pseudo_input
+    from initializers.registry import Aim
+
+    if aim is None:
+        return {}
+    wanted: Aim = aim if isinstance(aim, Aim) else Aim(aim[None])
+    pseudo_ND = pseudo_input(position_embedding(model)) if wanted.pseudo_ND is None else wanted.pseudo_ND
+    map_HNN = pseudo_input_attention(attention_layers(model)[0], pseudo_ND)
+    on_target = fidelity(map_HNN[None], wanted.targets_LHNN[0].to(map_HNN.device)).mass
+    return {"attention_on_target": on_target, "uniform": 1 / map_HNN.shape[-1]}
+
+
+def _beside(model: nn.Module) -> tuple[str, ...]:
+    from initializers.attention import attention_beside
+
+    return tuple(attention_beside(model))
