@@ -202,7 +202,7 @@ def initialize(
 
     def drawn(count: int) -> Tensor:
         assert images is not None
-        return images[_index(len(images), count, seed)]
+        return images[_index(len(images), count, seed)].to(next(model.parameters()))
 
     resources = Resources(training_images=None if images is None else drawn)
     with all_or_nothing(model) as before:

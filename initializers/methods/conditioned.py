@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from initializers.attention import attention_layers
-from initializers.registry import Initializer, Progress, register
+from initializers.errors import VitinitError
+from initializers.registry import Initializer, Part, Progress, register
 from initializers.threads import one_thread
 
 
@@ -27,11 +28,20 @@ class Conditioned(Initializer):
     name: ClassVar[str] = "conditioned"
     touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "*.v.weight")
 
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value")
+
     value: Literal["same", "slices", "keep"] = "same"
     """`same`: every head reads the first d channels. `slices`: head h reads channels h d to (h + 1) d, so that W_v is
     the identity. `keep`: W_v keeps its base."""
     scale: Literal["unit", "base"] = "unit"
     """`base`: every head of W_q, W_k and W_v keeps the Frobenius norm of its base. Ours, a control."""
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse slices where the heads have more features than there are channels."""
+        for layer in self.attention_of(model):
+            rows, width = layer.value_DD.shape
+            if self.value == "slices" and rows > width:
+                raise VitinitError(f"method 'conditioned': {layer.name} has {rows} features and no slices of {width}")
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
@@ -44,7 +54,7 @@ class Conditioned(Initializer):
             for head, weight_dD in enumerate(layer.value_DD.unflatten(0, (heads, -1))):
                 first = head * features if self.value == "slices" else 0
                 if self.value != "keep":
-                    self._set(weight_dD, torch.eye(width)[first : first + features])
+                    self._set(weight_dD, torch.eye(first + features, width)[first:])
 
     def _set(self, weight_dD: Tensor, to_dD: Tensor) -> None:
         size = weight_dD.norm().cpu() / to_dD.norm() if self.scale == "base" else 1.0

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from initializers.attention import attention_layers
-from initializers.registry import Initializer, Progress, register
+from initializers.errors import VitinitError
+from initializers.registry import Initializer, Part, Progress, register
 
 
 @register
@@ -24,10 +25,18 @@ class Dct(Initializer):
 
     name: ClassVar[str] = "dct"
     touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "*.v.weight")
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value")
     deterministic: ClassVar[bool] = True
 
     matrix: Literal["query", "key", "value"] = "key"
     """The paper sets one of them and has results for each; its best are mostly those of the key."""
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse matrices that are not square."""
+        for layer in self.attention_of(model):
+            rows, width = layer.value_DD.shape
+            if rows != width:
+                raise VitinitError(f"method 'dct' needs square matrices, and {layer.name} has {rows} x {width}")
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:

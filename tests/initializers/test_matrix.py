@@ -44,10 +44,20 @@ KEPT = r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1|logit_scale)$"
 """Layer scales, which are the library's."""
 
 
+NO_TOKENS = {NO_ATTENTION, CHANNELS, COSINES, BRANCHES}
+
+
 def reason(name: str, method: str) -> str | None:
+    known = REFUSED.get(name, {})
     if method in ONLY:
         return None if ONLY[method] == name else "has none; choose a model of arch"
-    return REFUSED.get(name, {}).get("mimetic" if method == "placebo" else method)
+    if method == "lsuv":
+        return "needs training images"
+    if (method == "dct" and name == "vit-pytorch ViT") or (name == "vit-pytorch SimpleViT" and method == "dct"):
+        return "needs square matrices"
+    if method in ("conditioned", "dct"):
+        return known["mimetic"] if known.get("mimetic") in NO_TOKENS else None
+    return known.get("mimetic" if method == "placebo" else method)
 
 
 def base_for(name: str) -> str | None:
@@ -161,6 +171,42 @@ def test_a_placebo_has_the_size_and_not_the_pattern(name: str) -> None:
         np.testing.assert_allclose(
             np.linalg.svd(ours, compute_uv=False), np.linalg.svd(theirs, compute_uv=False), rtol=1e-3, atol=1e-4
         )
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "conditioned"])
+def test_conditioned_values_of_all_heads_are_the_same_channels(name: str) -> None:
+    model = zoo.build(name)
+    vitinit.initialize(model, "conditioned", base="kaiming_uniform")
+    path = value_path(model, images(1)).numpy()
+    features = {"vit-pytorch ViT": 64, "vit-pytorch SimpleViT": 64}.get(name, 12)
+    assert rank(path) == min(features, len(path)), "of W_proj W_v, where all heads read the first channels"
+    if features < len(path):
+        np.testing.assert_allclose(path[:, features:], 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "dct" and name != "timm CaiT"])
+def test_dct_values_are_cosines(name: str) -> None:
+    """Not in CaiT, whose Linears mix what the heads have attended to."""
+    from scipy.fft import dct
+
+    model = zoo.build(name)
+    vitinit.initialize(model, "dct", base="kaiming_uniform", matrix="value")
+    path = value_path(model, images(1)).numpy()
+    proj = path @ dct(np.eye(len(path)), axis=0, norm="ortho").T
+    squares = [p.detach().numpy() for p in model.parameters() if p.shape == proj.shape]
+    assert any(np.allclose(proj, each, atol=1e-4) for each in squares), "W_proj, once the cosines are undone"
+
+
+@pytest.mark.parametrize(
+    "name", ["timm ViT", "timm DeiT distilled", "Hugging Face ViT", "vit-pytorch ViT", "timm CaiT"]
+)
+def test_methods_that_use_images_are_given_them(name: str) -> None:
+    model = zoo.build(name)
+    vitinit.initialize(model, "lsuv", base="trunc_normal", images=images(16), center=False)
+    out = logits(model, images(16))
+    assert 0.5 < out.std() < 2
+    with pytest.raises(vitinit.VitinitError, match="training images"):
+        vitinit.initialize(model, "lsuv")
 
 
 def test_conv_filters_are_impulses_and_no_longer_trained() -> None:
