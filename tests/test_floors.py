@@ -76,7 +76,7 @@ TORCHLESS = (
     "analysis.tables.__main__",
     "analysis.figures.__main__",
     "analysis.curves.__main__",
-    "analysis.report",
+    "analysis.report.__main__",
     "analysis.choose",
     "benchmark.grids.grid",
     "benchmark.records.store",

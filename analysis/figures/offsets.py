@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import WIDTH, safe
+from analysis.figures.style import LETTER, WIDTH, safe
 from analysis.frame import Study
 from analysis.text import count
 from benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+
+    from analysis.stats import Floats
+
+APART = 1.16
+"""From the middle of a map to that of the next one, in their sides."""
+LARGEST, ROOMY = 0.75, 0.4
+"""Inches: a map, and the least beside which all of its numbers are."""
+TOP, BOTTOM, RIGHT = 0.62, 0.5, 0.75
+"""Inches: for the title and the heads, the numbers and their name, the scale."""
+NAME = 28
+"""Characters in a line of a row's name."""
 
 
 @FIGURES.add(
@@ -29,7 +43,6 @@ def offsets(study: Study) -> dict[str, Figure]:
     import matplotlib.pyplot as plt
     import numpy as np
     from matplotlib.colors import LogNorm
-    from matplotlib.patches import Rectangle
 
     records = _first_maps(study)
     if not records:
@@ -38,37 +51,73 @@ def offsets(study: Study) -> dict[str, Figure]:
     values = np.concatenate([head.ravel() for heads in maps.values() for head in heads])
     high = max(float(values.max()), 1e-6)
     # Three decades at most, so that one vanishing entry does not flatten the rest.
-    low = max(float(values.min()) * 0.999, high * 1e-3)
-    columns = max(len(heads) for heads in maps.values())
-    figure, grid = plt.subplots(
-        len(maps), columns, figsize=(WIDTH, 0.9 * len(maps) + 0.9), squeeze=False, layout="constrained"
-    )
-    lowest = {head: line for line, heads in enumerate(maps.values()) for head in range(len(heads))}
-    for line, (row, heads) in enumerate(maps.items()):
-        for head, axes in enumerate(grid[line]):
-            if head >= len(heads):
-                axes.set_axis_off()
-                continue
-            r = len(heads[head]) // 2
-            edges = (-r - 0.5, r + 0.5, r + 0.5, -r - 0.5)
-            image = axes.imshow(heads[head].clip(low), norm=LogNorm(low, high), cmap="viridis", extent=edges)
-            for width, color in ((2.0, "black"), (1.0, "white")):  # seen on every colour of the map
-                axes.add_patch(Rectangle((-0.5, -0.5), 1, 1, fill=False, edgecolor=color, linewidth=width))
-            axes.set(xticks=sorted({-r, 0, r}), yticks=sorted({-r, 0, r}))
-            axes.tick_params(labelsize=7, labelbottom=lowest[head] == line, labelleft=head == 0)
-            if line == 0 or head >= max(len(other) for other in list(maps.values())[:line]):
-                axes.set_title(f"head {head + 1}", fontsize=7)
-        grid[line][0].set_ylabel(safe(row), rotation=0, ha="right", va="center")
+    norm = LogNorm(max(float(values.min()) * 0.999, high * 1e-3), high)
+    # one pair of axes for all maps, each in a square of side 1: axes of their own would take most of the time
+    names = [textwrap.fill(safe(row), NAME) for row in maps]
+    left = LETTER * max(len(line) for name in names for line in name.split("\n")) + 0.3
+    widest = max(map(len, maps.values()))
+    across, down = APART * (widest - 1) + 1, APART * (len(maps) - 1) + 1
+    side = min(LARGEST, (WIDTH - left - RIGHT) / across)
+    left = max(left, (WIDTH - RIGHT - side * across + left) / 2)
+    height = TOP + side * down + BOTTOM
+    figure = plt.figure(figsize=(WIDTH, height))
+
+    def axes_at(x: float, y: float, wide: float, high: float) -> Axes:
+        return figure.add_axes((x / WIDTH, y / height, wide / WIDTH, high / height))
+
+    axes = axes_at(left, BOTTOM, side * across, side * down)
+    roomy = side >= ROOMY
+    x_ticks: dict[float, str] = {}
+    y_ticks: dict[float, str] = {}
+    for line, heads in enumerate(maps.values()):
+        for head, each in enumerate(heads):
+            _draw(axes, each, APART * head, APART * line, norm)
+            lowest = not any(head < len(other) for other in list(maps.values())[line + 1 :])
+            x_ticks |= _numbers(len(each), APART * head, roomy) if lowest else {}
+        y_ticks |= _numbers(len(heads[0]), APART * line, roomy)
+        axes.text(-0.5 - 0.3 / side, APART * line, names[line], ha="right", va="center")
+    for head in range(widest):
+        axes.text(APART * head, -0.55, f"{'head ' * roomy}{head + 1}", ha="center", va="bottom", fontsize=7)
+    axes.set_xlim(-0.5, across - 0.5)
+    axes.set_ylim(down - 0.5, -0.5)
+    axes.set_xticks(list(x_ticks), list(x_ticks.values()))
+    axes.set_yticks(list(y_ticks), list(y_ticks.values()))
+    axes.tick_params(labelsize=7, length=2)
+    axes.spines[:].set_visible(False)
+    words = "offset of the key from the query: columns across, rows down; square: the query"
+    figure.supxlabel(f"{'' if roomy else 'columns: heads; '}{words}", fontsize=8, y=0.06 / height, va="bottom")
     first = next(iter(records.values()))
-    figure.supxlabel("offset of the key from the query: columns across, rows down; square: the query", fontsize=8)
     seeds = sorted({record.spec.seed for record in records.values()})
     figure.suptitle(
         f"First-layer attention at initialisation\n{safe(study.column[first.run_id])}, "
         f"seed {' or '.join(map(str, seeds))}, "
         f"mean over {count(first.init.images, 'image')}",
+        y=1 - 0.06 / height,
     )
-    figure.colorbar(image, ax=grid, label="attention (log scale)", shrink=0.6, aspect=30)
+    tall = min(2.0, side * down)
+    bar = axes_at(left + side * across + 0.12, BOTTOM + (side * down - tall) / 2, 0.1, tall)
+    figure.colorbar(axes.get_images()[0], cax=bar, label="attention (log scale)")
     return {"attention_offsets": figure}
+
+
+def _draw(axes: Axes, values: Floats, x: float, y: float, norm: Normalize) -> None:
+    """One map around a place, with its middle in a square."""
+    import numpy as np
+    from matplotlib.patches import Rectangle
+
+    axes.imshow(
+        np.clip(values, norm.vmin, None), norm=norm, cmap="viridis", extent=(x - 0.5, x + 0.5, y + 0.5, y - 0.5)
+    )
+    side = 1 / len(values)
+    for width, color in ((2.0, "black"), (1.0, "white")):  # seen on every colour of the map
+        corner = (x - side / 2, y - side / 2)
+        axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=color, linewidth=width))
+
+
+def _numbers(side: int, middle: float, roomy: bool) -> dict[float, str]:
+    """Where the first, the middle and the last offset of a map are, or where there is no room the middle alone."""
+    r = side // 2
+    return {middle + each / side: f"{each}".replace("-", "−") for each in (sorted({-r, 0, r}) if roomy else [0])}
 
 
 def _first_maps(study: Study) -> dict[str, RunRecord]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from analysis.stats import Interval
 
 DAGGER = "†"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 @dataclass(frozen=True)
@@ -145,13 +146,13 @@ def to_html(table: Table) -> str:
     return template("table.html.j2", table=table, columns=columns(table))
 
 
-def template(name: str, **values: Any) -> str:
-    """Fill in a template of this package. In HTML all text is escaped, and made printable on one line."""
+def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
+    """Fill in a template of a folder, or of this package. In HTML all text is escaped, and is made one line."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     html = name.endswith(".html.j2")
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader([folder, TEMPLATES]),
         block_start_string="((*",
         block_end_string="*))",
         variable_start_string="(((",

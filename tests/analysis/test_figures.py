@@ -151,13 +151,21 @@ def test_cost_is_milliseconds_and_their_spread_against_the_difference(compared):
 
 
 def test_attention_by_offset_shows_every_head_on_one_scale(study):
-    shown = [axes for axes in offsets(study)["attention_offsets"].axes if axes.get_images()]
+    axes = offsets(study)["attention_offsets"].axes[0]
+    shown = axes.get_images()
     assert len(shown) == 2 + 3
-    assert [axes.get_ylabel() for axes in shown] == ["Mimetic", "", "Imp.-3", "", ""]
-    assert shown[0].get_images()[0].get_array()[1][1] == 0.6
-    assert len({axes.get_images()[0].get_clim() for axes in shown}) == 1
-    assert list(shown[0].get_xticks()) == [-1, 0, 1]
-    assert all(axes.patches[0].get_bbox().bounds == (-0.5, -0.5, 1, 1) for axes in shown), "offset (0, 0) is marked"
+    assert [text.get_text() for text in axes.texts] == ["Mimetic", "Imp.-3", "head 1", "head 2", "head 3"]
+    assert shown[0].get_array()[1][1] == 0.6
+    assert len({image.get_clim() for image in shown}) == 1
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["−1", "0", "1"] * 2
+    middles = [((left + right) / 2, (low + high) / 2) for left, right, low, high in (i.get_extent() for i in shown)]
+    assert len({y for _, y in middles}) == 2, "a line a row"
+    squares = {
+        (square.x0 + square.x1, square.y0 + square.y1, square.width)
+        for square in (patch.get_bbox() for patch in axes.patches)
+    }
+    expected = {(2 * x, 2 * y, 1 / 3) for x, y in middles}
+    assert {tuple(round(v, 9) for v in one) for one in squares} == {tuple(round(v, 9) for v in one) for one in expected}
 
 
 def seen(look):

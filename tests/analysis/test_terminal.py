@@ -15,10 +15,10 @@ from rich.cells import cell_len
 from scipy import stats as scipy_stats
 from synthetic_records import done, everything, failed, skipped, write
 
-from analysis import report
 from analysis.curves import __main__ as curves
 from analysis.figures import __main__ as figures
 from analysis.frame import LOCAL, REFERENCE, load
+from analysis.report import __main__ as report
 from analysis.tables import __main__ as tables
 from analysis.tables.reading import sentences, without_numbers
 from analysis.tables.registry import build

@@ -1,30 +1,30 @@
-"""One page of everything that the records of one or several studies say: `python -m analysis.report`.
-
-The page is one file that needs no other and no network. The same records give the same bytes.
-"""
+"""What the page shows of one study: its answer, tables, figures, runs and provenance."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
-from analysis import command, frame
 from analysis.frame import Study, flat
+from analysis.report.answer import Answer, answer
+from analysis.report.charts import Plot, plot
 from analysis.tables.registry import build, names
-from analysis.tables.render import Column, columns, template
-from analysis.tables.shared import Table, check_baseline
+from analysis.tables.render import Column, columns
+from analysis.tables.shared import Table
 from analysis.text import count, one_line
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 
+if TYPE_CHECKING:
+    from analysis.figures.registry import Drawing
+
 SPARK = (96, 24)
 """Width and height of a small curve in pixels."""
-SHOWN = 8
-"""So many values of one field are listed; `argv` may be another one in every run."""
+SHOWN_ELSEWHERE = ("differences",)
+"""Drawings that the page has no picture of: its forest plot shows the same numbers."""
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,38 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A figure that stands still."""
+
+    title: str
+    url: str
+    """The image itself, in an address."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The figures of one kind: line charts, or pictures."""
+
+    drawing: Drawing
+    plots: list[Plot]
+    pictures: list[Picture]
+
+
+@dataclass(frozen=True)
 class Section:
     """What the page shows of one study."""
 
     study: Study
+    answer: Answer
     facts: dict[str, str]
-    tables: list[tuple[Table, list[Column]]]
-    figures: list[tuple[str, str, str]]
-    """Name, title, and the image in an address."""
+    tables: list[tuple[Table, list[Column], list[str]]]
+    """Each with the notes that no table before it has."""
+    figures: list[Drawn]
     runs: list[Run]
     without_numbers: list[tuple[FailureRecord | SkipRecord, str]]
     """Runs that failed or were skipped, with the reason."""
     images: dict[tuple[str, ...], int]
-    """Dataset, training images, test images, classes, checksum; and in how many runs."""
+    """Dataset, training, validation and test images, classes, checksum; and in how many runs."""
     provenance: dict[str, list[tuple[str, int]]]
     """By recorded field: values, and in how many runs."""
 
@@ -74,8 +93,9 @@ def section(study: Study, baseline: str | None = None) -> Section:
         highest[study.column[record.run_id]] = max(highest[study.column[record.run_id]], record.best[1])
     return Section(
         study=study,
+        answer=answer(tables[0]),
         facts=_facts(study, records),
-        tables=[(table, columns(table)) for table in tables],
+        tables=list(_with_notes(tables)),
         figures=list(_figures(study, baseline)),
         runs=[_run(record, study.column[record.run_id], highest) for record in records],
         without_numbers=list(_without_numbers(study)),
@@ -84,16 +104,11 @@ def section(study: Study, baseline: str | None = None) -> Section:
     )
 
 
-def to_html(sections: Sequence[Section]) -> str:
-    """The page."""
-    return template(
-        "report.html.j2",
-        sections=sections,
-        rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
-        datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
-        spark=SPARK,
-        shown=SHOWN,
-    )
+def _with_notes(tables: list[Table]) -> Iterator[tuple[Table, list[Column], list[str]]]:
+    said: set[str] = set()
+    for table in tables:
+        yield table, columns(table), [note for note in table.notes if note not in said]
+        said |= set(table.notes)
 
 
 def _facts(study: Study, records: list[RunRecord]) -> dict[str, str]:
@@ -134,7 +149,7 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
     )
 
 
-def _figures(study: Study, baseline: str | None) -> Iterator[tuple[str, str, str]]:
+def _figures(study: Study, baseline: str | None) -> Iterator[Drawn]:
     import matplotlib.pyplot as plt
 
     from analysis.curves.registry import CURVES
@@ -142,10 +157,18 @@ def _figures(study: Study, baseline: str | None) -> Iterator[tuple[str, str, str
     from analysis.figures.registry import FIGURES
 
     style.set_defaults()
-    for drawing in [*FIGURES.entries(), *CURVES.entries()]:
-        for name, figure in drawing.figures(study, baseline).items():
-            yield name, figure.get_suptitle().replace(r"\$", "$"), style.data_url(figure)
-            plt.close(figure)
+    for drawings in (FIGURES, CURVES):
+        for drawing in drawings.entries():
+            if drawing.name in SHOWN_ELSEWHERE:
+                continue
+            charts = drawings.charts(drawing, study, baseline)
+            pictures = []
+            for figure in drawing.figures(study, baseline).values() if charts is None else ():
+                title = " ".join(figure.get_suptitle().replace(r"\$", "$").split())
+                pictures.append(Picture(title, style.data_url(figure)))
+                plt.close(figure)
+            if charts or pictures:
+                yield Drawn(drawing, [plot(chart, study) for chart in (charts or {}).values()], pictures)
 
 
 def _without_numbers(study: Study) -> Iterator[tuple[FailureRecord | SkipRecord, str]]:
@@ -160,7 +183,8 @@ def _without_numbers(study: Study) -> Iterator[tuple[FailureRecord | SkipRecord,
 
 def _images(record: RunRecord) -> tuple[str, ...]:
     data = record.dataset
-    return (record.spec.dataset.label, f"{data.train:,}", f"{data.test:,}", str(data.classes), data.checksum)
+    numbers = ("none" if images is None else f"{images:,}" for images in (data.train, data.val, data.test))
+    return (record.spec.dataset.label, *numbers, str(data.classes), data.checksum)
 
 
 def _provenance(records: Iterable[RunRecord]) -> dict[str, list[tuple[str, int]]]:
@@ -171,40 +195,3 @@ def _provenance(records: Iterable[RunRecord]) -> dict[str, list[tuple[str, int]]
             fields[name][value] += 1
     known = {name: values for name, values in fields.items() if not values.keys() <= {"null", "{}"}}
     return {name: sorted(values.items(), key=lambda item: (-item[1], item[0])) for name, values in known.items()}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = command.parser(
-        "analysis.report",
-        "Write one HTML page with tables, figures, runs and provenance, for reading anywhere.",
-        "report.html",
-    )
-    args = parser.parse_args(arguments)
-
-    def run() -> None:
-        found = frame.load_all(args.results, args.study)
-        studies = [study for study in found if study.contents.done]
-        if not studies:
-            found[0].require_runs()
-        check_baseline(args.baseline, studies)
-        sections = []
-        from analysis.figures import fonts
-
-        for line in fonts.use_for(studies):
-            print(line)
-        for study in found:
-            print(study.summary() if study in studies else f"Study {study.name}: left out, no finished run")
-        for study in studies:
-            sections.append(section(study, args.baseline if args.baseline in study.rows else None))
-        root = studies[0].home if args.study else frame.home(studies[0].folders)
-        out: Path = args.out or root / "report.html"
-        command.folder(out.parent)
-        command.write(out, to_html(sections))
-        print(f"wrote {out}")
-
-    return command.guarded(run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,50 @@
+"""One page of everything that the records of one or several studies say: `python -m analysis.report`.
+
+The page is one file that needs no other and no network. The same records give the same bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis import command, frame
+from analysis.report.page import to_html
+from analysis.report.section import section
+from analysis.tables.shared import check_baseline
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = command.parser(
+        "analysis.report",
+        "Write one HTML page with the answer, tables, figures, runs and provenance, for reading anywhere.",
+        "report.html",
+    )
+    args = parser.parse_args(arguments)
+
+    def run() -> None:
+        found = frame.load_all(args.results, args.study)
+        studies = [study for study in found if study.contents.done]
+        if not studies:
+            found[0].require_runs()
+        check_baseline(args.baseline, studies)
+        from analysis.figures import fonts
+
+        for line in fonts.use_for(studies):
+            print(line)
+        for study in found:
+            print(study.summary() if study in studies else f"Study {study.name}: left out, no finished run")
+        root = studies[0].home if args.study else frame.home(studies[0].folders)
+        out: Path = args.out or root / "report.html"
+        command.folder(out.parent)
+        sections = [section(study, args.baseline if args.baseline in study.rows else None) for study in studies]
+        command.write(out, to_html(sections))
+        print(f"wrote {out}")
+
+    return command.guarded(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""The answer of a study: what each row gains on its base, from the cells of the study's own table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.frame import Study
+from analysis.tables.reading import sentences, without_numbers
+from analysis.tables.render import interval_text, p_shown
+from analysis.tables.shared import Table, values_by_seed
+from analysis.text import count, signed
+
+if TYPE_CHECKING:
+    from analysis.stats import Interval, Paired
+
+ROOM = 0.06
+"""Of the axis, left and right of all that is drawn."""
+TICKS = 4
+"""Steps of the axis, or a few more."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A row minus its base on one dataset."""
+
+    row: str
+    base: str
+    pair: Paired
+    seeds: list[float]
+    """The differences that the pair is of, by seed."""
+    p: str | None
+    """Corrected, where it could be under 0.05 at all."""
+
+    @property
+    def points(self) -> str:
+        """The mean in points of top-1."""
+        return signed(self.pair.mean)
+
+    @property
+    def between(self) -> str:
+        """The interval, or that there is none."""
+        return interval_text(self.pair.interval) if self.pair.interval else "no interval"
+
+    @property
+    def verdict(self) -> str:
+        """`ahead`, `behind` or `open`, by its interval."""
+        return verdict(self.pair.interval)
+
+
+def verdict(interval: Interval | None) -> str:
+    """On which side of 0 an interval lies; `open` for one that holds 0, and for none."""
+    if interval is None or 0 in interval:
+        return "open"
+    return "ahead" if interval.low > 0 else "behind"
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The gains of a study, on one axis."""
+
+    columns: dict[str, list[Gain]]
+    """By dataset, in the order of the table."""
+    baseline: str | None
+    """The row that all differences are to; None: each to its own base."""
+    low: float
+    high: float
+    ticks: list[float]
+
+    @property
+    def base(self) -> str | None:
+        """The one row that all differences are to; None where they are to several."""
+        bases = {gain.base for gains in self.columns.values() for gain in gains}
+        return bases.pop() if len(bases) == 1 else None
+
+    def at(self, value: float) -> str:
+        """A place on the axis in percent of its length."""
+        return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
+
+    def n(self, column: str) -> str:
+        """How many pairs of seeds the differences on a dataset are over."""
+        known = sorted({gain.pair.n for gain in self.columns[column]})
+        return " to ".join(map(str, dict.fromkeys((known[0], known[-1]))))
+
+    def number(self, which: str) -> int:
+        """How many gains have this verdict."""
+        return sum(gain.verdict == which for gains in self.columns.values() for gain in gains)
+
+    @property
+    def tested(self) -> bool:
+        """Whether any has a p to show."""
+        return any(gain.p for gains in self.columns.values() for gain in gains)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What stands first about a study."""
+
+    forest: Forest | None
+    """None where no row has a seed in common with its base."""
+    sentences: list[str]
+    missing: list[str]
+    """What was not run, and why."""
+
+
+def answer(table: Table) -> Answer:
+    """Of a study, from its own table."""
+    return Answer(forest(table), sentences(table), [*without_numbers(table), *_absent(table)])
+
+
+def forest(table: Table) -> Forest | None:
+    """The gains of a table, and an axis that holds them all, their intervals, their seeds and 0."""
+    from matplotlib.ticker import MaxNLocator
+
+    from analysis.stats import differences
+
+    values = values_by_seed(table.study, "last")
+    columns = {}
+    for column in table.columns:
+        gains = []
+        for row in table.rows:
+            cell = table.cells[row, column]
+            if cell.against:
+                base = table.baselines[row]
+                seeds = differences(values[row, column], values[base, column]).tolist()
+                gains.append(Gain(row, base, cell.against, seeds, p_shown(cell)))
+        if gains:
+            columns[column] = gains
+    if not columns:
+        return None
+    every = [gain for gains in columns.values() for gain in gains]
+    ends = [end for gain in every if (its := gain.pair.interval) for end in (its.low, its.high)]
+    drawn = [0.0, *ends, *(seed for gain in every for seed in gain.seeds)]
+    room = ROOM * ((max(drawn) - min(drawn)) or 1.0)
+    low, high = min(drawn) - room, max(drawn) + room
+    ticks = [float(tick) for tick in MaxNLocator(TICKS).tick_values(low, high) if low <= tick <= high]
+    return Forest(columns, table.baseline, low, high, ticks)
+
+
+def _absent(table: Table) -> list[str]:
+    """Cells in which no run is finished, where none was skipped or has failed."""
+    study = table.study
+    known = {
+        (run.row, study.column[run.run_id])
+        for run in (*study.contents.skipped.values(), *study.contents.failed.values())
+    }
+    cells = [(row, column) for row in study.rows for column in study.columns]
+    absent = [key for key in cells if (key[1], key[0]) not in study.cells and key not in known]
+    if not absent:
+        return []
+    named = ", ".join(f"{row} on {column}" for row, column in absent[:4])
+    more = f" and {len(absent) - 4} more" if len(absent) > 4 else ""
+    return [f"{count(len(absent), 'combination')} without a record: {named}{more}"]
+
+
+def seeds(study: Study) -> str:
+    """How many seeds a cell has, fewest and most."""
+    known = sorted({len(runs) for runs in study.cells.values()})
+    return " to ".join(map(str, dict.fromkeys((known[0], known[-1]))))

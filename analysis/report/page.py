@@ -1,0 +1,45 @@
+"""The page itself, from what its sections show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from analysis.report.answer import seeds
+from analysis.report.section import SPARK, Section
+from analysis.tables.render import template
+
+TEMPLATES = Path(__file__).parent / "templates"
+LIBRARY = ("bokeh.min.js", "bokeh-api.min.js")
+"""Of Bokeh's own files, what draws a chart from JavaScript."""
+SHOWN = 8
+"""So many values of one field are listed; `argv` may be another one in every run."""
+
+
+def to_html(sections: Sequence[Section]) -> str:
+    """The page."""
+    from markupsafe import Markup
+
+    drawn = any(drawn.plots for section in sections for drawn in section.figures)
+    return template(
+        "report.html.j2",
+        TEMPLATES,
+        sections=sections,
+        # the answer is that of the first study that has one
+        first=next((section for section in sections if section.answer.forest), sections[0]),
+        rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
+        datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
+        seeds=seeds,
+        library=Markup(_library()) if drawn else "",
+        markup=Markup,
+        spark=SPARK,
+        shown=SHOWN,
+    )
+
+
+def _library() -> str:
+    """The JavaScript of Bokeh, to stand in the page."""
+    folder = resources.files("bokeh") / "server" / "static" / "js"
+    text = "\n".join((folder / name).read_text(encoding="utf-8") for name in LIBRARY)
+    return text.replace("</script", "<\\/script")
