@@ -39,7 +39,7 @@ Setting = tuple[str, str]
 """A row label, and the JSON of all that a cell must agree on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Study:
     """Everything the results folders hold about one study."""
 

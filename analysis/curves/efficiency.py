@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.curves.registry import CURVES
-from analysis.figures.style import BAND, TOP1, file_part, legend, panels, safe, span
+from analysis.figures.style import BAND, file_part, legend, measured, panels, safe, span
 from analysis.figures.train_size import over_sizes, several_sizes, sizes_panel
 from analysis.frame import Study
 from analysis.series import Chart
@@ -35,7 +35,7 @@ def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Char
             continue
         compared = {row: other for row, other in baselines.items() if row in set(gains["row"])}
         base = compared_with(compared) if len(set(compared.values())) == 1 else "the own base"
-        accuracy = sizes_panel("test top-1", runs, "top1", TOP1, study)
+        accuracy = sizes_panel(measured(runs), runs, "top1", f"{measured(runs)} (%)", study)
         gain = sizes_panel(f"gain relative to {base}", gains, "gain", "gain (%)", study)
         panels = [accuracy, replace(gain, reference=0.0)]
         charts[f"sample_efficiency-{file_part([name])}"] = Chart("Sample efficiency", name, panels)

@@ -12,11 +12,11 @@ from analysis.figures.style import (
     COLOURS,
     DASHES,
     MARKERS,
-    TOP1,
     Look,
     file_part,
     legend_of_panel,
     line_with_band,
+    measured,
     panels,
     safe,
     span,
@@ -50,7 +50,7 @@ def charts(study: Study) -> dict[str, Chart]:
             zero = [{**run, STRENGTH: strength} for run in vits[dataset, setting] for strength in set(drawn[STRENGTH])]
             name = f"locality-{file_part([dataset])}"
             name = f"{name}-{file_part([its[0]['row']])}" if name in charts else name
-            charts[name] = _chart(pd.DataFrame([*its, *zero]), dataset, several)
+            charts[name] = _chart(pd.DataFrame([*its, *zero]), dataset, several, f"{measured(study.runs)} (%)")
     return charts
 
 
@@ -90,15 +90,15 @@ def _setting(spec: RunSpec) -> Key:
     return spec.dataset.label, json.dumps([spec.model.ungated.model_dump(mode="json"), setting], sort_keys=True)
 
 
-def _chart(runs: pd.DataFrame, dataset: str, several: list[str]) -> Chart:
+def _chart(runs: pd.DataFrame, dataset: str, several: list[str], y: str) -> Chart:
     where = f"{dataset}: n={span(runs.groupby([STRENGTH, LAYERS]).size())}"
     panels = []
     for x in several:
         # without GPSA layers there is no strength
         its, other = (runs[runs[LAYERS] > 0], LAYERS) if x == STRENGTH else (runs, STRENGTH)
         lines = {f"{value:g}": line(group.groupby(x)["top1"]) for value, group in its.groupby(other)}
-        panels.append(Panel(f"over {x}", dataset, Scale(x, TOP1, other, log_x=x == STRENGTH), lines))
-    return Chart("ConViT's locality and test accuracy", where, panels)
+        panels.append(Panel(f"over {x}", dataset, Scale(x, y, other, log_x=x == STRENGTH), lines))
+    return Chart("ConViT's locality and accuracy", where, panels)
 
 
 def _figure(chart: Chart) -> Figure:
@@ -106,7 +106,7 @@ def _figure(chart: Chart) -> Figure:
     figure, grid = panels(len(chart.panels), 2.5, title, sharey=True)
     for axes, panel in zip(grid, chart.panels, strict=True):
         _draw(axes, panel)
-    grid[0].set_ylabel(TOP1)
+    grid[0].set_ylabel(chart.panels[0].scale.y)
     return figure
 
 

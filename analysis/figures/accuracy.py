@@ -12,21 +12,22 @@ from analysis.figures.style import (
     BAND,
     CHARACTERS,
     LINE,
-    TOP1,
     Look,
     label_axes,
     legend,
     legend_of_panel,
     line_with_band,
     looks,
+    measured,
     panel_title,
     panels,
     safe,
     span,
 )
 from analysis.frame import Study
-from analysis.series import Chart, Line, Panel, Scale, line
+from analysis.series import Chart, Line, Panel, Scale
 from analysis.tables.shared import own_bases
+from benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,20 +42,24 @@ GUESSING = Look("#999999")
 @FIGURES.numbers("accuracy")
 def over_epochs(study: Study) -> dict[str, Chart]:
     """A panel a dataset, a line a row. Datasets on which all runs were evaluated but once are left out."""
-    evaluated = study.epochs.dropna(subset="test_top1")
-    several = evaluated.groupby("column")["epoch"].nunique() > 1
-    columns = [column for column in study.columns if several.get(column)]
-    curves = dict(list(evaluated.groupby(["row", "column"])))
-    panels, scale = [], Scale("epoch", TOP1, "row")
-    for column in columns:
-        lines = {
-            row: line(curves[row, column].groupby("epoch")["test_top1"])
-            for row in study.rows
-            if (row, column) in curves
-        }
-        classes = next(r.dataset.classes for r in study.contents.done.values() if study.column[r.run_id] == column)
-        panels.append(Panel(column, column, scale, lines, reference=100 / classes))
-    return {"accuracy": Chart("Test accuracy over epochs", "", panels, reference="chance")} if panels else {}
+    by_column: dict[str, dict[str, list[RunRecord]]] = {}
+    for (column, row), records in study.cells.items():
+        by_column.setdefault(column, {})[row] = records
+    panels, scale = [], Scale("epoch", f"{measured(study.runs)} (%)", "row")
+    for column, cells in by_column.items():
+        lines = {row: _line(records) for row, records in cells.items()}
+        if len({epoch for line in lines.values() for epoch in line.x}) > 1:
+            classes = next(iter(cells.values()))[0].dataset.classes
+            panels.append(Panel(column, column, scale, lines, reference=100 / classes))
+    return {"accuracy": Chart("Accuracy over epochs", "", panels, reference="chance")} if panels else {}
+
+
+def _line(records: list[RunRecord]) -> Line:
+    """Over the epochs that any of these runs was evaluated after."""
+    import pandas as pd
+
+    top1 = pd.DataFrame([record.evaluated for record in records]).sort_index(axis="columns")
+    return Line(top1.columns.to_numpy(), *(each.to_numpy() for each in (top1.mean(), top1.std(), top1.count())))
 
 
 @FIGURES.add(
@@ -93,7 +98,7 @@ def accuracy(study: Study) -> dict[str, Figure]:
         _finish(axes, panel, study)
     if len(parts) == 1:
         legend(figure, study, handles)
-    label_axes(grid, "epoch", TOP1)
+    label_axes(grid, "epoch", chart.panels[0].scale.y)
     for place in range(len(chart.panels)):
         same = grid[place :: len(chart.panels)]
         limits = [axes.get_ylim() for axes in same]

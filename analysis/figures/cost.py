@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.gains import NO_PAIRS, compared_to, draw_estimate, draw_zero, pairs_of, seeds_of
+from analysis.figures.gains import NO_PAIRS, compared_to, draw_estimate, draw_zero, pairs_of, seeds_of, table_of
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import label_axes, legend, looks, panel_title, panels, safe
+from analysis.figures.style import label_axes, legend, looks, measured, panel_title, panels, safe
 from analysis.frame import Study
-from analysis.tables.registry import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +30,7 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
 
     from analysis.stats import Interval
 
-    table = build(study, baseline=baseline)
+    table = table_of(study, baseline)
     pairs = pairs_of(table)
     if not pairs:
         return {}
@@ -56,6 +55,6 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         axes.xaxis.set_minor_formatter(NullFormatter())
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
         axes.grid()
-    label_axes(grid, "initialisation (ms)", "gain in test top-1 (points)")
+    label_axes(grid, "initialisation (ms)", f"gain in {measured(study.runs)} (points)")
     legend(figure, study, handles)
     return {"cost": figure}

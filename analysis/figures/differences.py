@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.gains import NO_PAIRS, compared_to, draw_estimate, draw_zero, one_line_each, pairs_of, seeds_of
+from analysis.figures.gains import (
+    NO_PAIRS,
+    compared_to,
+    draw_estimate,
+    draw_zero,
+    one_line_each,
+    pairs_of,
+    seeds_of,
+    table_of,
+)
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import looks, panel_title, panels, safe
+from analysis.figures.style import looks, measured, panel_title, panels, safe
 from analysis.frame import Study
-from analysis.tables.registry import build
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,13 +38,14 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
 
     groups = study.runs.groupby(["row", "column"])
     values = {key: group.set_index("seed")["top1"] for key, group in groups}
-    table = build(study, baseline=baseline)
+    table = table_of(study, baseline)
     pairs = pairs_of(table)
     if not pairs:
         return {}
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
-    title = f"Test top-1 minus that of {compared_to(table)}, by seed: mean with 95 % interval (t); dots: seeds"
+    what = f"{measured(study.runs).capitalize()} minus that of {compared_to(table)}"
+    title = f"{what}, by seed: mean with 95 % interval (t); dots: seeds"
     figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharex=True, sharey=True)
     known = looks(study)
     for axes, column in zip(grid, columns, strict=True):
@@ -51,5 +60,5 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         axes.tick_params(labelbottom=True)
         one_line_each(axes, rows)
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
-    figure.supxlabel("difference in test top-1 (points)", fontsize=8)
+    figure.supxlabel(f"difference in {measured(study.runs)} (points)", fontsize=8)
     return {"differences": figure}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from analysis.figures.style import Look, safe, span
+from analysis.frame import Study
+from analysis.tables.registry import build
 from analysis.tables.shared import Table
 
 if TYPE_CHECKING:
@@ -20,6 +23,12 @@ NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
 def compared_to(table: Table) -> str:
     """What differences are to, for a title."""
     return safe(table.baseline) if table.baseline else "the own base"
+
+
+@lru_cache(maxsize=1)
+def table_of(study: Study, baseline: str | None) -> Table:
+    """The study's own table, which has the differences: computed once for all figures of them."""
+    return build(study, baseline=baseline)
 
 
 def pairs_of(table: Table) -> dict[tuple[str, str], Paired]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from analysis.frame import Study
 from benchmark.records.maps import AttentionMaps, read_maps
 from benchmark.records.record import RunRecord
+from benchmark.records.store import maps_folder
 
 NONE = "no run with attention maps (vitinit run --keep-maps)"
 
@@ -25,6 +27,7 @@ class Kept:
         return self.record.spec.model.grid
 
 
+@lru_cache(maxsize=1)
 def kept(study: Study) -> dict[str, dict[str, Kept]]:
     """By column and row, in the order of the table: the run of the first seed that has kept maps.
 
@@ -55,8 +58,9 @@ def kept_at_one_seed(study: Study) -> dict[str, dict[str, Kept]]:
 
 
 def _with_maps(study: Study, records: Iterable[RunRecord]) -> Iterator[Kept]:
-    for record in records:
-        files = (read_maps(folder, record) for folder in study.folders)
+    folders = [folder for folder in study.folders if maps_folder(folder, study.name).is_dir()]
+    for record in records if folders else ():
+        files = (read_maps(folder, record) for folder in folders)
         maps = next((maps for maps in files if maps and maps.weights == record.weights), None)
         if maps:
             yield Kept(record, maps)

@@ -18,6 +18,7 @@ from analysis.text import one_line
 from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -33,7 +34,6 @@ CHARACTERS = 95
 LETTERS = 75
 """Of panels' titles in a line of `WIDTH`."""
 
-TOP1 = "test top-1 (%)"
 BAND = "mean over seeds, band ± one standard deviation"
 
 COLOURS = ("#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0072B2", "#E69F00", "#000000")
@@ -240,6 +240,13 @@ def safe(label: str) -> str:
     """A label that matplotlib does not take for mathematics, with `?` for what no font that is in use has."""
     known = fonts.glyphs()
     return "".join(char if ord(char) in known else "?" for char in one_line(label, 60)).replace("$", r"\$")
+
+
+def measured(runs: pd.DataFrame) -> str:
+    """What `top1` of these runs is: of test images, of validation images, or of either, as the panels' titles say."""
+    names = {"test": "test top-1", "val": "validation top-1"}
+    splits = set(runs["split"])
+    return names[splits.pop()] if len(splits) == 1 else "top-1"
 
 
 def file_part(labels: Iterable[str]) -> str:

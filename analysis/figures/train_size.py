@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import BAND, TOP1, legend, line_with_band, looks, panel_title, panels, safe, span
+from analysis.figures.style import BAND, legend, line_with_band, looks, measured, panel_title, panels, safe, span
 from analysis.frame import Study
 from analysis.series import Chart, Panel, Scale, line
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 @FIGURES.numbers("train_size")
 def over_train_size(study: Study) -> dict[str, Chart]:
     """A panel a dataset that has several sizes, a line a row."""
-    panels = [sizes_panel(name, runs, "top1", TOP1, study) for name, runs in several_sizes(study).items()]
-    return {"train_size": Chart("Test accuracy over training images", "", panels)} if panels else {}
+    panels = [
+        sizes_panel(name, runs, "top1", f"{measured(runs)} (%)", study) for name, runs in several_sizes(study).items()
+    ]
+    return {"train_size": Chart("Accuracy over training images", "", panels)} if panels else {}
 
 
 @FIGURES.add(
@@ -40,7 +42,7 @@ def train_size(study: Study) -> dict[str, Figure]:
         handles |= over_sizes(axes, panel, study)
         epochs, n = span(runs["epochs"]), span(runs.groupby(["row", "train_images"]).size())
         panel_title(axes, f"{safe(name)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
-        axes.set_ylabel(TOP1)
+        axes.set_ylabel(panel.scale.y)
     legend(figure, study, handles)
     return {"train_size": figure}
 

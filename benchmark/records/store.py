@@ -56,7 +56,12 @@ _SETTLED_NS = 2 * 10**9
 
 def maps_path(root: Path, study: str, run_id: str) -> Path:
     """Where the maps of a run are, if it has kept any."""
-    return root / study / "maps" / f"{run_id}.npz"
+    return maps_folder(root, study) / f"{run_id}.npz"
+
+
+def maps_folder(root: Path, study: str) -> Path:
+    """Where the maps of a study's runs are; there only if one has kept some."""
+    return root / study / "maps"
 
 
 class Layout(Frozen):

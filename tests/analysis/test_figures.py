@@ -81,6 +81,17 @@ def test_titles_of_panels_side_by_side_do_not_overlap(tmp_path):
         assert not any(first.overlaps(second) for first, second in itertools.combinations(boxes, 2))
 
 
+def test_validation_images_are_never_called_test_images():
+    """Rows of standard-tuning are compared on validation images."""
+    study = load([REFERENCE], "standard-tuning")
+    assert set(study.runs["split"]) == {"val"}
+    for draw in (accuracy, differences, cost):
+        for figure in draw(study).values():
+            said = [text.get_text() for text in figure.findobj(mpl.text.Text)]
+            assert any("validation top-1" in text.lower() for text in said)
+            assert not any("test top-1" in text.lower() for text in said)
+
+
 def test_accuracy_needs_more_than_one_evaluated_epoch(tmp_path):
     write(tmp_path, done("Mimetic", (10.0,)))
     assert accuracy(load([tmp_path])) == {}
