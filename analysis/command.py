@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import os
 import sys
@@ -52,8 +53,11 @@ def guarded(command: Callable[[], None]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     finally:
+        gc.freeze()  # both: all that is there counts as old, so that nothing is looked through at once
+        gc.unfreeze()
         if collecting:
             gc.enable()
+        atexit.register(gc.freeze)  # nor as the interpreter ends
     return 0
 
 
