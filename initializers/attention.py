@@ -18,6 +18,8 @@ from initializers.errors import VitinitError
 
 AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
+ENDS = ("weight", "bias")
+"""Of a Linear."""
 HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead")
 """What attention modules call the number of their heads: where one is no adapter's, it is noticed by this."""
 HELP = "write an adapter: docs/use.md, 'A model of your own'"
@@ -44,6 +46,8 @@ class AttentionLayer:
     name: str
     module: Any
     """The attention module; an adapter says where it has what."""
+    block: nn.Module | None = None
+    """What holds the module, unless that is the whole model."""
 
     @property
     def kind(self) -> Attention:
@@ -119,18 +123,40 @@ class AttentionLayer:
         """Whether W_proj gets what the heads have attended to, with no norm and no gate between."""
         return all(found(self.module, path) is None for path in self.kind.before_proj)
 
-    def names_of(self, *parts: str) -> list[str]:
-        """Names, in the model, of the tensors that hold these parts: `query`, `key`, `value`, `proj`, `talking`,
-        `table`.
+    @property
+    def mlp(self) -> dict[str, nn.Linear]:
+        """The Linears of the block that are no part of attention, by their names in the model: W_1 first, W_2 last.
+
+        Empty where attention is in no block with an MLP from D to D channels.
         """
-        paths = []
+        home, width = self.name.rpartition(".")[0], self.query_HdD.shape[-1]
+        inner = {id(part) for part in self.module.modules()}
+        found = {
+            f"{home}.{path}": part
+            for path, part in (self.block.named_modules() if self.block else ())
+            if isinstance(part, nn.Linear) and id(part) not in inner
+        }
+        linears = list(found.values())
+        fits = len(linears) > 1 and linears[0].in_features == linears[-1].out_features == width
+        return found if fits else {}
+
+    def names_of(self, *parts: str) -> list[str]:
+        """Names, in the model, of the tensors that hold these parts: those of `initializers.registry.Part`."""
+        names = []
         for part in parts:
-            held = getattr(self.kind, part)
+            if part in ("mlp_in", "mlp_out"):
+                linears = list(self.mlp)
+                names += [f"{linears[0 if part == 'mlp_in' else -1]}.{end}" for end in ENDS if linears]
+                continue
+            held = getattr(self.kind, part.removesuffix("_bias"))
             if part == "talking":
-                paths += [f"{path}.{name}" for path in held for name in ("weight", "bias")]
+                paths = [f"{path}.{end}" for path in held for end in ENDS]
+            elif isinstance(held, Part):
+                paths = [held.bias if part.endswith("_bias") else held.weight]
             else:
-                paths.append(held.weight if isinstance(held, Part) else held)
-        return [f"{self.name}.{path}" if self.name else path for path in dict.fromkeys(paths) if path]
+                paths = [held]
+            names += [f"{self.name}.{path}" if self.name else path for path in paths if path]
+        return list(dict.fromkeys(names))
 
     @torch.no_grad()
     def attention(self, x_BND: Tensor) -> Tensor:
@@ -191,7 +217,8 @@ def _survey(model: nn.Module) -> _Survey:
             continue
         known.append(name)
         if isinstance(kind, Attention):
-            layers.append(AttentionLayer(name, module))
+            home = name.rpartition(".")[0]
+            layers.append(AttentionLayer(name, module, model.get_submodule(home) if home else None))
         elif kind is False:
             beside.append(name)
         else:

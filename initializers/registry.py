@@ -64,8 +64,9 @@ class Aim:
     """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
 
-Part = Literal["query", "key", "value", "proj", "talking", "table"]
-"""W_q, W_k, W_v, W_proj, Linears that mix heads, and the table of a relative position bias."""
+Part = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "talking", "table", "mlp_in", "mlp_out"]
+"""W_q, W_k, W_v and W_proj, two of their biases, the Linears that mix heads, the table of a relative position bias, and
+first and last Linear of the MLP that is in one block with attention."""
 
 
 class Initializer(BaseModel):
@@ -116,6 +117,18 @@ class Initializer(BaseModel):
             return attention_layers(model)
         except VitinitError as error:
             raise VitinitError(f"{self.kind} {self.name!r}: {error}") from None
+
+    def blocks_of(self, model: nn.Module) -> list[AttentionLayer]:
+        """The attention layers of a model where an MLP is in one block with each.
+
+        Raises:
+            VitinitError: there is no attention for this method, or some without an MLP.
+        """
+        layers = self.attention_of(model)
+        for layer in layers:
+            if not layer.mlp:
+                raise VitinitError(f"{self.kind} {self.name!r}: no MLP is in one block with attention {layer.name!r}")
+        return layers
 
     def freeze(self, model: nn.Module) -> None:
         """Exclude from training, by `requires_grad`, what the method wants to stay as it starts; by default nothing.

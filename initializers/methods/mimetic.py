@@ -29,9 +29,12 @@ class Mimetic(Initializer):
     """
 
     name: ClassVar[str] = "mimetic"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "*.v.weight", "*.attn.proj.weight")
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking")
-    later: ClassVar[dict[str, Any]] = {"parts": "both"}
+    touches: ClassVar[tuple[str, ...]] = (
+        *("*.qkv.weight", "*.qk.weight", "*.v.weight", "*.attn.proj.weight"),
+        "*.mlp.fc1.weight",
+    )
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "mlp_in")
+    later: ClassVar[dict[str, Any]] = {"parts": "both", "mlp_mean": 0.0}
 
     alpha_qk: NonNegativeFloat = 0.7
     beta_qk: NonNegativeFloat = 0.7
@@ -43,6 +46,9 @@ class Mimetic(Initializer):
     released with arXiv 2404.01139, whose value path is Proj V instead: same mean diagonal, eight times its spread."""
     parts: Literal["both", "qk", "vo"] = "both"
     """`qk` leaves W_v and W_proj at their base, `vo` W_q and W_k. At one seed the rest is what `both` sets."""
+    mlp_mean: float = 0.0
+    """Added to every entry of the first matrix of each MLP, so that it has a mean (arXiv 2602.07156). The paper's value
+    could not be read: this one is to be swept, and a setting of it is ours."""
 
     def _noise(self, width: int, generator: torch.Generator) -> Tensor:
         z = torch.empty(width, width)
@@ -53,6 +59,8 @@ class Mimetic(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse attention in which the size of W_q and W_k has no effect, or in which W_v and W_proj do not meet."""
+        if self.mlp_mean:
+            self.blocks_of(model)
         for layer in self.attention_of(model):
             if self.parts != "vo" and layer.normalised:
                 raise VitinitError(
@@ -75,6 +83,8 @@ class Mimetic(Initializer):
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
         for layer in attention_layers(model):
+            if self.mlp_mean:
+                next(iter(layer.mlp.values())).weight.add_(self.mlp_mean)
             heads, features, width = layer.query_HdD.shape
             identity = torch.eye(width)
             for head in range(heads):

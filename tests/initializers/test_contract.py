@@ -23,7 +23,7 @@ BASES = registry.names("base")
 METHODS = registry.names("method")
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
-    "mimetic": [{"noise": "uniform", "vproj_order": "released"}, {"parts": "qk"}, {"parts": "vo"}],
+    "mimetic": [{"noise": "uniform", "vproj_order": "released"}, {"parts": "qk"}, {"parts": "vo", "mlp_mean": 0.01}],
     "impulse": [
         {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18.0, "value_proj": "released"},
         {"solver": {"name": "gradient", "steps": 3}, "kernel_size": 5},
@@ -43,6 +43,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     ],
     "conditioned": [{"value": "slices"}, {"value": "keep", "scale": "base"}],
     "dct": [{"matrix": "query"}, {"matrix": "value"}],
+    "depth_scaled": [{"rule": "gpt2"}],
     "lsuv": [{"images": 3, "center": True, "tries": 1}],
     "placebo": [
         {"keep": "norm"},

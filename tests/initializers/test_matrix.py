@@ -14,6 +14,7 @@ from small_models import differing, images, state
 from torch import Tensor, nn
 
 import vitinit
+from initializers.attention import attention_layers
 
 BASES = [known.name for known in vitinit.initializers("base")]
 METHODS = [known.name for known in vitinit.initializers("method")]
@@ -55,7 +56,7 @@ def reason(name: str, method: str) -> str | None:
         return "needs training images"
     if (method == "dct" and name == "vit-pytorch ViT") or (name == "vit-pytorch SimpleViT" and method == "dct"):
         return "needs square matrices"
-    if method in ("conditioned", "dct"):
+    if method in ("conditioned", "dct", "zero_query", "zero_branch", "depth_scaled"):
         return known["mimetic"] if known.get("mimetic") in NO_TOKENS else None
     return known.get("mimetic" if method == "placebo" else method)
 
@@ -195,6 +196,51 @@ def test_dct_values_are_cosines(name: str) -> None:
     proj = path @ dct(np.eye(len(path)), axis=0, norm="ortho").T
     squares = [p.detach().numpy() for p in model.parameters() if p.shape == proj.shape]
     assert any(np.allclose(proj, each, atol=1e-4) for each in squares), "W_proj, once the cosines are undone"
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "zero_query"])
+def test_with_zero_queries_maps_do_not_depend_on_images(name: str) -> None:
+    """They are uniform, but for what the model adds to logits or mixes in afterwards: tables, heads, gates."""
+    model = zoo.build(name)
+    vitinit.initialize(model, "zero_query", base="kaiming_uniform")
+    one, other = (maps_of(model, images(1, seed=seed)) for seed in (0, 1))
+    assert len(one) == len(other) > 0
+    for first, second in zip(one, other, strict=True):
+        torch.testing.assert_close(first, second)
+    if not re.search("Swin|BEiT$|CaiT|ConViT", name):
+        for attention in one:
+            torch.testing.assert_close(attention, torch.full_like(attention, 1 / attention.shape[-1]))
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "zero_branch"])
+def test_with_zero_branches_what_enters_a_block_leaves_it(name: str) -> None:
+    model = zoo.build(name)
+    vitinit.initialize(model, "zero_branch", base="kaiming_uniform")
+    blocks = {layer.name.rpartition(".")[0] for layer in attention_layers(model)}
+    seen = []
+
+    def see(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any], out: Any) -> None:
+        entered = next(x for x in (*given, *named.values()) if isinstance(x, Tensor))
+        seen.append((entered, out[0] if isinstance(out, tuple) else out))
+
+    for block in blocks:
+        module = model.get_submodule(block)
+        if not isinstance(module, nn.ModuleList):  # of which the model itself calls the parts
+            module.register_forward_hook(see, with_kwargs=True)
+    logits(model, images(2))
+    assert seen or name.startswith("vit-pytorch")
+    for entered, left in seen:
+        torch.testing.assert_close(left, entered)
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "depth_scaled"])
+def test_depth_scaling_divides_two_matrices_a_block(name: str) -> None:
+    model = zoo.build(name)
+    report = vitinit.initialize(model, "depth_scaled")
+    layers = len(attention_layers(model))
+    ratios = sorted(change.after / change.before for change in report.changes)
+    expected = sorted(2 * [(2 * block) ** -0.5 for block in range(1, layers + 1)])
+    np.testing.assert_allclose(ratios, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

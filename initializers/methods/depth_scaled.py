@@ -1,0 +1,40 @@
+"""Method `depth_scaled`: the deeper, the less a branch adds."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import nn
+
+from initializers.attention import attention_layers
+from initializers.registry import Initializer, Part, Progress, register
+
+
+@register
+class DepthScaled(Initializer):
+    """W_proj and the last Linear of each MLP are divided, so that the residual stream keeps its size with depth.
+
+    By sqrt(2 l) in block l = 1, 2, ... (BEiT, EVA and timm's `fix_init`), or by sqrt(2 L) in each of L blocks (as GPT-2
+    does, from general knowledge). Biases keep their base, like all else.
+    """
+
+    name: ClassVar[str] = "depth_scaled"
+    touches: ClassVar[tuple[str, ...]] = ("*.attn.proj.weight", "*.mlp.fc2.weight")
+    sets: ClassVar[tuple[Part, ...]] = ("proj", "mlp_out")
+    deterministic: ClassVar[bool] = True
+
+    rule: Literal["fix_init", "gpt2"] = "fix_init"
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse attention without an MLP in its block."""
+        self.blocks_of(model)
+
+    @torch.no_grad()
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+        """Divide the last Linear of both branches of every block."""
+        layers = attention_layers(model)
+        for block, layer in enumerate(layers, 1):
+            branches = 2 * (block if self.rule == "fix_init" else len(layers))
+            for weight in (layer.proj_DD, list(layer.mlp.values())[-1].weight):
+                weight /= branches**0.5

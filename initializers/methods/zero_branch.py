@@ -1,0 +1,45 @@
+"""Method `zero_branch`: every block starts as the identity."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from initializers.attention import attention_layers
+from initializers.registry import Initializer, Part, Progress, register
+
+
+@register
+class ZeroBranch(Initializer):
+    """W_proj and the last Linear of each MLP are 0, biases too, so that both branches of a block add nothing at first.
+
+    The idea of ReZero (arXiv 2003.04887) and SkipInit (arXiv 2002.10444) without their extra scalar: the control for
+    every claim about signals in deep networks. At the first step these two matrices alone have a gradient.
+
+    Trap. Blocks of a pooling head, as CaiT's with class attention, keep their base.
+    """
+
+    name: ClassVar[str] = "zero_branch"
+    touches: ClassVar[tuple[str, ...]] = (
+        "*.attn.proj.weight",
+        "*.attn.proj.bias",
+        "*.mlp.fc2.weight",
+        "*.mlp.fc2.bias",
+    )
+    sets: ClassVar[tuple[Part, ...]] = ("proj", "proj_bias", "mlp_out")
+    deterministic: ClassVar[bool] = True
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse attention without an MLP in its block."""
+        self.blocks_of(model)
+
+    @torch.no_grad()
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+        """Clear the last Linear of both branches of every block."""
+        for layer in attention_layers(model):
+            last = list(layer.mlp.values())[-1]
+            for part in (layer.proj_DD, layer.bias(layer.kind.proj), last.weight, last.bias):
+                if part is not None:
+                    part.zero_()

@@ -1,0 +1,36 @@
+"""Method `zero_query`: attention that starts uniform."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from initializers.attention import attention_layers
+from initializers.registry import Initializer, Part, Progress, register
+
+
+@register
+class ZeroQuery(Initializer):
+    """W_q and its bias are 0: every query attends to all keys alike, and W_q learns from the first step on.
+
+    One of the rules of muP (Yang et al., arXiv 2203.03466; code: microsoft/mup), alone. muP's others, the learning rates
+    that go with the width above all, are no matter of initialisation.
+
+    Trap. What is added to the logits stays: relative position biases, and ConViT's gated positions.
+    """
+
+    name: ClassVar[str] = "zero_query"
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qkv.bias", "*.qk.weight")
+    sets: ClassVar[tuple[Part, ...]] = ("query", "query_bias")
+    deterministic: ClassVar[bool] = True
+
+    @torch.no_grad()
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+        """Clear W_q and its bias in every attention layer."""
+        for layer in attention_layers(model):
+            layer.query_HdD.zero_()
+            bias = layer.bias(layer.kind.query)
+            if bias is not None:
+                bias.zero_()
