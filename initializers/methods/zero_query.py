@@ -15,8 +15,8 @@ from initializers.registry import Initializer, Part, Progress, register
 class ZeroQuery(Initializer):
     """W_q and its bias are 0: every query attends to all keys alike, and W_q learns from the first step on.
 
-    One of the rules of muP (Yang et al., arXiv 2203.03466; code: microsoft/mup), alone. muP's others, the learning rates
-    that go with the width above all, are no matter of initialisation.
+    One of the rules of muP (code: microsoft/mup), alone. Its others, learning rates by width above all, are no matter
+    of initialisation.
 
     Trap. What is added to the logits stays: relative position biases, and ConViT's gated positions.
     """
