@@ -33,6 +33,7 @@ LATER: dict[str, dict[str, Any]] = {
         "crop_pct": 1.0,
         "order": "random",
         "evaluate_every": 1,
+        "statistics": "dataset",
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -150,6 +151,8 @@ class Recipe(Frozen):
     """Random resized crop: least and largest width over height."""
     crop_pct: Share = 1.0
     """Test images: the side of the central crop over the shorter side of the image."""
+    statistics: Literal["dataset", "imagenet"] = "dataset"
+    """Mean and standard deviation that images are normalised with: the dataset's own, or those of ImageNet."""
     order: Literal["random", "blocks"] = "random"
     """Of the training images in an epoch. `blocks` is for files that memory does not hold: neighbours (8 MiB, decoded)
     stay together, and are mixed with 127 other such blocks (1 GiB), so that large files are read in large pieces."""
@@ -185,6 +188,11 @@ class Recipe(Frozen):
     def evaluates_after(self, epoch: int) -> bool:
         """Whether the test images are looked at after an epoch."""
         return epoch % self.evaluate_every == 0 or epoch == self.epochs
+
+    @property
+    def crops(self) -> bool:
+        """Whether images are cropped in their own size, and so decoded when they are used."""
+        return bool(self.crop_scale or self.crop_pct != 1)
 
     @property
     def mixes(self) -> bool:

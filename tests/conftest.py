@@ -87,6 +87,26 @@ def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
+@pytest.fixture(scope="session")
+def photographs(cifar10_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 images of CIFAR-10, enlarged to 64 to 96 pixels, as JPEG files of ten classes; 40 of them are for testing."""
+    import random
+
+    from PIL import Image
+
+    from benchmark.datasets.load import load
+
+    root, random_size = tmp_path_factory.mktemp("photographs"), random.Random(0)
+    whole = load(DatasetSpec(name="cifar10", train_size=160, val_size=40, evaluate_on="val"), 32, cifar10_dir)
+    for name, split in (("train", whole.train), ("test", whole.held_out)):
+        for number, (image, label) in enumerate(zip(split.images, split.labels.tolist(), strict=True)):
+            file = root / name / whole.classes[label] / f"{number:03}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            size = random_size.randint(64, 96), random_size.randint(64, 96)
+            Image.fromarray(image.permute(1, 2, 0).numpy()).resize(size, Image.Resampling.BICUBIC).save(file)
+    return root
+
+
 @pytest.fixture
 def here(capsys, monkeypatch, tmp_path):
     """Run the command line in this process and in tmp_path; return its exit code and what it printed."""

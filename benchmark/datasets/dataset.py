@@ -8,6 +8,7 @@ the functions that need it: planning reads all files of this folder.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -17,12 +18,20 @@ from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
     from benchmark.image_files.arrays import Data, Source, Sources, Statistics
-    from benchmark.image_files.packed import PackedData
+    from benchmark.image_files.full_size import FullSizeData, Opened
 
 Arrays = tuple["np.ndarray", "np.ndarray"]
 """Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N."""
+
+Report = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
+
+
+def silent(done: int, total: int) -> None:
+    """Nobody is told."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,6 +56,8 @@ class Dataset(ABC):
     """`vitinit data get` fetches it."""
     packed: ClassVar[bool] = False
     """Prepared once, and never held in memory: images are decoded, and cropped, when they are used."""
+    has_full_size: ClassVar[bool] = False
+    """`full_size` gives its images in their own size, for recipes that crop them (`crop_scale`, `crop_pct`)."""
     takes_path: ClassVar[bool] = False
     """Written NAME:PATH; no other has a path in its spec."""
 
@@ -61,8 +72,10 @@ class Dataset(ABC):
         """
         return None
 
-    def download(self, data_dir: Path) -> None:
+    def download(self, data_dir: Path, report: Report = silent) -> None:
         """Put its files into `data_dir`, if it is `downloaded`; those already there stay as they are.
+
+        `report` may be told how much is done, and of how much.
 
         Raises:
             VitinitError: A file that is there is damaged, or the download failed; the message then says which files to
@@ -90,11 +103,28 @@ class Dataset(ABC):
         chosen, val = (torch.from_numpy(part) for part in parts(train.labels.numpy(), spec, len(classes), draw))
         return Sources(train, test, classes, statistics, chosen, val)
 
-    def load(self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Data | PackedData:
+    def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
+        """Both splits with images in their own size, the classes, and the statistics, if it `has_full_size`.
+
+        Raises:
+            VitinitError: A file is not what it must be. An OSError becomes one.
+        """
+        raise VitinitError(f"dataset {self.name} has no images in their own size to crop (crop_scale, crop_pct)")
+
+    def load(
+        self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False
+    ) -> Data | FullSizeData:
         """What a loader makes batches of; see `benchmark.datasets.load.load`."""
         from benchmark.image_files.arrays import decoded
+        from benchmark.image_files.full_size import chosen
 
-        return decoded(self.sources(spec, image_size, data_dir, draw), on_test=spec.evaluate_on == "test")
+        if not (cropped or self.packed):
+            return decoded(self.sources(spec, image_size, data_dir, draw), on_test=spec.evaluate_on == "test")
+        try:
+            opened = self.full_size(spec, image_size, data_dir)
+        except OSError as error:
+            raise VitinitError(f"dataset {spec.label}: {error}") from error
+        return chosen(opened, spec, image_size, draw)
 
     def training_images(self, spec: DatasetSpec) -> int | None:
         """How many images are trained on; None where only the files tell.
@@ -144,6 +174,8 @@ class Dataset(ABC):
 class InMemory(Dataset):
     """One whose splits are read as arrays. Subclass it and implement `read`."""
 
+    has_full_size: ClassVar[bool] = True
+
     @abstractmethod
     def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
         """Training split, test split, and the names of the classes in the order of the labels.
@@ -156,11 +188,24 @@ class InMemory(Dataset):
         self, spec: DatasetSpec, image_size: int, data_dir: Path
     ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
         """Both splits, not decoded yet, the classes, and the statistics, or None where decoding has to tell."""
+        from benchmark.image_files.arrays import in_memory
+
+        (train, test), classes, statistics = self._splits(data_dir)
+        return in_memory(*train, image_size), in_memory(*test, image_size), classes, statistics
+
+    def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
+        """Both splits as they are read, the classes, and the statistics."""
+        from benchmark.image_files.full_size import Pixels
+
+        (train, test), classes, statistics = self._splits(data_dir)
+        return Pixels(*train), Pixels(*test), classes, statistics
+
+    def _splits(self, data_dir: Path) -> tuple[list[tuple[Tensor, Tensor]], tuple[str, ...], Statistics]:
+        """Images and labels of both splits, the classes, and the statistics."""
         import torch
 
-        from benchmark.image_files.arrays import in_memory, levels, statistics
+        from benchmark.image_files.arrays import levels, statistics
 
-        train, test, classes = self.read(data_dir)
-        images, labels = torch.from_numpy(train[0]), torch.from_numpy(train[1]).long()
-        held_out = in_memory(torch.from_numpy(test[0]), torch.from_numpy(test[1]).long(), image_size)
-        return in_memory(images, labels, image_size), held_out, classes, self.statistics or statistics(levels(images))
+        *splits, classes = self.read(data_dir)
+        found = [(torch.from_numpy(images), torch.from_numpy(labels).long()) for images, labels in splits]
+        return found, classes, self.statistics or statistics(levels(found[0][0]))

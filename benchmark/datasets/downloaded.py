@@ -12,7 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmark.datasets.dataset import Arrays, InMemory
+from benchmark.datasets.dataset import Arrays, InMemory, Report, silent
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -58,18 +58,14 @@ class Downloaded(InMemory):
     def check(self, data_dir: Path, files: Iterable[str]) -> None:
         """Refuses a damaged file, before anything in it is unpickled."""
         for path, md5 in ((data_dir / file, self.files[file]) for file in files):
-            with path.open("rb") as stream:
-                digest = hashlib.md5(usedforsecurity=False)
-                while block := stream.read(2**20):
-                    digest.update(block)
-                found = digest.hexdigest()
+            found = md5_of(path)
             if found != md5:
                 raise VitinitError(
                     f"{path} is damaged: md5 {found} ({path.stat().st_size} bytes), expected md5 {md5}; "
                     f"move it away and run 'vitinit data get {self.name}'"
                 )
 
-    def download(self, data_dir: Path) -> None:
+    def download(self, data_dir: Path, report: Report = silent) -> None:
         """Downloads what is missing, and checks the md5 of what is there."""
         missing = self.missing(data_dir)
         self.check(data_dir, [file for file in self.files if file not in missing])
@@ -92,6 +88,15 @@ class Downloaded(InMemory):
             ) from error
         finally:
             socket.setdefaulttimeout(timeout_before)
+
+
+def md5_of(path: Path) -> str:
+    """Of a file."""
+    with path.open("rb") as stream:
+        digest = hashlib.md5(usedforsecurity=False)
+        while block := stream.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def listed(files: list[str]) -> str:

@@ -6,21 +6,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from benchmark.datasets.dataset import Dataset
-from benchmark.image_files.images import IMAGE_FORMATS, class_folders, image_files, image_names, opened
+from benchmark.image_files.images import IMAGE_FORMATS, class_folders, image_files, image_names
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from benchmark.image_files.arrays import Source, Statistics
+    from benchmark.image_files.full_size import Opened
 
 
 class Folder(Dataset):
     """Any folder of images, one subfolder a class."""
 
     takes_path: ClassVar[bool] = True
+    has_full_size: ClassVar[bool] = True
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
         """Never: a folder that is not there is the user's mistake, not a dataset to be got."""
@@ -40,39 +41,50 @@ class Folder(Dataset):
         self, spec: DatasetSpec, image_size: int, data_dir: Path
     ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
         """Either layout; without a folder `train`, a fifth of each class is the test split."""
-        root = Path(str(spec.path)).resolve()
-        if (root / "train").is_dir():
-            held_out = next((name for name in ("test", "val") if (root / name).is_dir()), None)
-            if held_out is None:
-                raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
-            train, test = _files(root / "train", root), _files(root / held_out, root)
-            if train.keys() != test.keys():
-                raise VitinitError(
-                    f"{root}: class count mismatch, {len(train)} in train and {len(test)} in {held_out}; "
-                    f"only in one of them: {', '.join(sorted(train.keys() ^ test.keys()))}"
-                )
-        else:
-            train, test = _held_out(_files(root, root))
-        if len(train) < 2:
-            raise VitinitError(
-                f"{root}: found {len(train)} class folders, at least 2 are needed, as in CLASS/image.png"
-            )
-        return _on_disk(train, image_size), _on_disk(test, image_size), tuple(train), None
+        train, test = _splits(spec)
+        return _decoded(train, image_size), _decoded(test, image_size), tuple(train), None
+
+    def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
+        """The same splits, once every file has been read, and the same statistics."""
+        from benchmark.image_files.full_size import read_files
+
+        splits = _splits(spec)
+        (train, statistics), (test, _) = (read_files(*_listed(split), image_size) for split in splits)
+        return train, test, tuple(splits[0]), statistics
 
 
 FOLDER = Folder(name="folder", origin="is your own: write folder:PATH")
 
 
+def _splits(spec: DatasetSpec) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
+    """The files of each class, of training and test split."""
+    root = Path(str(spec.path)).resolve()
+    if (root / "train").is_dir():
+        held_out = next((name for name in ("test", "val") if (root / name).is_dir()), None)
+        if held_out is None:
+            raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
+        train, test = _files(root / "train", root), _files(root / held_out, root)
+        if train.keys() != test.keys():
+            raise VitinitError(
+                f"{root}: class count mismatch, {len(train)} in train and {len(test)} in {held_out}; "
+                f"only in one of them: {', '.join(sorted(train.keys() ^ test.keys()))}"
+            )
+    else:
+        train, test = _held_out(_files(root, root))
+    if len(train) < 2:
+        raise VitinitError(f"{root}: found {len(train)} class folders, at least 2 are needed, as in CLASS/image.png")
+    return train, test
+
+
 def _held_out(classes: dict[str, list[Path]]) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     """Training and test files, the same fifth of each class always."""
-    from sklearn.model_selection import train_test_split
+    from benchmark.image_files.subset import held_out_fifth
 
     train, test = {}, {}
     for name, files in classes.items():
         if len(files) < 2:
             raise VitinitError(f"{files[0].parent} has one image; training and test split need one each")
-        kept, taken = train_test_split(files, test_size=max(1, round(len(files) / 5)), random_state=0)
-        train[name], test[name] = sorted(kept), sorted(taken)
+        train[name], test[name] = held_out_fifth(files)
     return train, test
 
 
@@ -81,31 +93,29 @@ def _files(folder: Path, root: Path) -> dict[str, list[Path]]:
     return {entry.name: image_files(entry, root, IMAGE_FORMATS) for entry in class_folders(folder)}
 
 
-def _on_disk(classes: dict[str, list[Path]], image_size: int) -> Source:
+def _listed(classes: dict[str, list[Path]]) -> tuple[list[Path], torch.Tensor]:
+    """The files of a split, and their labels."""
+    import torch
+
+    labels = [label for label, files in enumerate(classes.values()) for _ in files]
+    return [path for files in classes.values() for path in files], torch.tensor(labels)
+
+
+def _decoded(classes: dict[str, list[Path]], image_size: int) -> Source:
     import torch
 
     from benchmark.image_files.arrays import Source
+    from benchmark.image_files.full_size import centre, unusable
 
-    labels = [label for label, files in enumerate(classes.values()) for _ in files]
-    files = [path for files in classes.values() for path in files]
+    files, labels = _listed(classes)
 
     def images(numbers: torch.Tensor) -> torch.Tensor:
         decoded = torch.empty(len(numbers), 3, image_size, image_size, dtype=torch.uint8)
         for place, number in enumerate(numbers.tolist()):
-            decoded[place] = torch.from_numpy(_image(files[number], image_size)).permute(2, 0, 1)
+            try:
+                decoded[place] = torch.from_numpy(centre(files[number], image_size)).permute(2, 0, 1)
+            except Exception as error:  # PIL's decoders raise errors of many types on damaged files
+                raise unusable(files[number], error) from error
         return decoded
 
-    return Source(torch.tensor(labels), images)
-
-
-def _image(path: Path, size: int) -> np.ndarray:
-    """One image file as uint8, size x size x 3."""
-    import numpy as np
-    from PIL import Image, ImageOps
-
-    try:
-        with opened(path, tuple(sorted(set(IMAGE_FORMATS.values())))) as image:
-            # Crop and resize in one step: a very long image never exists at its full resized length.
-            return np.array(ImageOps.fit(image.convert("RGB"), (size, size), Image.Resampling.BILINEAR))
-    except Exception as error:  # PIL's decoders raise errors of many types on damaged files
-        raise VitinitError(f"cannot use the image {path}: {' '.join(str(error).split())}") from error
+    return Source(labels, images)

@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmark.datasets.dataset import Report, silent
 from benchmark.datasets.registry import get, names, unavailable
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from benchmark.image_files.arrays import Data, Sources
-    from benchmark.image_files.packed import PackedData
+    from benchmark.image_files.full_size import FullSizeData
 
 
 def data_dir(argument: Path | None) -> Path:
@@ -20,10 +21,12 @@ def data_dir(argument: Path | None) -> Path:
     return argument or Path(os.environ.get("VITINIT_DATA") or "data")
 
 
-def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Data | PackedData:
+def load(
+    spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False
+) -> Data | FullSizeData:
     """Reads a dataset, takes the part the spec asks for and brings the images to `image_size`.
 
-    One that is packed is opened only: its images are decoded and cropped when they are used.
+    One that is packed, or `cropped`, is opened only: its images are decoded and cropped when they are used.
 
     Args:
         spec: Which dataset, and how much of its training split.
@@ -31,6 +34,7 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> D
             have their shorter side resized and are cropped at the centre.
         data_dir: Where the files of datasets are that are downloaded or prepared.
         draw: Which subset, where the spec redraws it by seed.
+        cropped: The recipe crops images of their own size (`Recipe.crops`).
 
     Raises:
         VitinitError: The dataset is unknown, missing or damaged, a folder is not laid out as it must be, an image
@@ -38,7 +42,7 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> D
     """
     if reason := unavailable(spec, data_dir):
         raise VitinitError(reason)
-    return get(spec.name).load(spec, image_size, data_dir, draw)
+    return get(spec.name).load(spec, image_size, data_dir, draw, cropped)
 
 
 def sources(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Sources:
@@ -58,8 +62,10 @@ def sources(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -
     return get(spec.name).sources(spec, image_size, data_dir, draw)
 
 
-def download(name: str, data_dir: Path) -> None:
+def download(name: str, data_dir: Path, report: Report = silent) -> None:
     """Downloads the files of a dataset and checks them; files already there stay as they are.
+
+    `report` may be told how much is done, and of how much.
 
     Raises:
         VitinitError: The dataset is unknown or needs no download, a file that is there is damaged, or the download
@@ -69,4 +75,4 @@ def download(name: str, data_dir: Path) -> None:
     if not dataset.downloaded:
         known = ", ".join(each for each in names() if get(each).downloaded)
         raise VitinitError(f"there is nothing to download for {name}, it {dataset.origin}; to download: {known}")
-    dataset.download(data_dir)
+    dataset.download(data_dir, report)

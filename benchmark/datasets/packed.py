@@ -17,7 +17,7 @@ from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from benchmark.image_files.arrays import Source, Statistics
-    from benchmark.image_files.packed import PackedData
+    from benchmark.image_files.full_size import Opened
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,6 +34,7 @@ class Packed(Dataset):
     classes: int
     statistics: Statistics
     packed: ClassVar[bool] = True
+    has_full_size: ClassVar[bool] = True
 
     def hint(self, source: Path) -> str:
         """What to do about a folder without `train` or `val`; empty where nothing is known."""
@@ -54,8 +55,8 @@ class Packed(Dataset):
         """Refused: each epoch crops its images anew."""
         raise VitinitError(f"{self.name} is not decoded beforehand: it has a loader of its own")
 
-    def load(self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> PackedData:
+    def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
         """Opens it, and reads no image."""
-        from benchmark.image_files.packed import load_packed
+        from benchmark.image_files.packed import open_packed
 
-        return load_packed(spec, image_size, data_dir / self.name, self.statistics, draw)
+        return *open_packed(data_dir / self.name), self.statistics

@@ -1,4 +1,4 @@
-"""Where all datasets are found: every `Dataset` of the files in this folder, and of installed packages.
+"""Where all datasets are found: every `Dataset` of the files here and in `archives`, and of installed packages.
 
 A package names its own in the entry point group `vitinit.datasets`, as package.module:NAME. Imports no torch.
 """
@@ -36,7 +36,7 @@ def _found() -> dict[str, _Found]:
         if other.dataset is not dataset:
             raise VitinitError(f"two datasets are called {dataset.name!r}: in {other.where} and in {where}")
 
-    for module in modules(__package__):
+    for module in (*modules(__package__), *modules(f"{__package__}.archives")):
         for value in vars(module).values():
             if isinstance(value, Dataset):
                 add(value, module.__name__, True)

@@ -81,7 +81,7 @@ def check_recipe(spec: RunSpec) -> None:
     """Refuse what does not go with the dataset, where that is known before it is read.
 
     Raises:
-        VitinitError: the recipe crops images in a way that is for the other kind of dataset, which would be passed over
+        VitinitError: the recipe crops images in a way that is for another kind of dataset, which would be passed over
             in silence; or it has a batch that is larger than the dataset, or padding wider than its images.
     """
     recipe, dataset = spec.recipe, datasets.get(spec.dataset.name)
@@ -97,9 +97,10 @@ def check_recipe(spec: RunSpec) -> None:
         )
     if dataset.packed and recipe.crop_padding:
         raise VitinitError(f"recipe {recipe.name!r}: {spec.dataset.name} has no crop_padding, it has crop_scale")
-    if not dataset.packed and (recipe.crop_scale or recipe.crop_pct != 1):
-        packed = ", ".join(name for name in datasets.names() if datasets.get(name).packed)
+    if recipe.crops and recipe.crop_padding:
+        raise VitinitError(f"recipe {recipe.name!r}: crop_padding does not go with crop_scale or crop_pct")
+    if recipe.crops and not dataset.has_full_size:
         raise VitinitError(
-            f"recipe {recipe.name!r}: crop_scale and crop_pct are for {packed} only, images of "
-            f"{spec.dataset.name} are in memory at their final size; they have crop_padding"
+            f"recipe {recipe.name!r}: crop_scale and crop_pct need images in their own size, those of "
+            f"{spec.dataset.name} are there at their final size only; they have crop_padding"
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,18 +26,17 @@ from PIL import Image
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
 from benchmark.fields import Frozen
-from benchmark.image_files.arrays import Statistics
+from benchmark.image_files.full_size import FullSize
 from benchmark.image_files.images import opened
 from benchmark.image_files.layout import MANIFEST, packed_files
-from benchmark.image_files.subset import parts
-from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
 ENTRY = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<u2"), ("sha256", "u1", 32)])
 """One image in the index."""
 
-FORMATS = ("JPEG", "PNG")
-"""PIL's names of what is decoded. ImageNet's files are JPEG, but for one PNG with a JPEG's name."""
+FORMATS = ("JPEG", "PNG", "GIF", "PPM")
+"""PIL's names of what is decoded. ImageNet and Pets have a few files of another format with a JPEG's name; PPM is what
+bare pixels become (STL-10)."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -60,7 +60,7 @@ class Manifest(Frozen):
 
 
 @dataclass(frozen=True)
-class PackedSplit:
+class PackedSplit(FullSize):
     """Images that stay on the disk.
 
     Attributes:
@@ -74,8 +74,8 @@ class PackedSplit:
     file: BinaryIO
 
     @cached_property
-    def labels(self) -> torch.Tensor:
-        """int64, N, an index into `PackedData.classes`."""
+    def labels(self) -> torch.Tensor:  # type: ignore[override]
+        """int64, N, an index into the classes."""
         return torch.from_numpy(self.index["label"].astype(np.int64))
 
     def image(self, number: int) -> Image.Image:
@@ -98,57 +98,28 @@ class PackedSplit:
         except Exception as error:  # PIL's decoders raise errors of many types
             raise VitinitError(f"cannot read {where}: {error}") from error
 
+    def part(self, numbers: np.ndarray) -> PackedSplit:
+        """Some of its images, in this order."""
+        return replace(self, index=self.index[numbers])
 
-@dataclass(frozen=True)
-class PackedData:
-    """A prepared dataset, opened.
-
-    Attributes:
-        train: The training split, or the part of it that the spec asks for.
-        held_out: What accuracy is measured on: the test split (the images of `val`), or the part of the training split
-            that the spec takes for validation.
-        classes: The class names in the order of the labels.
-        mean: Mean per channel, pixels in 0..1.
-        std: Standard deviation per channel, pixels in 0..1.
-        checksum: sha256 (hex) over the digests and labels of the images of `train` and `held_out`.
-        image_size: Side of the images that the loader makes, in pixels.
-    """
-
-    train: PackedSplit
-    held_out: PackedSplit
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    checksum: str
-    image_size: int
+    def contents(self) -> Iterator[bytes | memoryview]:
+        """Digests of the image files, and labels."""
+        yield self.index["sha256"].tobytes()
+        yield self.index["label"].tobytes()
 
 
-def load_packed(spec: DatasetSpec, image_size: int, folder: Path, statistics: Statistics, draw: int = 0) -> PackedData:
+def open_packed(folder: Path) -> tuple[PackedSplit, PackedSplit, tuple[str, ...]]:
     """Open a prepared dataset and check its index; no image is read.
 
-    `draw` is which subset, where the spec redraws it by seed.
+    Returns:
+        The training split, the images of `val`, and the classes.
 
     Raises:
-        VitinitError: the folder is not what `prepare` has left there, or `train_size` and `val_size` do not fit.
+        VitinitError: the folder is not what `prepare` has left there.
     """
     manifest = read_manifest(folder)
-    whole, held_out = _split("train", folder, manifest.train), _split("val", folder, manifest.val)
-    chosen, val = parts(whole.labels.numpy(), spec, len(manifest.classes), draw)
-    train = replace(whole, index=whole.index[chosen])
-    if spec.evaluate_on == "val":
-        held_out = replace(whole, index=whole.index[val])
-    checksum = hashlib.sha256()
-    for split in (train, held_out):
-        checksum.update(split.index["sha256"].tobytes() + split.index["label"].tobytes())
-    return PackedData(
-        train=train,
-        held_out=held_out,
-        classes=tuple(manifest.classes),
-        mean=statistics[0],
-        std=statistics[1],
-        checksum=checksum.hexdigest(),
-        image_size=image_size,
-    )
+    train, val = _split("train", folder, manifest.train), _split("val", folder, manifest.val)
+    return train, val, tuple(manifest.classes)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
 import numpy as np
 
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
+
+Item = TypeVar("Item", str, Path)
 
 
 def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,6 +40,14 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
     if not len(rest):
         raise VitinitError(f"val_size {spec.val_size} leaves no image of the training split to train on")
     return rest, val
+
+
+def held_out_fifth(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """What a class without a split of its own trains on and is tested on: always the same fifth, at least one item."""
+    from sklearn.model_selection import train_test_split
+
+    kept, taken = train_test_split(list(items), test_size=max(1, round(len(items) / 5)), random_state=0)
+    return sorted(kept), sorted(taken)
 
 
 def stratified(labels: np.ndarray, size: int, classes: int, name: str = "train_size", draw: int = 0) -> np.ndarray:

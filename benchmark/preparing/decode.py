@@ -34,7 +34,7 @@ from benchmark.image_files.beton import (
 )
 from benchmark.image_files.images import no_bombs
 from benchmark.image_files.layout import MANIFEST
-from benchmark.preparing.pack import ROOM, Report, scratch_beside
+from benchmark.image_files.packing import ROOM, Report, scratch_beside
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 

@@ -6,34 +6,21 @@ image is resized or compressed again, so every resolution and every crop is made
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import io
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from benchmark.datasets.packed import Packed
-from benchmark.files.atomic import sync_folder, write_atomically
-from benchmark.image_files.images import class_folders, image_files, no_bombs, opened
-from benchmark.image_files.layout import MANIFEST, packed_files
-from benchmark.image_files.packed import ENTRY, FORMATS, Manifest, SplitInfo, read_manifest
+from benchmark.image_files.images import class_folders, image_files, no_bombs
+from benchmark.image_files.packed import ENTRY, Manifest, SplitInfo
+from benchmark.image_files.packing import AHEAD, Report, SplitWriter, checked, new_packed, refuse_existing
 from initializers.errors import VitinitError
 
 SPLITS = ("train", "val")
 EXTENSIONS = (".jpeg", ".jpg", ".png")
-AHEAD = 64
-"""So many image files are in memory at once."""
-ROOM = 2**26
-"""Bytes left free on the disk, beside what is written."""
-
-Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -73,37 +60,23 @@ def prepare(
         VitinitError: `folder` is there already, or is being prepared; the layout, the classes or the number of images
             are not the dataset's; a file is no image; or the disk has no room.
     """
-    _refuse_existing(folder)
+    refuse_existing(folder)
     try:
         sources = {name: _look(dataset, source.resolve(), name) for name in SPLITS}
         _check(dataset, source, sources, allow_incomplete)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        needed = sum(found.size + found.images * ENTRY.itemsize for found in sources.values()) + ROOM
-        if (free := shutil.disk_usage(folder.parent).free) < needed:
-            raise VitinitError(f"{folder.parent}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
+        needed = sum(found.size + found.images * ENTRY.itemsize for found in sources.values())
         total, done = sum(found.images for found in sources.values()), 0
-        with scratch_beside(folder) as scratch:
-            _refuse_existing(folder)  # another process may just have finished
+        with new_packed(folder, needed) as (scratch, finish):
             infos = {}
             for name, found in sources.items():
                 infos[name] = _pack(name, found, scratch, threads, lambda images: report(done + images, total))  # noqa: B023
                 done += found.images
             names = [path.name for path in sources["train"].classes]
             manifest = Manifest(classes=names, train=infos["train"], val=infos["val"])
-            write_atomically(scratch / MANIFEST, manifest.model_dump_json(indent=1).encode())
-            scratch.rename(folder)
-        sync_folder(folder.parent)
+            finish(manifest)
     except OSError as error:
         raise VitinitError(f"cannot prepare {folder}: {error}") from error
     return manifest
-
-
-def _refuse_existing(folder: Path) -> None:
-    if (folder / MANIFEST).is_file():
-        images = read_manifest(folder).train.images
-        raise VitinitError(f"{folder} is prepared already ({images:,} training images); move it away to do it again")
-    if folder.exists():
-        raise VitinitError(f"{folder} is there and is not prepared: move it away, or choose another --data-dir")
 
 
 def _look(dataset: Packed, source: Path, name: str) -> Source:
@@ -140,54 +113,19 @@ def _check(dataset: Packed, source: Path, sources: dict[str, Source], allow_inco
             )
 
 
-@contextmanager
-def scratch_beside(folder: Path) -> Iterator[Path]:
-    """An empty folder beside `folder` that one process at a time has; removed with its files, unless it was renamed.
-
-    Raises:
-        VitinitError: another process has it.
-    """
-    scratch = folder.with_name(f".{folder.name}.preparing")
-    scratch.mkdir(exist_ok=True)
-    descriptor = os.open(scratch, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with this process, however that ends
-        except BlockingIOError:
-            raise VitinitError(f"another process is preparing {folder}") from None
-        for left in scratch.iterdir():
-            left.unlink()
-        try:
-            yield scratch
-        except BaseException:
-            with suppress(OSError):
-                shutil.rmtree(scratch)
-            raise
-    finally:
-        os.close(descriptor)
-
-
 def _pack(name: str, found: Source, scratch: Path, threads: int, report: Callable[[int], None]) -> SplitInfo:
-    images_name, index_name = packed_files(name)
-    index = np.zeros(found.images, ENTRY)
-    size = count = 0
-    with no_bombs(), ThreadPoolExecutor(threads) as pool, (scratch / images_name).open("xb") as file:
+    count, writer = 0, SplitWriter(scratch, name, found.images)
+    with no_bombs(), ThreadPoolExecutor(threads) as pool, closing(writer):
         for batch in _batches(found.files(), AHEAD):
-            for (label, _), (content, digest) in zip(batch, pool.map(_checked, [f for _, f in batch]), strict=True):
+            for (label, _), (content, digest) in zip(batch, pool.map(_read, [f for _, f in batch]), strict=True):
                 if count == found.images:
                     raise VitinitError(f"{found.folder}: files were added meanwhile; try again")
-                index[count] = (size, len(content), label, np.frombuffer(digest, np.uint8))
-                file.write(content)
-                size, count = size + len(content), count + 1
+                writer.write(count, label, content, digest)
+                count += 1
             report(count)
-        file.flush()
-        os.fsync(file.fileno())
-    if count < found.images:
-        raise VitinitError(f"{found.folder}: files were removed meanwhile; try again")
-    buffer = io.BytesIO()
-    np.save(buffer, index, allow_pickle=False)
-    write_atomically(scratch / index_name, buffer.getbuffer())
-    return SplitInfo(images=count, size=size, index_sha256=hashlib.sha256(buffer.getbuffer()).hexdigest())
+        if count < found.images:
+            raise VitinitError(f"{found.folder}: files were removed meanwhile; try again")
+        return writer.finish()
 
 
 def _batches(files: Iterator[tuple[int, Path]], size: int) -> Iterator[list[tuple[int, Path]]]:
@@ -201,13 +139,10 @@ def _batches(files: Iterator[tuple[int, Path]], size: int) -> Iterator[list[tupl
         yield batch
 
 
-def _checked(path: Path) -> tuple[bytes, bytes]:
-    """The bytes of an image file and their sha256, after its pixels have been read."""
+def _read(path: Path) -> tuple[bytes, bytes]:
+    """The bytes of an image file and their sha256."""
     try:
         content = path.read_bytes()
-        with opened(io.BytesIO(content), FORMATS) as image:
-            image.draft(None, (1, 1))  # a JPEG is then decoded to its end, but at an eighth of its size
-            image.load()
-    except Exception as error:  # PIL's decoders raise errors of many types
+    except OSError as error:
         raise VitinitError(f"cannot use the image {path}: {error}") from error
-    return content, hashlib.sha256(content).digest()
+    return content, checked(content, str(path))

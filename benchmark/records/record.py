@@ -148,7 +148,7 @@ class DatasetInfo(Frozen):
     classes: PositiveInt
     checksum: Sha256
     """sha256 over pixels and labels of the images trained on and of those that accuracy was measured on, before
-    augmentation; of a packed dataset, over the digests of the image files and the labels."""
+    augmentation; of files that are decoded when they are used, over the digests of the files and the labels."""
 
 
 class Session(Frozen):

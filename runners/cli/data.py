@@ -23,11 +23,16 @@ def get(
     name: Annotated[str, typer.Argument(help="One that is downloaded: vitinit list datasets")],
     data_dir: DataOption = None,
 ) -> None:
-    """Download a dataset and check its md5 sums."""
+    """Download a dataset and check its md5 sums; archives of images are packed."""
     from benchmark.datasets import load as datasets
+    from benchmark.datasets import registry
 
     folder = datasets.data_dir(data_dir)
-    datasets.download(name, folder)
+    if name in registry.names() and registry.get(name).packed:
+        with _progress(f"getting {name}") as report:
+            datasets.download(name, folder, report)
+    else:  # torchvision draws a bar of its own
+        datasets.download(name, folder)
     typer.echo(f"{plain(name)} is in {plain(str(folder))}")
 
 
@@ -60,12 +65,16 @@ def prepare(
     folder = datasets.data_dir(data_dir)
     dataset = registry.get(name) if name in registry.names() else None
     if isinstance(dataset, Packed):
+        if dataset.downloaded:
+            raise VitinitError(f"{name} is packed by 'vitinit data get {name}'")
         if source is None or image_size or train_size:
             raise VitinitError(f"vitinit data prepare {name} --from DIR: no other option but --allow-incomplete")
         _pack(dataset, source, folder / name, allow_incomplete)
     else:
         if source or allow_incomplete:
-            packed = ", ".join(each for each in registry.names() if registry.get(each).packed)
+            packed = ", ".join(
+                each for each in registry.names() if registry.get(each).packed and not registry.get(each).downloaded
+            )
             raise VitinitError(f"--from and --allow-incomplete are for {packed}; write folder:PATH for a folder")
         _decode(name, folder, image_size or 32, train_size)
 

@@ -27,10 +27,12 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
     for config in {cell.spec.recipe.rand_augment for cell in cells} - {None}:
         recording(str(config), 32)
     images: dict[DatasetSpec, int] = {}
-    for spec in {(cell.spec.dataset, cell.spec.model.image_size): cell.spec for cell in cells}.values():
-        loader, device = setting.execution.loader, setting.execution.device
-        data = open_data(spec.dataset, spec.model.image_size, setting.data_dir, loader, device)
-        images[spec.dataset] = len(data.train.labels)
+    loader, device = setting.execution.loader, setting.execution.device
+    for dataset, size, cropped in dict.fromkeys(
+        (cell.spec.dataset, cell.spec.model.image_size, cell.spec.recipe.crops) for cell in cells
+    ):
+        data = open_data(dataset, size, setting.data_dir, loader, device, cropped=cropped)
+        images[dataset] = len(data.train.labels)
     for cell in cells:
         size, count = cell.spec.recipe.batch_size, images[cell.spec.dataset]
         if size > count:

@@ -6,13 +6,13 @@ import torch
 
 from benchmark.image_files.arrays import Data
 from benchmark.image_files.beton import threads_kept
-from benchmark.image_files.packed import PackedData
+from benchmark.image_files.full_size import FullSizeData
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError, plain
 from runners.basics.shard import Shard
 from runners.loaders.base import ALONE, Loader
 from runners.loaders.choice import LoaderName, OpenedData, open_data
-from runners.loaders.packed import PackedLoader
+from runners.loaders.full_size import FullSizeLoader
 from runners.loaders.resident import ResidentLoader
 
 __all__ = ["Loader", "LoaderName", "OpenedData", "make_loader", "open_data"]
@@ -24,8 +24,8 @@ def make_loader(data: OpenedData, recipe: Recipe, seed: int, device: torch.devic
     Raises:
         VitinitError: more processes than can share a batch, or FFCV cannot be imported.
     """
-    if isinstance(data, PackedData):
-        return PackedLoader(data, recipe, seed, device, shard)
+    if isinstance(data, FullSizeData):
+        return FullSizeLoader(data, recipe, seed, device, shard)
     if isinstance(data, Data):
         return ResidentLoader(data, recipe, seed, device, shard)
     try:

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmark.datasets.imagenet import IMAGENET
 from benchmark.image_files.arrays import Data
 from benchmark.image_files.beton import BetonData
-from benchmark.image_files.packed import PackedData
+from benchmark.image_files.full_size import FullSizeData
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
 from runners.augmentation.crop_and_flip import crop_and_flip
@@ -55,7 +56,7 @@ class Loader(ABC):
 
     def __init__(
         self,
-        data: Data | PackedData | BetonData,
+        data: Data | FullSizeData | BetonData,
         recipe: Recipe,
         seed: int,
         device: torch.device,
@@ -77,11 +78,12 @@ class Loader(ABC):
         self._image_size = data.image_size
         self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self._classes = data.train.labels.to(device), len(data.classes)
-        self._fill = fill_color(data.mean).to(device)
+        mean, std = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
+        self._fill = fill_color(mean).to(device)
         # of every pixel, because a CPU takes twice as long where one number is that of a whole channel
         mean_CHW, std_CHW = (
             torch.tensor(numbers, dtype=torch.float64)[:, None, None].repeat(1, data.image_size, data.image_size)
-            for numbers in (data.mean, data.std)
+            for numbers in (mean, std)
         )
         self._scale_CHW = (1 / (255 * std_CHW)).float().to(device)
         self._offset_CHW = (-mean_CHW / std_CHW).float().to(device)

@@ -12,25 +12,31 @@ from benchmark.datasets import load as datasets
 from benchmark.datasets import registry
 from benchmark.image_files.arrays import Data
 from benchmark.image_files.beton import BetonData, ffcv_missing, load_beton, refuse_parts
-from benchmark.image_files.packed import PackedData
+from benchmark.image_files.full_size import FullSizeData
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 from runners.basics.streams import derive
 
 LoaderName = Literal["auto", "resident", "ffcv"]
-OpenedData = Data | PackedData | BetonData
+OpenedData = Data | FullSizeData | BetonData
 
 RESIDENT_SHARE = 0.25
 """`auto` keeps a dataset in memory when its decoded images take at most this share of the device's memory."""
 
 
 def open_data(
-    spec: DatasetSpec, image_size: int, data_dir: Path, loader: str = "auto", device: str = "cpu", seed: int = 0
+    spec: DatasetSpec,
+    image_size: int,
+    data_dir: Path,
+    loader: str = "auto",
+    device: str = "cpu",
+    seed: int = 0,
+    cropped: bool = False,
 ) -> OpenedData:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
-    A packed dataset has its own loader, whatever is asked for. The seed is the run's: it matters where the spec redraws
-    the training images.
+    A packed dataset has its own loader, whatever is asked for, and so has one whose images the recipe crops in their
+    own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
@@ -38,16 +44,16 @@ def open_data(
     """
     if reason := registry.unavailable(spec, data_dir):
         raise VitinitError(reason)
-    why, packed = "", registry.get(spec.name).packed
-    if loader == "auto" and not packed:
+    why, own_loader = "", cropped or registry.get(spec.name).packed
+    if loader == "auto" and not own_loader:
         size, memory = decoded_size(spec, image_size, data_dir), device_memory(device)
         loader = choose(size, memory)
         why = (
             f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {RESIDENT_SHARE:.0%} of the "
             f"{memory / 1e9:.1f} GB of memory, so FFCV has to read it (--loader resident keeps it in memory): "
         )
-    if loader != "ffcv" or packed:
-        return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"))
+    if loader != "ffcv" or own_loader:
+        return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"), cropped)
     try:
         refuse_parts(spec)
         if missing := ffcv_missing():

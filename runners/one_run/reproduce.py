@@ -184,7 +184,8 @@ def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loade
         registry.build(spec.base.name, spec.base.params, "base").check(empty)
         if spec.method:
             registry.build(spec.method.name, spec.method.params, "method").check(empty)
-        found = open_data(spec.dataset, spec.model.image_size, data_dir, loader, device, spec.seed).checksum
+        size, cropped = spec.model.image_size, spec.recipe.crops
+        found = open_data(spec.dataset, size, data_dir, loader, device, spec.seed, cropped).checksum
     except VitinitError as error:
         raise VitinitError(f"run {record.run_id} cannot be repeated here: {error}") from None
     if found != record.dataset.checksum:

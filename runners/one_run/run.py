@@ -141,7 +141,8 @@ def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     set_flags(setting.execution)
     provenance = environment(device, setting.code)
     loader_name = setting.execution.loader
-    data = open_data(spec.dataset, spec.model.image_size, setting.data_dir, loader_name, str(device), spec.seed)
+    size, cropped = spec.model.image_size, spec.recipe.crops
+    data = open_data(spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped)
     stop.check()
     loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
     return _Opened(cell, device, data, loader, replace(setting.execution, loader=loader.name), provenance)

@@ -15,6 +15,7 @@ import torch
 from dataset_helpers import NOWHERE, error_of, make_folder
 
 from benchmark.datasets import registry
+from benchmark.datasets.archives.archived import Archived
 from benchmark.datasets.dataset import Dataset
 from benchmark.datasets.downloaded import Downloaded
 from benchmark.datasets.load import load, sources
@@ -135,7 +136,10 @@ def test_what_is_missing_is_one_line_that_names_it(name: str, tmp_path: Path) ->
     assert reason == error_of(DatasetSpec(name=name), SIZE, tmp_path), "a run says what the plan says"
     assert str(tmp_path) in reason
     assert f"vitinit data {'get' if dataset.downloaded else 'prepare'} {name}" in reason
-    for file in dataset.files if isinstance(dataset, Downloaded) else ():
+    files = (
+        dataset.files if isinstance(dataset, Downloaded) else dataset.archives if isinstance(dataset, Archived) else ()
+    )
+    for file in files:
         assert Path(file).name in reason
 
 

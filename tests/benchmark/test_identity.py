@@ -140,6 +140,7 @@ def test_the_schema_version_is_part_of_the_identity(monkeypatch: pytest.MonkeyPa
         ("recipe.evaluate_every", 2),
         ("recipe.crop_ratio", [0.75, 1.3]),
         ("recipe.crop_pct", 0.875),
+        ("recipe.statistics", "imagenet"),
     ],
 )
 def test_every_part_of_a_spec_counts(path: str, value: object) -> None:

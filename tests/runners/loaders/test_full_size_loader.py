@@ -17,6 +17,7 @@ from timm.data.transforms import RandomResizedCropAndInterpolation
 
 from benchmark.datasets.load import load
 from benchmark.grids import grid
+from benchmark.image_files.full_size import FullSizeData
 from benchmark.records.store import Store
 from benchmark.spec import DatasetSpec, Recipe
 from initializers.errors import VitinitError
@@ -25,7 +26,7 @@ from runners.basics.shard import Shard
 from runners.basics.stop import Stop, Stopped
 from runners.basics.streams import derive
 from runners.loaders import make_loader
-from runners.loaders.packed import PackedLoader, random_resized_crop
+from runners.loaders.full_size import FullSizeLoader, random_resized_crop
 from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same
 
@@ -60,13 +61,31 @@ def _threads():
     assert decoding() == []
 
 
+def opened(name, size, imagenet_dir, photographs) -> FullSizeData:
+    """Packed, from files, or from pixels in memory."""
+    spec = DatasetSpec(name=name, path=str(photographs) if name == "folder" else None)
+    return load(spec, size, imagenet_dir, cropped=True)
+
+
 def decoding() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("decode")]
 
 
-@pytest.mark.parametrize(("size", "crop_pct"), [(32, 0.9), (32, 1.0), (224, 0.875)])
-def test_test_images_are_timms_but_for_the_last_bit_of_normalising(imagenet_source, imagenet_dir, size, crop_pct):
-    data = load(DatasetSpec(name="imagenet"), size, imagenet_dir)
+@pytest.mark.parametrize(
+    ("name", "size", "crop_pct"),
+    [
+        ("imagenet", 32, 0.9),
+        ("imagenet", 32, 1.0),
+        ("imagenet", 224, 0.875),
+        ("folder", 48, 0.875),
+        ("folder", 128, 0.875),
+        ("digits", 16, 0.875),
+    ],
+)
+def test_test_images_are_timms_but_for_the_last_bit_of_normalising(
+    imagenet_source, imagenet_dir, photographs, name, size, crop_pct
+):
+    data = opened(name, size, imagenet_dir, photographs)
     evaluation = create_transform(
         (3, size, size),
         is_training=False,
@@ -75,11 +94,17 @@ def test_test_images_are_timms_but_for_the_last_bit_of_normalising(imagenet_sour
         mean=data.mean,
         std=data.std,
     )
-    images, labels = next(make_loader(data, recipe(crop_pct=crop_pct), 0, CPU).held_out())
-    assert labels.tolist() == list(range(500))
-    for path, ours in list(zip(sorted((imagenet_source / "val").glob("*/*")), images, strict=False))[:: size // 16]:
-        with Image.open(path) as image:
-            torch.testing.assert_close(ours, evaluation(image.convert("RGB")), rtol=0, atol=1e-6)
+    images, labels = next(make_loader(data, recipe(crop_pct=crop_pct, batch_size=100), 0, CPU).held_out())
+    assert torch.equal(labels, data.held_out.labels[:500])
+    if name == "digits":
+        pixels = load(DatasetSpec(name="digits"), 8, imagenet_dir).held_out.images.permute(0, 2, 3, 1).numpy()
+        originals = [Image.fromarray(array) for array in pixels]
+    else:
+        files = {"imagenet": imagenet_source / "val", "folder": photographs / "test"}[name].glob("*/*")
+        originals = [Image.open(path).convert("RGB") for path in sorted(files)[: 50 if name == "folder" else 500 : 9]]
+        images = images[::9]
+    for image, ours in list(zip(originals, images, strict=False))[:: 1 if size < 200 else 10]:
+        torch.testing.assert_close(ours, evaluation(image), rtol=0, atol=1e-6)
 
 
 def test_the_whole_test_split_is_seen_in_order_by_one_and_by_several(data):
@@ -99,6 +124,35 @@ def test_random_resized_crop_is_timms_pixel_for_pixel(data):
             expected = timm(image)
             ours = random_resized_crop(image, SIZE, scale, ratio, random.Random(seed))
             assert np.array_equal(np.asarray(ours), np.asarray(expected))
+
+
+@pytest.mark.parametrize("name", ["imagenet", "folder", "digits"])
+def test_training_images_are_cropped_at_random_as_timm_crops_them(imagenet_dir, photographs, name):
+    data = opened(name, SIZE, imagenet_dir, photographs)
+    settings = recipe(crop_scale=(0.2, 1.0), batch_size=100)
+    loader = make_loader(data, settings, 5, CPU)
+    images, targets = next(loader.train(1))
+    fields = {"interpolation": "random", "color_jitter": None, "mean": data.mean, "std": data.std}
+    timm = create_transform((3, SIZE, SIZE), is_training=True, scale=(0.2, 1.0), hflip=0.0, **fields)
+    for number, target, ours in zip(loader.order(1).tolist(), targets.tolist(), images, strict=False):
+        random.seed(derive(5, "augment", 1, number))
+        torch.testing.assert_close(ours, timm(data.train.image(number)), rtol=0, atol=1e-6)
+        assert target == data.train.labels[number]
+
+
+def test_images_are_normalised_with_imagenets_statistics_where_the_recipe_says_so(photographs, imagenet_dir):
+    data = opened("folder", SIZE, imagenet_dir, photographs)
+    own, theirs = (
+        make_loader(data, recipe(batch_size=100, statistics=name), 0, CPU) for name in ("dataset", "imagenet")
+    )
+    with Image.open(data.train.files[7]) as image:
+        transform = create_transform(
+            (3, SIZE, SIZE), interpolation="bicubic", crop_pct=1.0
+        )  # timm's default: ImageNet's
+        expected = transform(image.convert("RGB"))
+    found = theirs.plain(torch.tensor([7]))[0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    assert not torch.equal(found, own.plain(torch.tensor([7]))[0])
 
 
 def test_rand_augment_is_timms_on_the_cropped_images_with_draws_of_each_image(data):
@@ -127,8 +181,10 @@ def test_an_epoch_shows_every_image_once_but_the_ragged_rest(data):
     assert torch.equal(images[:20], loader.plain(loader.order(0)[:20]))
 
 
-def test_threads_processes_and_the_point_of_a_resume_change_nothing(data):
-    settings = recipe(batch_size=200, mix_images=50, **EVERYTHING)
+@pytest.mark.parametrize(("name", "batch_size"), [("imagenet", 200), ("folder", 24)])
+def test_threads_processes_and_the_point_of_a_resume_change_nothing(imagenet_dir, photographs, name, batch_size):
+    data = opened(name, SIZE, imagenet_dir, photographs)
+    settings = recipe(batch_size=batch_size, mix_images=batch_size // 4, **EVERYTHING)
     torch.set_num_threads(1)
     alone = list(make_loader(data, settings, 7, CPU).train(2))
     torch.set_num_threads(3)
@@ -186,24 +242,27 @@ def test_an_error_in_a_thread_ends_the_iteration_with_it(data, imagenet_dir, tmp
     assert list(batches) == []
 
 
-RECIPE = {"name": "small", "epochs": 2, "batch_size": 200, "label_smoothing": 0.1, **EVERYTHING, "mix_images": 100}
+RECIPE = {"name": "small", "epochs": 2, "label_smoothing": 0.1, **EVERYTHING}
 
 
-@pytest.fixture
-def study(tmp_path):
-    """A tiny run with everything, as a grid's file."""
+def write_study(path, **dataset):
+    """A tiny run with everything, five steps an epoch, as a grid's file."""
     block = {
-        "datasets": [{"name": "imagenet", "train_size": 1100}],
+        "datasets": [dataset],
         "model": {"preset": "vit_micro", "image_size": 16, "patch_size": 4, "width": 16, "depth": 1},
-        "recipe": {key: list(value) if isinstance(value, tuple) else value for key, value in RECIPE.items()},
+        "recipe": {
+            **{key: list(value) if isinstance(value, tuple) else value for key, value in RECIPE.items()},
+            "batch_size": dataset["train_size"] // 11 * 2,
+            "mix_images": dataset["train_size"] // 11,
+        },
         "seeds": [0],
     }
-    path = tmp_path / "faults.yaml"
     path.write_text(yaml.safe_dump({"title": "mine", "rows": {"Mine": {"base": "trunc_normal"}}, "blocks": [block]}))
     return path
 
 
-def test_the_command_line_plans_and_trains_it(study, here, imagenet_dir, monkeypatch):
+def test_the_command_line_plans_and_trains_it(tmp_path, here, imagenet_dir, monkeypatch):
+    study = write_study(tmp_path / "faults.yaml", name="imagenet", train_size=1100)
     plan = here("plan", str(study))[1]
     assert "skip imagenet[1100]: imagenet is not prepared in nothing" in plan
     monkeypatch.setenv("VITINIT_DATA", str(imagenet_dir))
@@ -217,7 +276,27 @@ def test_the_command_line_plans_and_trains_it(study, here, imagenet_dir, monkeyp
     assert record.init.images == 64
 
 
-def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(study, tmp_path, imagenet_dir, monkeypatch):
+def test_the_command_line_trains_on_the_files_of_a_folder_and_reproduces_it(tmp_path, here, photographs):
+    study = write_study(tmp_path / "faults.yaml", name=f"folder:{photographs}", train_size=110)
+    assert "1 runs: 1 to do" in here("plan", str(study))[1]
+    status, output = here("run", str(study), "--executor", "inline", "--device", "cpu")
+    assert status == 0, output
+    (record,) = Store("results/local").read("faults").done.values()
+    assert (record.dataset.train, record.dataset.test, record.dataset.classes) == (110, 40, 10)
+    assert record.dataset.checksum == load(record.spec.dataset, 16, tmp_path, cropped=True).checksum
+    assert record.execution["loader"] == "full-size"
+    status, output = here("reproduce", record.run_id)
+    assert status == 0, output
+
+
+@pytest.mark.parametrize("name", ["imagenet", "folder"])
+def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(
+    tmp_path, imagenet_dir, photographs, monkeypatch, name
+):
+    dataset = (
+        {"name": f"folder:{photographs}", "train_size": 110} if name == "folder" else {"name": name, "train_size": 1100}
+    )
+    study = write_study(tmp_path / "faults.yaml", **dataset)
     (cell,) = grid.load(str(study)).cells
     execution = Execution(device="cpu", threads=1, executor="inline", deterministic=True)
 
@@ -226,7 +305,7 @@ def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(study, t
 
     carry_out(cell, setting("whole"), Stop())
     resumed = setting("resumed")
-    batches = PackedLoader.train
+    batches = FullSizeLoader.train
     for epoch, step in ((0, 2), (0, 3), (1, 0)):
         stop = Stop()
 
@@ -236,7 +315,7 @@ def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(study, t
                     stop.request("a test")
                 yield batch
 
-        monkeypatch.setattr(PackedLoader, "train", stopped_at)
+        monkeypatch.setattr(FullSizeLoader, "train", stopped_at)
         with pytest.raises(Stopped):
             carry_out(cell, resumed, stop)
         assert decoding() == []
@@ -245,25 +324,3 @@ def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(study, t
     assert_same(setting("whole"), resumed, cell)
     sessions = Store(resumed.root).read("faults").done[cell.spec.run_id].sessions
     assert [session.from_step for session in sessions] == [0, 3, 4, 6], "five steps an epoch"
-
-
-@pytest.mark.parametrize(
-    ("dataset", "fields", "says"),
-    [
-        ("imagenet", {"crop_padding": 2}, "recipe 'small': imagenet has no crop_padding, it has crop_scale"),
-        ("digits", {"crop_scale": [0.1, 1.0]}, "crop_scale and crop_pct are for imagenet only"),
-        ("digits", {"crop_pct": 0.9}, "crop_scale and crop_pct are for imagenet only"),
-    ],
-)
-def test_a_crop_that_the_data_does_not_have_is_refused_with_its_row(tmp_path, dataset, fields, says):
-    block = {
-        "datasets": [dataset],
-        "model": {"preset": "vit_micro", "image_size": 16, "patch_size": 4},
-        "recipe": {"name": "small", **fields},
-        "seeds": [0],
-    }
-    path = tmp_path / "mine.yaml"
-    path.write_text(yaml.safe_dump({"title": "mine", "rows": {"Mine": {"base": "trunc_normal"}}, "blocks": [block]}))
-    with pytest.raises(VitinitError, match=says) as info:
-        grid.load(str(path))
-    assert "row 'Mine'" in str(info.value)

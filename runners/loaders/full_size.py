@@ -21,7 +21,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
-from benchmark.image_files.packed import PackedData, PackedSplit
+from benchmark.image_files.full_size import FullSize, FullSizeData
 from benchmark.spec import Recipe
 from runners.augmentation.rand_augment import draw
 from runners.basics.shard import Shard
@@ -37,12 +37,14 @@ TRAINING_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 """One of them is drawn for each random resized crop, as timm does by default."""
 
 
-class PackedLoader(Loader):
+class FullSizeLoader(Loader):
     """A loader of images that are decoded when they are needed, in as many threads as torch may use."""
 
-    name: ClassVar[str] = "packed"
+    name: ClassVar[str] = "full-size"
 
-    def __init__(self, data: PackedData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
+    def __init__(
+        self, data: FullSizeData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE
+    ) -> None:
         super().__init__(data, recipe, seed, device, shard)
         self.data = data
 
@@ -87,7 +89,7 @@ class PackedLoader(Loader):
         return draw(str(self.recipe.rand_augment), self.data.image_size, 1, seeds)
 
     def _decoded(
-        self, split: PackedSplit, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]
+        self, split: FullSize, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of uint8 images B x 3 x S x S with their numbers, in order, decoded a little ahead.
 

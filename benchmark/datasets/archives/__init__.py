@@ -1,0 +1,1 @@
+"""Datasets that are official archives of images: one file each."""

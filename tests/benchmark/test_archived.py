@@ -1,0 +1,376 @@
+"""Datasets that are official archives: what is packed of them, what is refused, what is downloaded."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import socket
+import tarfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torchvision.datasets as theirs
+from PIL import Image
+from small_archives import SMALL, STL_PIXELS, Files, lines, packed_up, picture, put, small
+
+from benchmark.datasets import downloaded, registry
+from benchmark.datasets.archives.archived import Archived
+from benchmark.image_files import archives as reading
+from benchmark.image_files.full_size import FullSizeData
+from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
+
+NAMES = sorted(SMALL)
+
+
+def test_every_dataset_of_archives_is_here_in_small() -> None:
+    assert [name for name in sorted(registry.names()) if isinstance(registry.get(name), Archived)] == NAMES
+
+
+def made(
+    name: str, tmp_path: Path, address: str = "http://127.0.0.1:9", place: str = "data", **changed: Files
+) -> Archived:
+    """The small dataset, its archives in the folder `place`; `changed` are files of the archive of this stem."""
+    archives = {}
+    for file, files in SMALL[name][0]().items():
+        files |= changed.get(Path(file).name.split(".")[0].replace("-", "_"), {})
+        archives[file] = packed_up(file, {key: content for key, content in files.items() if content != GONE})
+    put(tmp_path / place, archives)
+    return small(name, archives, address)
+
+
+GONE = b"not in the archive"
+
+
+def opened(dataset: Archived, folder: Path) -> FullSizeData:
+    data = dataset.load(DatasetSpec(name=dataset.name), 32, folder)
+    assert isinstance(data, FullSizeData)
+    return data
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_packed_are_the_images_of_torchvision_with_its_labels(name: str, tmp_path: Path, monkeypatch) -> None:
+    dataset = made(name, tmp_path)
+    dataset.download(tmp_path / "data")
+    data = opened(dataset, tmp_path / "data")
+    assert (len(data.train.labels), len(data.held_out.labels)) == dataset.images
+    assert len(data.classes) == 2
+    for split, labelled in zip(
+        (data.train, data.held_out), torchvisions(name, tmp_path / "data", monkeypatch), strict=True
+    ):
+        ours = {
+            (split.image(number).tobytes(), data.classes[split.labels[number]]) for number in range(len(split.labels))
+        }
+        assert len(ours) == len(split.labels)
+        assert ours == {(image.convert("RGB").tobytes(), label) for image, label in labelled}
+
+
+def torchvisions(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Image.Image, str]]]:
+    """Training and test images with the names of their classes, as torchvision reads the unpacked archives."""
+    unpacked = {"pets": "oxford-iiit-pet", "flowers": "flowers-102", "eurosat": "eurosat"}.get(name, ".")
+    for file in SMALL[name][0]():
+        path = folder / file
+        if file.endswith((".zip", "gz")):
+            theirs.utils.extract_archive(
+                str(path), str(folder / unpacked) if name != "tiny-imagenet" else str(folder / "x")
+            )
+    if name == "food101":
+        for split in ("train", "test"):
+            named = (folder / f"food-101/meta/{split}.txt").read_text().split()
+            dishes = {dish: [line for line in named if line.startswith(dish)] for dish in ("apple_pie", "waffles")}
+            (folder / f"food-101/meta/{split}.json").write_text(str(dishes).replace("'", '"'))
+            found = theirs.Food101(folder, split)
+            yield [(image, found.classes[label]) for image, label in found]
+    elif name == "flowers":
+        monkeypatch.setattr(theirs.Flowers102, "_check_integrity", lambda self: True)
+        train, val, test = (theirs.Flowers102(folder, split) for split in ("train", "val", "test"))
+        yield [(image, f"{label + 1:03}") for part in (train, val) for image, label in part]
+        yield [(image, f"{label + 1:03}") for image, label in test]
+    elif name == "pets":
+        for split in ("trainval", "test"):
+            pets = theirs.OxfordIIITPet(folder, split)
+            yield [(image, ("Abyssinian", "yorkshire_terrier")[label]) for image, label in pets]
+    elif name == "stl10":
+        monkeypatch.setattr(theirs.STL10, "_check_integrity", lambda self: True)
+        for split in ("train", "test"):
+            stl = theirs.STL10(folder, split)
+            yield [(image, stl.classes[label]) for image, label in stl]
+    elif name == "tiny-imagenet":
+        root = folder / "x/tiny-imagenet-200"
+        yield [(Image.open(path), path.parts[-3]) for path in root.glob("train/*/images/*.JPEG")]
+        rows = [line.split("\t") for line in (root / "val/val_annotations.txt").read_text().splitlines()]
+        yield [(Image.open(root / "val/images" / row[0]), row[1]) for row in rows]
+    else:  # torchvision has no split; that of a folder of the same files
+        data = registry.get("folder").load(
+            DatasetSpec(name="folder", path=str(folder / "eurosat/2750")), 64, folder, cropped=True
+        )
+        assert isinstance(data, FullSizeData)
+        for split in (data.train, data.held_out):
+            yield [(split.image(number), data.classes[label]) for number, label in enumerate(split.labels.tolist())]
+
+
+def test_stl10_keeps_the_pixels_and_not_those_without_labels(tmp_path: Path) -> None:
+    dataset = made("stl10", tmp_path)
+    dataset.download(tmp_path / "data")
+    for number in range(4):
+        image = np.asarray(opened(dataset, tmp_path / "data").train.image(number))
+        assert all(
+            (image[row, column] == STL_PIXELS[number, :, column, row]).all() for row, column in ((0, 0), (3, 90))
+        )
+    size = sum(path.stat().st_size for path in (tmp_path / "data/stl10").iterdir())
+    assert size < 7.5 * 3 * 96 * 96
+
+
+def test_numbers_of_images_and_classes_are_the_published_ones() -> None:
+    expected = {
+        "food101": (75_750, 25_250, 101),
+        "flowers": (2_040, 6_149, 102),
+        "pets": (3_680, 3_669, 37),
+        "tiny-imagenet": (100_000, 10_000, 200),
+        "eurosat": (21_600, 5_400, 10),
+        "stl10": (5_000, 8_000, 10),
+    }
+    assert {name: (*registry.get(name).images, registry.get(name).classes) for name in NAMES} == expected
+
+
+def test_addresses_and_md5_are_those_of_torchvision() -> None:
+    flowers, pets, stl = theirs.Flowers102, theirs.OxfordIIITPet, theirs.STL10
+    expected = {
+        "food101": {(theirs.Food101._URL, theirs.Food101._MD5)},
+        "flowers": {(flowers._download_url_prefix + file, md5) for file, md5 in flowers._file_dict.values()},
+        "pets": set(pets._RESOURCES),
+        "stl10": {(stl.url, stl.tgz_md5)},
+    }
+    found = {name: {each[:2] for each in registry.get(name).archives.values()} for name in NAMES}
+    assert {name: found[name] for name in expected} == expected
+    source = Path(theirs.eurosat.__file__).read_text()
+    assert all(text in source for pair in found["eurosat"] for text in pair)
+
+
+# --- what is refused ---
+
+
+def refusal(dataset: Archived, folder: Path) -> str:
+    """The one line that `vitinit data get` ends with; nothing is left."""
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(VitinitError) as info:
+        dataset.download(folder)
+    assert "\n" not in str(info.value)
+    assert sorted(folder.rglob("*")) == before
+    assert dataset.unavailable(DatasetSpec(name=dataset.name), folder)
+    return str(info.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_archive_that_is_cut_short_is_refused_by_its_md5(name: str, tmp_path: Path) -> None:
+    dataset = made(name, tmp_path)
+    path = tmp_path / "data" / next(iter(dataset.archives))
+    size = path.stat().st_size
+    os.truncate(path, size - 10)
+    said = refusal(dataset, tmp_path / "data")
+    assert f"{path} is damaged: md5 " in said
+    assert f"({size - 10:,} of {size:,} bytes)" in said
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("keep", [0.5, 0.0], ids=["half", "nothing"])
+def test_half_an_archive_is_one_line_even_if_its_md5_were_right(name: str, keep: float, tmp_path: Path) -> None:
+    whole = made(name, tmp_path)
+    contents = {file: (tmp_path / "data" / file).read_bytes() for file in whole.archives}
+    first = next(iter(contents))
+    contents[first] = contents[first][: int(keep * len(contents[first]))]
+    put(tmp_path / "data", contents)
+    said = refusal(small(name, contents), tmp_path / "data")
+    assert first in said
+    assert "cannot be read as an archive" in said or "no stl10_binary/class_names.txt" in said
+
+
+BAD: dict[str, tuple[str, dict[str, Files], str]] = {
+    "image-missing": (
+        "food101",
+        {"food_101": {"food-101/images/waffles/5.jpg": GONE}},
+        "no food-101/images/waffles/5.jpg",
+    ),
+    "labels-missing": ("pets", {"annotations": {"annotations/test.txt": GONE}}, "no annotations/test.txt"),
+    "not-an-image": (
+        "food101",
+        {"food_101": {"food-101/images/waffles/5.jpg": b"text"}},
+        "cannot use the image food-101/im",
+    ),
+    "cut-image": (
+        "tiny-imagenet",
+        {"tiny_imagenet_200": {"tiny-imagenet-200/val/images/val_1.JPEG": picture(1, (64, 64))[:700]}},
+        "cannot use the image tiny-imagenet-200/val/images/val_1.JPEG",
+    ),
+    "one-more-image": (
+        "eurosat",
+        {"EuroSAT": {f"2750/River/River_{number}.jpg": picture(9) for number in range(90, 92)}},
+        "found 18 training images, EuroSAT has 16",
+    ),
+    "one-more-class": ("eurosat", {"EuroSAT": {"2750/Lake/Lake_1.jpg": picture(9)}}, "cannot be read"),
+    "three-classes": (
+        "eurosat",
+        {"EuroSAT": {f"2750/Lake/Lake_{number}.jpg": picture(9) for number in range(5)}},
+        "found 3 classes, EuroSAT has 2",
+    ),
+    "unknown-class": (
+        "tiny-imagenet",
+        {"tiny_imagenet_200": {"tiny-imagenet-200/val/val_annotations.txt": lines(*("val_0.JPEG\tn09",) * 4)}},
+        "the labels cannot be read: 'n09'",
+    ),
+    "one-class-alone": (
+        "tiny-imagenet",
+        {"tiny_imagenet_200": {"tiny-imagenet-200/val/val_annotations.txt": lines(*("val_0.JPEG\tn01",) * 4)}},
+        "not every class has test images",
+    ),
+    "named-twice": (
+        "food101",
+        {"food_101": {"food-101/meta/test.txt": lines("apple_pie/11", "waffles/7")}},
+        "name an image twice",
+    ),
+    "no-matlab": ("flowers", {"setid": {"setid.mat": b"text"}}, "the labels cannot be read"),
+    "more-pixels": (
+        "stl10",
+        {"stl10_binary": {"stl10_binary/train_X.bin": STL_PIXELS[:5].tobytes()}},
+        "'stl10_binary/train_X.bin#4' is there twice, or without a label",
+    ),
+    "half-a-pixel": (
+        "stl10",
+        {"stl10_binary": {"stl10_binary/train_X.bin": STL_PIXELS[:4].tobytes()[:-5]}},
+        "stl10_binary/train_X.bin cannot be read",
+    ),
+    "label-zero": ("stl10", {"stl10_binary": {"stl10_binary/train_y.bin": bytes([0, 1, 2, 1])}}, "another class"),
+    "climbing": ("food101", {"food_101": {"food-101/../../evil.txt": b"!"}}, "a name that leads out of it"),
+    "absolute": ("eurosat", {"EuroSAT": {"/tmp/evil.txt": b"!"}}, "a name that leads out of it"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_an_archive_with_other_contents_is_one_line(case: str, tmp_path: Path) -> None:
+    name, changed, says = BAD[case]
+    assert says in refusal(made(name, tmp_path, **changed), tmp_path / "data")
+
+
+def test_a_link_in_an_archive_is_never_followed(tmp_path: Path) -> None:
+    """In place of an image: it leads to one outside, which is not packed."""
+    outside = tmp_path / "outside.jpg"
+    outside.write_bytes(picture(3))
+    dataset = made("food101", tmp_path)
+    path = tmp_path / "data/food-101.tar.gz"
+    buffer = io.BytesIO()
+    with tarfile.open(path) as whole, tarfile.open(fileobj=buffer, mode="w:gz") as linked:
+        for entry in whole:
+            if entry.name == "food-101/images/waffles/5.jpg":
+                entry.type, entry.linkname, entry.size = tarfile.SYMTYPE, str(outside), 0
+            linked.addfile(entry, whole.extractfile(entry) if entry.isreg() else None)
+    path.write_bytes(buffer.getvalue())
+    dataset = small("food101", {"food-101.tar.gz": buffer.getvalue()})
+    assert "no food-101/images/waffles/5.jpg, which the labels name" in refusal(dataset, tmp_path / "data")
+
+
+def test_an_image_bomb_and_a_file_that_is_too_long_are_refused(tmp_path: Path, monkeypatch) -> None:
+    bomb = io.BytesIO()
+    Image.new("1", (20_000, 20_000)).save(bomb, "PNG")
+    dataset = made("food101", tmp_path, food_101={"food-101/images/waffles/5.jpg": bomb.getvalue()})
+    assert "decompression bomb" in refusal(dataset, tmp_path / "data")
+    monkeypatch.setattr(reading, "MOST_BYTES", 1000)
+    assert "more than is read" in refusal(made("food101", tmp_path), tmp_path / "data")
+
+
+def test_a_disk_without_room_is_noticed_first(tmp_path: Path, monkeypatch) -> None:
+    full = shutil._ntuple_diskusage(10**9, 10**9, 1000)  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    assert "GB are free" in refusal(made("pets", tmp_path), tmp_path / "data")
+
+
+# --- download ---
+
+
+class Handler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Address of a web server over tmp_path/served."""
+    monkeypatch.setenv("no_proxy", "*")
+    (tmp_path / "served").mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "served"))) as http:
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_downloaded_is_packed_and_not_kept(name: str, tmp_path: Path, server: str) -> None:
+    dataset, folder = made(name, tmp_path, server, place="served"), tmp_path / "new/data"
+    first = next(iter(dataset.archives))
+    assert "vitinit data get" in str(dataset.unavailable(DatasetSpec(name=name), folder))
+    told: list[tuple[int, int]] = []
+    dataset.download(folder, lambda done, total: told.append((done, total)))
+    assert told[-1] == (sum(dataset.images), sum(dataset.images))
+    assert dataset.unavailable(DatasetSpec(name=name), folder) is None
+    assert not (folder / first).exists()
+    alone = tmp_path / "alone"
+    put(alone, {file: (tmp_path / "served" / file).read_bytes() for file in dataset.archives})
+    dataset.download(alone)
+    assert (alone / first).is_file(), "it was put there by somebody else"
+    assert opened(dataset, alone).checksum == opened(dataset, folder).checksum
+    (tmp_path / "served" / first).unlink()
+    dataset.download(folder)  # nothing is fetched again
+
+
+def test_what_a_server_has_damaged_is_refused_and_not_kept(tmp_path: Path, server: str) -> None:
+    dataset = made("pets", tmp_path, server, place="served")
+    path = tmp_path / "served/oxford-iiit-pet/annotations.tar.gz"
+    whole = path.read_bytes()
+    for wrong, says in ((whole[:-1], f"{len(whole) - 1:,} of {len(whole):,} bytes"), (whole + b"!", "more than")):
+        path.write_bytes(wrong)
+        with pytest.raises(VitinitError, match=f"cannot download pets .*{says}") as info:
+            dataset.download(tmp_path / "data")
+        assert f"put oxford-iiit-pet/annotations.tar.gz into {tmp_path / 'data'}" in str(info.value)
+        kept = [file for file in (tmp_path / "data").rglob("*") if file.is_file()]
+        assert [file.name for file in kept] == ["images.tar.gz"], "what is whole is not fetched again"
+    path.write_bytes(whole)
+    dataset.download(tmp_path / "data")
+    assert len(opened(dataset, tmp_path / "data").train.labels) == 4
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_server_that_is_silent_or_not_there_is_one_line(answers: bool, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(downloaded, "TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        if not answers:
+            silent.close()
+        dataset = made("flowers", tmp_path, address, place="elsewhere")
+        with pytest.raises(VitinitError) as info:
+            dataset.download(tmp_path / "data")
+    assert str(info.value).startswith("cannot download flowers (")
+    assert "put flowers-102/ with 102flowers.tgz, imagelabels.mat, setid.mat into" in str(info.value)
+    assert "\n" not in str(info.value)
+
+
+def test_the_command_line_gets_it_from_what_lies_in_the_data_folder(here, tmp_path: Path, monkeypatch) -> None:
+    dataset = made("flowers", tmp_path)
+    found = registry._found()
+    monkeypatch.setitem(found, "flowers", found["flowers"]._replace(dataset=dataset))
+    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "data"))
+    assert "flowers  flowers is not here: run 'vitinit data get flowers'" in here("list", "datasets")[1]
+    status, output = here("data", "get", "flowers")
+    assert status == 0, output
+    assert "flowers is in" in output
+    assert "flowers  available" in here("list", "datasets")[1]
+    digest = hashlib.sha256((tmp_path / "data/flowers/train.images").read_bytes()).hexdigest()
+    assert here("data", "get", "flowers")[0] == 0
+    assert hashlib.sha256((tmp_path / "data/flowers/train.images").read_bytes()).hexdigest() == digest
+    assert here("data", "prepare", "flowers")[0] == 2
