@@ -80,28 +80,17 @@ def checked(content: bytes, where: str) -> bytes:
     return hashlib.sha256(content).digest()
 
 
-@contextmanager
-def new_packed(folder: Path, bytes_needed: int) -> Iterator[tuple[Path, Callable[[Manifest], None]]]:
-    """Make a packed dataset, which appears whole or not at all.
+def check_room(folder: Path, needed: int) -> None:
+    """Raises a VitinitError where the disk of a folder has not so many bytes and some more."""
+    needed += ROOM
+    if (free := shutil.disk_usage(folder).free) < needed:
+        raise VitinitError(f"{folder}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
 
-    Yields:
-        An empty folder to write the splits to, and what to call with the manifest at the end.
 
-    Raises:
-        VitinitError: it is there already, or is being made; or the disk has no room.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    needed = bytes_needed + ROOM
-    if (free := shutil.disk_usage(folder.parent).free) < needed:
-        raise VitinitError(f"{folder.parent}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
-    with scratch_beside(folder) as scratch:
-        refuse_existing(folder)  # another process may just have finished
-
-        def finish(manifest: Manifest) -> None:
-            write_atomically(scratch / MANIFEST, manifest.model_dump_json(indent=1).encode())
-            scratch.rename(folder)
-
-        yield scratch, finish
+def finish(scratch: Path, folder: Path, manifest: Manifest) -> None:
+    """Give a packed dataset its manifest and its name: it appears whole or not at all."""
+    write_atomically(scratch / MANIFEST, manifest.model_dump_json(indent=1).encode())
+    scratch.rename(folder)
     sync_folder(folder.parent)
 
 

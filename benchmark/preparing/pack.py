@@ -16,7 +16,16 @@ from pathlib import Path
 from benchmark.datasets.packed import Packed
 from benchmark.image_files.images import class_folders, image_files, no_bombs
 from benchmark.image_files.packed import ENTRY, Manifest, SplitInfo
-from benchmark.image_files.packing import AHEAD, Report, SplitWriter, checked, new_packed, refuse_existing
+from benchmark.image_files.packing import (
+    AHEAD,
+    Report,
+    SplitWriter,
+    check_room,
+    checked,
+    finish,
+    refuse_existing,
+    scratch_beside,
+)
 from initializers.errors import VitinitError
 
 SPLITS = ("train", "val")
@@ -66,14 +75,17 @@ def prepare(
         _check(dataset, source, sources, allow_incomplete)
         needed = sum(found.size + found.images * ENTRY.itemsize for found in sources.values())
         total, done = sum(found.images for found in sources.values()), 0
-        with new_packed(folder, needed) as (scratch, finish):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        check_room(folder.parent, needed)
+        with scratch_beside(folder) as scratch:
+            refuse_existing(folder)  # another process may just have finished
             infos = {}
             for name, found in sources.items():
                 infos[name] = _pack(name, found, scratch, threads, lambda images: report(done + images, total))  # noqa: B023
                 done += found.images
             names = [path.name for path in sources["train"].classes]
             manifest = Manifest(classes=names, train=infos["train"], val=infos["val"])
-            finish(manifest)
+            finish(scratch, folder, manifest)
     except OSError as error:
         raise VitinitError(f"cannot prepare {folder}: {error}") from error
     return manifest

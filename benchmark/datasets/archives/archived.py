@@ -11,8 +11,10 @@ import urllib.error
 import urllib.request
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -101,23 +103,28 @@ class Archived(Packed):
 
     def download(self, data_dir: Path, report: Report = silent) -> None:
         """Downloads what is missing, checks md5 sums, and packs; what it downloaded is then removed."""
-        from benchmark.image_files.packing import refuse_existing
+        from benchmark.image_files.packing import refuse_existing, scratch_beside
 
         folder = data_dir / self.name
         if is_packed(folder):
             return
-        refuse_existing(folder)
         try:
+            refuse_existing(folder)
             data_dir.mkdir(parents=True, exist_ok=True)
-            fetched = [file for file in self.archives if self._fetched(file, data_dir, report)]
-            self._pack(data_dir, folder, report)
+            with scratch_beside(folder) as scratch:
+                if is_packed(folder):
+                    return  # another process has just finished
+                fetched = [file for file in self.archives if self._fetched(file, data_dir, scratch, report)]
+                self._pack(data_dir, scratch, report)
             for file in fetched:
                 (data_dir / file).unlink()
         except OSError as error:
             raise VitinitError(f"cannot prepare {folder}: {plain(str(error))}") from error
 
-    def _fetched(self, file: str, data_dir: Path, report: Report) -> bool:
+    def _fetched(self, file: str, data_dir: Path, scratch: Path, report: Report) -> bool:
         """Whether it had to be downloaded; whole and with the right md5 it then is under its name, or not at all."""
+        from benchmark.image_files.packing import check_room
+
         path, archive = data_dir / file, self.archives[file]
         if path.is_file():
             if (found := md5_of(path)) != archive.md5:
@@ -126,35 +133,27 @@ class Archived(Packed):
                     f"{archive.md5}; move it away and run 'vitinit data get {self.name}'"
                 )
             return False
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
+        check_room(data_dir, archive.size or 0)
+        part = scratch / path.name
         try:
-            try:
-                size, found = _copied(archive, part, report)
-            except (OSError, HTTPException, ValueError) as error:
-                why = " ".join(str(error).split()) or type(error).__name__
-                raise self._not_downloaded(why, data_dir) from error
-            if found != archive.md5:
-                why = f"{archive.url} gave {_bytes(size, archive)} with md5 {found}, expected md5 {archive.md5}"
-                raise self._not_downloaded(why, data_dir)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+            size, found = _copied(archive, part, report)
+        except (OSError, HTTPException, ValueError) as error:
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise self._not_downloaded(why, data_dir) from error
+        if found != archive.md5:
+            why = f"{archive.url} gave {_bytes(size, archive)} with md5 {found}, expected md5 {archive.md5}"
+            raise self._not_downloaded(why, data_dir)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.replace(path)
         return True
 
     def _not_downloaded(self, why: str, data_dir: Path) -> VitinitError:
         missing = [file for file in self.archives if not (data_dir / file).is_file()]
         return VitinitError(f"cannot download {self.name} ({plain(why)}); put {listed(missing)} into {data_dir}")
 
-    def _pack(self, data_dir: Path, folder: Path, report: Report) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-        from itertools import islice
-
-        import torch
-
-        from benchmark.image_files.images import no_bombs
+    def _pack(self, data_dir: Path, scratch: Path, report: Report) -> None:
         from benchmark.image_files.packed import ENTRY, Manifest
-        from benchmark.image_files.packing import AHEAD, SplitWriter, checked, new_packed
+        from benchmark.image_files.packing import SplitWriter, check_room, finish
 
         paths = [data_dir / file for file in self.archives]
         found = self._looked_through(paths)
@@ -166,28 +165,24 @@ class Archived(Packed):
             for place, (name, label) in enumerate(images)
         }
         wanted = {name.partition("#")[0] for name in places}
-        needed = sum(found.sizes.get(name, 0) for name in wanted) + len(places) * (ENTRY.itemsize + 16)
+        check_room(data_dir, sum(found.sizes.get(name, 0) for name in wanted) + len(places) * (ENTRY.itemsize + 16))
         total = len(places)
-        with new_packed(folder, needed) as (scratch, finish):
-            writers = {split: SplitWriter(scratch, split, len(images)) for split, images in splits.items()}
-            with no_bombs(), ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-                try:
-                    images = self._images(paths, wanted)
-                    while batch := list(islice(images, AHEAD)):
-                        digests = pool.map(checked, [content for _, content in batch], [name for name, _ in batch])
-                        for (name, content), digest in zip(batch, digests, strict=True):
-                            if name not in places:
-                                raise VitinitError(f"{self.name}: {name!r} is there twice, or without a label")
-                            split, place, label = places.pop(name)
-                            writers[split].write(place, label, content, digest)
-                        report(total - len(places), total)
-                    if places:
-                        raise VitinitError(f"{self._archives(data_dir)}: no {_some(places)}, which the labels name")
-                    infos = {split: writer.finish() for split, writer in writers.items()}
-                finally:
-                    for writer in writers.values():
-                        writer.close()
-            finish(Manifest(classes=list(arranged.classes), train=infos["train"], val=infos["val"]))
+        with ExitStack() as stack:
+            writers = {
+                split: stack.enter_context(closing(SplitWriter(scratch, split, len(images))))
+                for split, images in splits.items()
+            }
+            for name, content, digest in self._images(paths, wanted):
+                if name not in places:
+                    raise VitinitError(f"{self._archives(data_dir)}: {name!r} is there twice, or without a label")
+                split, place, label = places.pop(name)
+                writers[split].write(place, label, content, digest)
+                report(total - len(places), total)
+            if places:
+                raise VitinitError(f"{self._archives(data_dir)}: no {_some(places)}, which the labels name")
+            infos = {split: writer.finish() for split, writer in writers.items()}
+        manifest = Manifest(classes=list(arranged.classes), train=infos["train"], val=infos["val"])
+        finish(scratch, data_dir / self.name, manifest)
 
     def _looked_through(self, paths: list[Path]) -> Found:
         from benchmark.image_files.archives import members
@@ -200,8 +195,22 @@ class Archived(Packed):
                     found.texts[member.name] = member.read()
         return found
 
-    def _images(self, paths: list[Path], wanted: set[str]) -> Iterator[tuple[str, bytes]]:
-        """All images that have a label, and their names, in the order of the archives."""
+    def _images(self, paths: list[Path], wanted: set[str]) -> Iterator[tuple[str, bytes, bytes]]:
+        """All images that have a label: name, bytes, and their sha256; in the order of the archives."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        import torch
+
+        from benchmark.image_files.images import no_bombs
+        from benchmark.image_files.packing import AHEAD, checked
+
+        found = self._read(paths, wanted)
+        with no_bombs(), ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+            while batch := list(islice(found, AHEAD)):
+                names, contents = zip(*batch, strict=True)
+                yield from zip(names, contents, pool.map(checked, contents, names), strict=True)
+
+    def _read(self, paths: list[Path], wanted: set[str]) -> Iterator[tuple[str, bytes]]:
         from benchmark.image_files.archives import members
 
         for path in paths:
