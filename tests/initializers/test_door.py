@@ -1,0 +1,280 @@
+"""`vitinit.initialize`: all or nothing, nothing else changed, the same function in every library."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from small_models import differing, images, model, state
+from torch import Tensor, nn
+
+import vitinit
+from initializers import registry
+from initializers.initialize import initialize
+from initializers.streams import stream
+
+
+class Injected(BaseException):
+    """What no `except Exception` catches, as Ctrl-C."""
+
+
+@contextmanager
+def failing_at(number: int, names: tuple[str, ...]) -> Iterator[list[int]]:
+    """Tensor methods of these names raise once, in this call, every second time after they have written."""
+    calls = [0]
+    before = {name: getattr(Tensor, name) for name in names}
+
+    def wrapped(name: str) -> Any:
+        def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == number and number % 2:
+                raise Injected
+            found = before[name](self, *args, **kwargs)
+            if calls[0] == number:
+                raise Injected
+            return found
+
+        return call
+
+    for name in names:
+        setattr(Tensor, name, wrapped(name))
+    try:
+        yield calls
+    finally:
+        for name, method in before.items():
+            setattr(Tensor, name, method)
+
+
+WRITES = ("copy_", "fill_", "zero_", "mul_", "to", "clone", "norm")
+FAMILIES = ("timm ViT", "timm CaiT", "torchvision ViT", "Hugging Face ViT", "timm Swin", "timm ConvMixer", "timm BEiT")
+
+
+def method_of(name: str, chooser: random.Random) -> str:
+    return "conv_filters" if name == "timm ConvMixer" else chooser.choice(["mimetic", "impulse", "placebo"])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_exception_anywhere_leaves_every_tensor_as_it_was(name: str) -> None:
+    """Seven families, thirty places each: 210 failures, in the base, in the method, in the writing at the end."""
+    chooser = random.Random(name)
+    for trial in range(30):
+        m = zoo.build(name, trial)
+        method = method_of(name, chooser)
+        other = copy.deepcopy(m)
+        with failing_at(-1, WRITES) as calls:
+            vitinit.initialize(other, method, base="kaiming_uniform")
+        # a third of them at the end, where the model is written to
+        at = chooser.randint(1, calls[0]) if trial % 3 else chooser.randint(max(1, calls[0] - 30), calls[0])
+        before, tensors = state(m), {n: (p, p.data_ptr()) for n, p in m.named_parameters()}
+        grads, modes = [p.requires_grad for p in m.parameters()], [part.training for part in m.modules()]
+        with pytest.raises(Injected), failing_at(at, WRITES):
+            vitinit.initialize(m, method, base="kaiming_uniform")
+        assert differing(before, state(m)) == set(), (method, at, calls)
+        assert {n: (p, p.data_ptr()) for n, p in m.named_parameters()}.keys() == tensors.keys()
+        assert all(p is tensors[n][0] and p.data_ptr() == tensors[n][1] for n, p in m.named_parameters())
+        assert grads == [p.requires_grad for p in m.parameters()]
+        assert modes == [part.training for part in m.modules()]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("method", ["mimetic", "impulse"])
+def test_any_float_type_has_the_float32_numbers_rounded_once(dtype: torch.dtype, method: str) -> None:
+    plain, other = zoo.build("timm ViT"), zoo.build("timm ViT").to(dtype)
+    vitinit.initialize(plain, method, base="trunc_normal", seed=3)
+    vitinit.initialize(other, method, base="trunc_normal", seed=3)
+    for (name, ours), theirs in zip(other.named_parameters(), plain.parameters(), strict=True):
+        assert ours.dtype == dtype
+        assert torch.equal(ours, theirs.to(dtype)), name
+
+
+def test_nothing_else_is_changed() -> None:
+    m = zoo.build("timm ViT").train()
+    m.blocks[1].eval()
+    m.head.weight.requires_grad_(False)
+    m.head.weight.grad = None
+    seen: list[str] = []
+    hook = m.blocks[0].register_forward_hook(lambda *_: seen.append("called"))
+    pointers = [p.data_ptr() for p in m.parameters()]
+    flags = [p.requires_grad for p in m.parameters()]
+    modes = [part.training for part in m.modules()]
+    optimizer = torch.optim.SGD(m.parameters(), lr=1.0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        np.random.seed(5)
+        random.seed(5)
+        expected = torch.rand(1), np.random.rand(), random.random()
+        torch.manual_seed(5)
+        np.random.seed(5)
+        random.seed(5)
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+                vitinit.initialize(m, "impulse", base="trunc_normal", seed=3)
+            assert torch.get_default_dtype() == torch.float64
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert (torch.rand(1), np.random.rand(), random.random()) == expected
+    assert pointers == [p.data_ptr() for p in m.parameters()]
+    assert flags == [p.requires_grad for p in m.parameters()]
+    assert modes == [part.training for part in m.modules()]
+    assert optimizer.param_groups[0]["params"][0] is next(m.parameters())
+    other = zoo.build("timm ViT")
+    vitinit.initialize(other, "impulse", base="trunc_normal", seed=3)
+    assert differing(state(m), state(other)) == set(), "autocast and default types reach nothing"
+    m(images(1))
+    assert seen == ["called"]
+    hook.remove()
+
+
+def test_a_wrapper_is_refused_with_what_to_do() -> None:
+    compiled = torch.compile(zoo.build("timm ViT"))
+    with pytest.raises(vitinit.VitinitError, match="_orig_mod"):
+        vitinit.initialize(compiled, "mimetic")
+    with pytest.raises(vitinit.VitinitError, match=r"model\.module"):
+        vitinit.initialize(nn.DataParallel(zoo.build("timm ViT")), "mimetic")
+    with torch.device("meta"):
+        meta = zoo.ZOO["timm ViT"]()
+    with pytest.raises(vitinit.VitinitError, match="to_empty"):
+        vitinit.initialize(meta, "mimetic", base="trunc_normal")
+    parametrised = zoo.build("timm ViT")
+    nn.utils.parametrizations.orthogonal(parametrised.blocks[0].attn.qkv)
+    with pytest.raises(vitinit.VitinitError, match="parametri"):
+        vitinit.initialize(parametrised, "mimetic")
+    with pytest.raises(vitinit.VitinitError, match="run the model once"):
+        vitinit.initialize(nn.Sequential(nn.LazyLinear(3)), base="trunc_normal")
+    with pytest.raises(vitinit.VitinitError, match="Module"):
+        vitinit.initialize("vit_tiny", "mimetic")  # type: ignore[arg-type]
+
+
+class Wrapping(nn.Module):
+    """As FSDP and DDP wrap: they need processes, and are told by their names."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.module = inside
+
+
+@pytest.mark.parametrize("name", ["DistributedDataParallel", "FullyShardedDataParallel"])
+def test_wrappers_that_need_processes_are_told_by_their_names(name: str) -> None:
+    cls = type(name, (Wrapping,), {})
+    with pytest.raises(vitinit.VitinitError, match="initialise|model.module"):
+        vitinit.initialize(cls(zoo.build("timm ViT")), "mimetic")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({}, "nothing to do"),
+        ({"base": "trunc_normal", "kernel_size": 3}, "parameters of a method"),
+        ({"method": "mimetik"}, "did you mean 'mimetic'"),
+        ({"method": "trunc_normal"}, "is a base, not a method"),
+        ({"method": "impulse", "kernel_size": 4}, "odd"),
+        ({"method": "mimetic", "base": {"std": 1.0}}, "mapping with `name`"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_one_line(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(vitinit.VitinitError, match=says) as caught:
+        vitinit.initialize(zoo.build("timm ViT"), asked.pop("method", None), **asked)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["mimetic", "impulse"])
+def test_it_gives_the_numbers_of_a_run_of_the_benchmark(method: str) -> None:
+    ours, theirs = model(seed=1), model(seed=2)
+    vitinit.initialize(ours, method, base="trunc_normal", seed=7)
+    base = registry.build("trunc_normal", {})
+    initialize(theirs, base, registry.build(method, {}), lambda name: stream(7, name))
+    assert differing(state(ours), state(theirs)) == set()
+
+
+def test_the_report_says_what_changed_within_80_columns() -> None:
+    m = zoo.build("timm ViT")
+    before = state(m)
+    report = vitinit.initialize(m, "impulse", seed=1)
+    assert {change.name for change in report.changes} == {f"blocks.{i}.attn.qkv.weight" for i in (0, 1)}
+    for change in report.changes:
+        assert change.before == pytest.approx(float(before[change.name].norm()))
+        assert change.after == pytest.approx(float(m.get_parameter(change.name).norm()))
+        assert change.shape == (144, 48)
+    for name in ("timm ViT", "timm CaiT", "Hugging Face Swin", "timm ViT map pool"):
+        text = str(vitinit.initialize(zoo.build(name), "placebo", of="mimetic", base="trunc_normal"))
+        assert max(map(len, text.splitlines())) <= 80
+    assert "attn_pool" in text
+    known = {one.name: one for one in vitinit.initializers()}
+    assert known["mimetic"].papers == ("2305.09828",)
+    assert known["impulse"].parameters["kernel_size"] == 3
+    assert all(str(one).startswith(one.kind) for one in known.values())
+
+
+def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not() -> None:
+    m = nn.ModuleDict({"student": zoo.build("timm ViT"), "head": nn.Linear(10, 3)})
+    report = vitinit.initialize(m, "impulse", base="trunc_normal", seed=4)
+    alone = zoo.build("timm ViT", 1)
+    vitinit.initialize(alone, "impulse", base="trunc_normal", seed=4)
+    assert differing(state(m["student"]), state(alone)) == set()
+    assert "head.weight" in {change.name for change in report.changes}
+    two = nn.ModuleDict({"student": zoo.build("timm ViT"), "teacher": zoo.build("timm ViT")})
+    with pytest.raises(vitinit.VitinitError, match="'student' and 'teacher'"):
+        vitinit.initialize(two, "impulse", base="trunc_normal")
+
+
+class Own(nn.Module):
+    """Somebody's own attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_heads, self.to_q, self.to_kv, self.out = 4, nn.Linear(48, 48), nn.Linear(48, 96), nn.Linear(48, 48)
+
+
+def test_an_own_model_takes_a_dozen_lines() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.where = Own(), nn.Parameter(torch.randn(17, 48))
+
+    with pytest.raises(vitinit.VitinitError, match="no adapter knows"):
+        vitinit.initialize(Model(), "mimetic")
+    key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
+    vitinit.register(
+        vitinit.Adapter(
+            name="ours",
+            models=(Model,),
+            attention=(
+                vitinit.Attention((Own,), "n_heads", vitinit.linear("to_q"), key, value, vitinit.linear("out")),
+            ),
+            position="where",
+            grid=lambda model: (4, 4),
+            parameters={"where": "position"},
+        )
+    )
+    m = Model()
+    report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
+    assert len(report.changes) == len(list(m.parameters()))
+    vitinit.initialize(m, "mimetic")
+    path = m.attention.out.weight @ m.attention.to_kv.weight[48:]
+    assert float(path.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
+
+
+class Rotating(nn.MultiheadAttention):
+    """A subclass with a forward pass of its own may do anything."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Not its parent's."""
+        return super().forward(*args, **kwargs)
+
+
+def test_a_subclass_with_a_forward_pass_of_its_own_is_not_taken_for_its_parent() -> None:
+    with pytest.raises(vitinit.VitinitError, match=r"no adapter knows \(Rotating\)"):
+        vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
+    Rotating.same_attention = True  # type: ignore[attr-defined]
+    from initializers import adapter
+
+    adapter._computes_what.cache_clear()
+    vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
