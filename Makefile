@@ -109,7 +109,7 @@ COMPILE := uv pip compile pyproject.toml --universal --python-version 3.10 --upg
   --no-header --quiet
 
 lock: setup ## Renew requirements.lock from pyproject.toml, and beside it those of FFCV and of the pages
-	$(BIN)/$(COMPILE) --extra dev --output-file requirements.lock
+	$(BIN)/$(COMPILE) --extra dev --extra libraries --output-file requirements.lock
 	$(BIN)/$(COMPILE) --extra ffcv --constraint requirements.lock --output-file requirements-ffcv.lock
 	$(BIN)/$(COMPILE) --extra docs --constraint requirements.lock --output-file requirements-docs.lock
 

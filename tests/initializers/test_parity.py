@@ -33,9 +33,9 @@ NAMES = {
         r"vit\.embeddings\.patch_embeddings\.projection\.(.*)": r"patch_embed.proj.\1",
         LAYER + r"\.layernorm_before\.(.*)": r"blocks.\1.norm1.\2",
         LAYER + r"\.layernorm_after\.(.*)": r"blocks.\1.norm2.\2",
-        LAYER + r"\.attention\.(?:attention\.)?(q)(?:_proj|uery)\.(.*)": r"blocks.\1.attn.\2.\3",
-        LAYER + r"\.attention\.(?:attention\.)?(k)(?:_proj|ey)\.(.*)": r"blocks.\1.attn.\2.\3",
-        LAYER + r"\.attention\.(?:attention\.)?(v)(?:_proj|alue)\.(.*)": r"blocks.\1.attn.\2.\3",
+        LAYER + r"\.attention\.(?:attention\.)?(?:q_proj|query)\.(.*)": r"blocks.\1.attn.q.\2",
+        LAYER + r"\.attention\.(?:attention\.)?(?:k_proj|key)\.(.*)": r"blocks.\1.attn.k.\2",
+        LAYER + r"\.attention\.(?:attention\.)?(?:v_proj|value)\.(.*)": r"blocks.\1.attn.v.\2",
         LAYER + r"\.attention\.(?:o_proj|output\.dense)\.(.*)": r"blocks.\1.attn.proj.\2",
         LAYER + r"\.(?:mlp\.fc1|intermediate\.dense)\.(.*)": r"blocks.\1.mlp.fc1.\2",
         LAYER + r"\.(?:mlp\.fc2|output\.dense)\.(.*)": r"blocks.\1.mlp.fc2.\2",
@@ -115,7 +115,7 @@ def test_distilled_models_agree_too() -> None:
         ("position_embeddings", "pos_embed"),
     ):
         assert torch.equal(found[f"deit.embeddings.{theirs}"], timm.get_parameter(ours))
-    query = next(value for name, value in found.items() if re.search(r"1\.attention.*\.q(_proj|uery)\.weight", name))
+    query = next(value for name, value in found.items() if re.search(r"1\.attention.*\.(q_proj|query)\.weight", name))
     assert torch.equal(query, timm.blocks[1].attn.qkv.weight[:48])
 
 

@@ -1,0 +1,38 @@
+"""The examples of docs/use.md run as they stand there, and are short."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+NEEDS = {"with_hugging_face": ("transformers", "accelerate"), "with_lightning": ("lightning",)}
+
+
+def test_there_are_four():
+    assert [path.stem for path in EXAMPLES] == ["with_hugging_face", "with_lightning", "with_timm", "with_torchvision"]
+    page = (ROOT / "docs" / "use.md").read_text(encoding="utf-8")
+    assert all(f"examples/{path.name}" in page for path in EXAMPLES)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_trains_a_few_steps(path, tmp_path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 40
+    for package in NEEDS.get(path.stem, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed here: make setup installs it")
+    env = {
+        "PYTHONPATH": str(ROOT),
+        "PATH": "",
+        "HOME": str(tmp_path),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    done = subprocess.run([sys.executable, path], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "tensors changed" in done.stdout
+    last = {"with_hugging_face": "train_runtime", "with_lightning": "5 steps"}.get(path.stem, "step 4: loss")
+    assert last in done.stdout
