@@ -11,13 +11,21 @@ ROOT = Path(__file__).parents[1]
 project = "vitinit"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
-include_patterns = ["README.md", "[a-z]*/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/reference/*.md"]
+include_patterns = [
+    "README.md",
+    "[a-z]*/README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/*.md",
+    "docs/reference/*.md",
+]
 root_doc = "README"
 CONTENTS = """
 ```{toctree}
 :hidden:
 
 Quick start <self>
+Use it in your own training <docs/use>
 Add a method <initializers/README>
 Grids and protocol <benchmark/README>
 Running <runners/README>
@@ -32,6 +40,7 @@ Changes <CHANGELOG>
 :hidden:
 :caption: Reference
 
+docs/reference/vitinit
 docs/reference/initializers
 docs/reference/methods
 docs/reference/benchmark
