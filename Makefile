@@ -29,7 +29,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
-	@$(BIN)/vitinit list grids >/dev/null && $(BIN)/vitinit list initializers >/dev/null # kept, so that the first plan comes at once
+	@$(BIN)/vitinit list grids >/dev/null # asks torch once and keeps the answers, so that the first plan comes at once
+	@$(BIN)/vitinit list initializers >/dev/null # likewise
 	@touch $@; echo done
 
 # Nothing else needs it: where it cannot be built, all but the loader ffcv works.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from initializers.attention import AttentionLayer, attention_layers
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Part, Progress, register
+from initializers.threads import one_thread
 
 
 @register
@@ -82,25 +84,37 @@ class Mimetic(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
-        for layer in attention_layers(model):
-            if self.mlp_mean:
-                next(iter(layer.mlp.values())).weight.add_(self.mlp_mean)
-            heads, features, width = layer.query_HdD.shape
-            identity = torch.eye(width)
-            for head in range(heads):
-                noise_DD = self._noise(width, generator)
-                if self.parts == "vo":
-                    continue
-                left, right = factors(self.alpha_qk * noise_DD + self.beta_qk * identity, features, generator)
-                layer.query_HdD[head].copy_(left.T)
-                layer.key_HdD[head].copy_(right)
-            if self.parts != "vo":
-                separate_heads(layer)
+        # One factorisation gains little from a second thread, and waits for it where that core is busy; so there are
+        # several at a time, each on a thread of its own.
+        pool = ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,))
+        with one_thread(), pool:
+            for layer in attention_layers(model):
+                if self.mlp_mean:
+                    next(iter(layer.mlp.values())).weight.add_(self.mlp_mean)
+                self._apply_to(layer, generator, pool)
+
+    def _apply_to(self, layer: AttentionLayer, generator: torch.Generator, pool: ThreadPoolExecutor) -> None:
+        heads, features, width = layer.query_HdD.shape
+        inner = layer.value_DD.shape[0]
+        identity = torch.eye(width)
+        query_key, value_path = [], None
+        for _ in range(heads):
             noise_DD = self._noise(width, generator)
-            if self.parts == "qk":
-                continue
+            if self.parts != "vo":
+                goal_DD = self.alpha_qk * noise_DD + self.beta_qk * identity
+                query_key.append(pool.submit(factors, goal_DD, features, between(features, width, generator)))
+        noise_DD = self._noise(width, generator)
+        if self.parts != "qk":
             goal_DD = self.alpha_vproj * noise_DD - self.beta_vproj * identity
-            left, right = factors(goal_DD, layer.value_DD.shape[0], generator)
+            value_path = pool.submit(factors, goal_DD, inner, between(inner, width, generator))
+        for head, solved in enumerate(query_key):
+            left, right = solved.result()
+            layer.query_HdD[head].copy_(left.T)
+            layer.key_HdD[head].copy_(right)
+        if self.parts != "vo":
+            separate_heads(layer)
+        if value_path:
+            left, right = value_path.result()
             if self.vproj_order == "product":
                 layer.value_DD.copy_(left.T)
                 layer.proj_DD.copy_(right.T)
@@ -117,14 +131,16 @@ def separate_heads(layer: AttentionLayer) -> None:
             mixer.bias.zero_()
 
 
-def factors(product_DD: Tensor, rank: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """`split`, also where the inner dimension is larger than D: then a random orthonormal basis of it is between them,
-    so that the product is exact and no row of the factors is zero.
-    """
-    if rank <= len(product_DD):
+def between(rank: int, width: int, generator: torch.Generator) -> Tensor | None:
+    """A random orthonormal basis, rank x D, to stand between two factors of a rank larger than D; else nothing."""
+    return torch.linalg.qr(torch.randn(rank, width, generator=generator))[0] if rank > width else None
+
+
+def factors(product_DD: Tensor, rank: int, basis_rD: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`split`; with a basis between the factors, the product is exact and no row of them is zero."""
+    if basis_rD is None:
         return split(product_DD, rank)
     left_DD, right_DD = split(product_DD, len(product_DD))
-    basis_rD, _ = torch.linalg.qr(torch.randn(rank, len(product_DD), generator=generator))
     return left_DD @ basis_rD.T, basis_rD @ right_DD
 
 

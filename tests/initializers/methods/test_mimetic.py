@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import CONVIT, TINY, VIT, f64, generator, model, qkv_rows, silent, state
+from small_models import CONVIT, TINY, VIT, differing, f64, generator, model, qkv_rows, silent, state
 
 from initializers import registry
 
@@ -162,3 +162,19 @@ def test_wide_models_have_the_same_products_and_balanced_factors(width: int, hea
         singular = np.linalg.svd(expected, compute_uv=False)[: width // heads]
         for factor in (query, key):
             np.testing.assert_allclose(factor @ factor.T, np.diag(singular), atol=1e-4)
+
+
+def test_bits_do_not_depend_on_the_number_of_threads_which_is_kept() -> None:
+    """Of narrow and wide models, which are factorised differently."""
+    before = torch.get_num_threads()
+    try:
+        for changes in ({}, {"width": 320, "heads": 4, "depth": 1}):
+            spec = VIT.model_copy(update=changes)
+            found = {}
+            for threads in (1, 3):
+                torch.set_num_threads(threads)
+                found[threads] = state(mimetic(spec))
+                assert torch.get_num_threads() == threads
+            assert differing(found[1], found[3]) == set()
+    finally:
+        torch.set_num_threads(before)
