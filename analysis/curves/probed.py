@@ -45,12 +45,12 @@ def outer_labels(grid: list[Axes], y: str) -> None:
     """Names of the axes left and below all panels; numbers of epochs above places without one too."""
     from matplotlib.ticker import MaxNLocator
 
+    if figure := grid[0].get_figure(root=True):  # once: panels are lower than their names are long
+        figure.supylabel(y, fontsize=8)
     spec = grid[0].get_subplotspec()
     across = spec.get_gridspec().ncols if spec else 1
     for place, axes in enumerate(grid):
         axes.xaxis.set_major_locator(MaxNLocator(3 if across > 3 else 5, integer=True))
-        if place % across == 0:
-            axes.set_ylabel(y)
         if place + across >= len(grid):
             axes.tick_params(labelbottom=True)
         if place // across == (len(grid) - 1) // across:
