@@ -84,7 +84,18 @@ TORCHLESS = (
     "runners.cli.main",
     "runners.launching.plan",
     "slurm.check",
+    "vitinit",
 )
+
+
+def test_the_public_module_brings_no_other_floor_and_has_the_version_of_the_distribution():
+    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    code = "import sys, vitinit; print(vitinit.__version__, *sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    found, *modules = done.stdout.split()
+    assert version
+    assert found == version[1]
+    assert set(modules) & {*MAY_IMPORT, "timm", "torchvision", "transformers", "lightning"} == {"initializers"}
 
 
 @pytest.mark.parametrize("module", TORCHLESS)
