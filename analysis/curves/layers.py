@@ -160,11 +160,15 @@ def _figure(chart: Chart) -> Figure:
     figure, grid = panels(count, 1.45 if count > 3 else 1.9, title, sharex=True, sharey=True)
     depth = max(len(panel.lines) for panel in chart.panels)
     handles: dict[str, Line2D] = {}
+    for axes in grid:
+        axes.autoscale(False)  # until all is drawn: with shared axes, every line would scale every panel
     for axes, panel in zip(grid, chart.panels, strict=True):
         handles |= _draw(axes, panel, depth)
         if panel.reference is not None:
             axes.axhline(panel.reference, color="black", linewidth=0.8, linestyle=":")
         axes.grid()
+    for axes in grid:
+        axes.autoscale(True)
     low, high = grid[0].get_ylim()
     for axes, panel in zip(grid, chart.panels, strict=True):
         same = " (layers coincide)" if coincide(list(panel.lines.values()), high - low) else ""
