@@ -68,7 +68,7 @@ def main() -> int:
             shutil.rmtree(folder / "cache")
             print(counts)
             for title, (arguments, limit), expected in (
-                ("vitinit plan, grid never resolved before", (PLAN[0], None), counts),
+                ("vitinit plan, nothing kept of its models", (PLAN[0], None), counts),
                 ("vitinit plan", PLAN, counts),
                 ("vitinit status", STATUS, counts),
                 ("python -m analysis.tables", TABLES, "wrote "),
