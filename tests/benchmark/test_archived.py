@@ -24,6 +24,7 @@ from benchmark.datasets import downloaded, registry
 from benchmark.datasets.archives.archived import Archived
 from benchmark.image_files import archives as reading
 from benchmark.image_files.full_size import FullSizeData
+from benchmark.image_files.packing import scratch_beside
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -288,6 +289,16 @@ def test_a_disk_without_room_is_noticed_first(tmp_path: Path, monkeypatch) -> No
     full = shutil._ntuple_diskusage(10**9, 10**9, 1000)  # type: ignore[attr-defined]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     assert "GB are free" in refusal(made("pets", tmp_path), tmp_path / "data")
+
+
+def test_one_process_at_a_time_gets_it_and_what_a_killed_one_has_left_is_removed(tmp_path: Path) -> None:
+    dataset, folder = made("eurosat", tmp_path), tmp_path / "data"
+    with scratch_beside(folder / "eurosat"), pytest.raises(VitinitError, match="another process is preparing"):
+        dataset.download(folder)
+    (folder / ".eurosat.preparing/EuroSAT.zip").write_bytes(b"half of it")
+    dataset.download(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["EuroSAT.zip", "eurosat"]
+    assert not (folder / "eurosat/EuroSAT.zip").exists()
 
 
 # --- download ---
