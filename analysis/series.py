@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
 
@@ -66,5 +67,14 @@ class Chart:
 
 def line(groups: Any) -> Line:
     """Mean, spread and number of values that are grouped by x (`DataFrame.groupby(x)[values]`)."""
+    return _line(groups.agg(["mean", "std", "count"]))
+
+
+def lines(groups: Any) -> dict[Any, Line]:
+    """The same of values that are grouped by line and x, by line: at once, which is faster than each alone."""
     stats = groups.agg(["mean", "std", "count"])
+    return {each: _line(its.droplevel(0)) for each, its in stats.groupby(level=0)}
+
+
+def _line(stats: pd.DataFrame) -> Line:
     return Line(stats.index.to_numpy(), *(stats[name].to_numpy() for name in ("mean", "std", "count")))

@@ -24,7 +24,7 @@ from analysis.figures.style import (
     safe,
 )
 from analysis.frame import Study
-from analysis.series import Chart, Line, Panel, Scale, line
+from analysis.series import Chart, Line, Panel, Scale, lines
 from benchmark.records.record import Probe, RunRecord
 
 if TYPE_CHECKING:
@@ -144,13 +144,14 @@ def _lines(runs: list[RunRecord], quantity: Quantity) -> dict[str, Line]:
 
     values = pd.DataFrame(
         [
-            {"epoch": probe.epoch, "layer": layer, "value": value}
+            (layer, probe.epoch, value)
             for run in runs
             for probe in run.probes
             for layer, value in enumerate(quantity.of(probe) or [], 1)
-        ]
+        ],
+        columns=["layer", "epoch", "value"],
     )
-    return {f"layer {layer}": line(its.groupby("epoch")["value"]) for layer, its in values.groupby("layer")}
+    return {f"layer {layer}": its for layer, its in lines(values.groupby(["layer", "epoch"])["value"]).items()}
 
 
 def _figure(chart: Chart) -> Figure:

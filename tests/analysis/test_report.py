@@ -100,7 +100,7 @@ def test_the_page_needs_no_other_file_and_its_links_lead_somewhere(small, hostil
     assert len(figures) >= 2
     for attrs in figures:
         image = Image.open(io.BytesIO(base64.b64decode(attrs["src"].partition("base64,")[2])))
-        assert (image.format, image.width) == ("PNG", 880)
+        assert (image.format, image.width) == ("WEBP", 880)
         assert len(attrs["alt"]) > 20
 
 
