@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
 
@@ -67,14 +66,17 @@ class Chart:
 
 def line(groups: Any) -> Line:
     """Mean, spread and number of values that are grouped by x (`DataFrame.groupby(x)[values]`)."""
-    return _line(groups.agg(["mean", "std", "count"]))
+    stats = groups.agg(["mean", "std", "count"])
+    return Line(stats.index.to_numpy(), *(stats[name].to_numpy() for name in ("mean", "std", "count")))
 
 
 def lines(groups: Any) -> dict[Any, Line]:
     """The same of values that are grouped by line and x, by line: at once, which is faster than each alone."""
     stats = groups.agg(["mean", "std", "count"])
-    return {each: _line(its.droplevel(0)) for each, its in stats.groupby(level=0)}
-
-
-def _line(stats: pd.DataFrame) -> Line:
-    return Line(stats.index.to_numpy(), *(stats[name].to_numpy() for name in ("mean", "std", "count")))
+    names, xs = stats.index.get_level_values(0), stats.index.get_level_values(1)
+    columns = [xs.to_numpy(), *(stats[name].to_numpy() for name in ("mean", "std", "count"))]
+    starts = [i for i in range(len(names)) if i == 0 or names[i] != names[i - 1]]
+    return {
+        names[start]: Line(*(column[start:end] for column in columns))
+        for start, end in zip(starts, [*starts[1:], len(names)], strict=True)
+    }

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from statistics import mean
+from statistics import fmean, mean
 from typing import TYPE_CHECKING
 
 from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
@@ -72,7 +72,7 @@ def mean_distance_from_centre(side: int) -> float:
 
 
 def _over_heads(layers: list[list[float]] | None) -> list[float] | None:
-    return [mean(heads) for heads in layers] if layers else None
+    return [fmean(heads) for heads in layers] if layers else None
 
 
 QUANTITIES = {
@@ -131,27 +131,33 @@ def _charts(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, 
     for column, cells in probed(study).items():
         having = {row: runs for row, runs in cells.items() if quantity.of(runs[0].probes[0])}
         panels, scale = [], Scale("epoch", quantity.axis, "layer")
+        lines_of = _lines(having, quantity) if having else {}
         for row, runs in having.items():
             reference = quantity.uniform(runs[0].spec.model.grid) if quantity.uniform else None
-            panels.append(Panel(f"{row}: n={len(runs)}", column, scale, _lines(runs, quantity), row, reference))
+            panels.append(Panel(f"{row}: n={len(runs)}", column, scale, lines_of[row], row, reference))
         if panels:
             dotted = quantity.reference if quantity.uniform else ""
             yield f"{name}-{file_part([column])}", Chart(quantity.title, column, panels, quantity.over, dotted)
 
 
-def _lines(runs: list[RunRecord], quantity: Quantity) -> dict[str, Line]:
+def _lines(cells: dict[str, list[RunRecord]], quantity: Quantity) -> dict[str, dict[str, Line]]:
+    """By row and layer."""
     import pandas as pd
 
     values = pd.DataFrame(
         [
-            (layer, probe.epoch, value)
+            ((row, layer), probe.epoch, value)
+            for row, runs in cells.items()
             for run in runs
             for probe in run.probes
             for layer, value in enumerate(quantity.of(probe) or [], 1)
         ],
-        columns=["layer", "epoch", "value"],
+        columns=["line", "epoch", "value"],
     )
-    return {f"layer {layer}": its for layer, its in lines(values.groupby(["layer", "epoch"])["value"]).items()}
+    found: dict[str, dict[str, Line]] = {row: {} for row in cells}
+    for (row, layer), its in lines(values.groupby(["line", "epoch"])["value"]).items():
+        found[row][f"layer {layer}"] = its
+    return found
 
 
 def _figure(chart: Chart) -> Figure:

@@ -137,6 +137,7 @@ def _wrap(items: list[T], most: int = ACROSS) -> list[list[T]]:
 def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]) -> Figure:
     """Lines of maps on one scale from 0 to 1; what they are of, left and below all of them."""
     import matplotlib.pyplot as plt
+    from matplotlib.backend_bases import FigureCanvasBase
 
     across, named = max(map(len, lines)), not lines[0][0].axis
     margin, least = _margin(lines[0][0]), NAMED * len(lines[0][0].labels)
@@ -149,6 +150,7 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
         bottom = tops[-1] + size
     height = bottom + margin
     figure = plt.figure(figsize=(WIDTH, height))
+    FigureCanvasBase(figure)  # one that does not draw: seaborn asks for a drawing of all maps with each of them
 
     def axes_at(x: float, top: float, wide: float, high: float) -> Axes:
         return figure.add_axes((x / WIDTH, 1 - (top + high) / height, wide / WIDTH, high / height))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SPARK = (96, 24)
 """Width and height of a small curve in pixels."""
 SHOWN_ELSEWHERE = ("differences", "attention_layers")
-"""Drawings that the page has no picture of: its forest plot shows the same differences, and `attention_training` the maps
-of the first, the middle and the last layer (a picture a row with all of them would be most of the page)."""
+"""Drawings that the page has no picture of: its forest plot shows the same differences, and `attention_training` maps
+of the first, the middle and the last layer: a picture a row with all of them would be most of the page."""
 
 
 @dataclass(frozen=True)
