@@ -82,7 +82,7 @@ class Tab:
 def browser() -> Iterator[Tab]:
     """A browser of its own, with one page."""
     assert CHROMIUM
-    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "said").open("w") as said:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, (Path(folder) / "said").open("w") as said:
         command = [CHROMIUM, *OPTIONS.split(), f"--user-data-dir={folder}/profile", "about:blank"]
         process = subprocess.Popen(command, stdout=said, stderr=said)
         try:
