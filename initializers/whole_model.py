@@ -15,6 +15,7 @@ from initializers.adapter import Attention, Family, Normal, Part, Rule, families
 from initializers.attention import AttentionLayer
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress
+from initializers.roles import Place, places
 
 
 def draw_uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
@@ -64,6 +65,14 @@ class WholeModel(Initializer):
     def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
         """Set weight and bias of one Linear."""
 
+    def linear_at(self, place: Place, module: nn.Linear, generator: torch.Generator) -> None:
+        """`linear`, for bases that treat Linears by what they are for."""
+        self.linear(module, generator)
+
+    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+        """Set weight and bias of one convolution."""
+        pytorch_default_(module, generator)
+
     @abstractmethod
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a learned position embedding (`pos_embed`) or class token (`cls_token`)."""
@@ -83,7 +92,7 @@ class WholeModel(Initializer):
 
     def _draws(self, model: nn.Module) -> Iterator[tuple[int, Draw]]:
         """Each with its place in the order."""
-        known, done = families(model), set[int]()
+        known, done, at = families(model), set[int](), places(model)
         for path, module in model.named_modules():
             kind = kind_of(module)
             parts = _apart(module, kind) if isinstance(kind, Attention) else []
@@ -96,9 +105,9 @@ class WholeModel(Initializer):
             if not own:
                 continue
             if isinstance(module, nn.Linear):
-                yield REST, partial(self.linear, module)
+                yield REST, partial(self.linear_at, at[path], module)
             elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-                yield REST, partial(pytorch_default_, module)
+                yield REST, partial(self.convolution, module)
             elif isinstance(module, NORMS):
                 yield REST, partial(_reset_, module)
             else:
@@ -133,7 +142,7 @@ class WholeModel(Initializer):
         biases = [layer.bias(part) for part in parts]
         rows, biased = [len(weight) for weight in weights], any(bias is not None for bias in biases)
         linear = nn.utils.skip_init(nn.Linear, weights[0].shape[1], sum(rows), bias=biased)
-        self.linear(linear, generator)
+        self.linear_at(Place("qkv", len(parts), layer.heads), linear, generator)
         for weight, drawn in zip(weights, linear.weight.split(rows), strict=True):
             weight.copy_(drawn)
         for bias, drawn in zip(biases, linear.bias.split(rows) if biased else (), strict=False):
@@ -143,6 +152,56 @@ class WholeModel(Initializer):
 
 def _reset_(norm: Any, _: torch.Generator) -> None:
     norm.reset_parameters()
+
+
+class ByMatrix(WholeModel):
+    """A base that sets weights matrix by matrix, by what they are for; biases are 0 unless it says otherwise.
+
+    A convolution counts as the Linear from all that it sees at once to its output channels.
+    """
+
+    @abstractmethod
+    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+        """Set a weight, or one matrix of those in its rows: outputs x inputs."""
+
+    def matrices(self, place: Place) -> int:
+        """How many matrices the rows of a weight are taken as: by default those that they are."""
+        return place.matrices
+
+    def bias(self, bias_O: Tensor, place: Place, generator: torch.Generator) -> None:
+        """Set a bias."""
+        bias_O.zero_()
+
+    def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
+        """As `linear_at`, of a Linear of which nothing is known."""
+        self.linear_at(Place(), module, generator)
+
+    def linear_at(self, place: Place, module: nn.Linear, generator: torch.Generator) -> None:
+        """Set every matrix, then the bias."""
+        for weight_OI in module.weight.unflatten(0, (self.matrices(place), -1)):
+            self.matrix(weight_OI, place, generator)
+        if module.bias is not None:
+            self.bias(module.bias, place, generator)
+
+    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+        """As a Linear."""
+        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
+        self.matrix(weight_OI, Place(), generator)
+        module.weight.copy_(weight_OI.view(module.weight.shape))
+        if module.bias is not None:
+            module.bias.zero_()
+
+    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Position embedding N(0, 0.02^2), class token 0."""
+        if name == "pos_embed":
+            draw_normal_(parameter, 0.02, generator)
+        else:
+            parameter.zero_()
+
+
+def draw_xavier_uniform_(weight_OI: Tensor, generator: torch.Generator) -> None:
+    """Fill with U(+-sqrt(6 / (inputs + outputs)))."""
+    draw_uniform_(weight_OI, math.sqrt(6 / sum(weight_OI.shape)), generator)
 
 
 def _apart(module: nn.Module, kind: Attention) -> list[Part]:

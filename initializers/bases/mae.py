@@ -1,0 +1,51 @@
+"""Base `mae`: what masked autoencoders start from."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor, nn
+
+from initializers.registry import register
+from initializers.roles import Place
+from initializers.whole_model import ByMatrix, draw_normal_, draw_trunc_normal_, draw_xavier_uniform_, pytorch_default_
+
+
+@register
+class Mae(ByMatrix):
+    """facebookresearch/mae's encoder (`models_mae.py`), and the head that it is fine-tuned with.
+
+    All weights, the patch embedding's too, are U(+-sqrt(6 / (inputs + outputs))), biases 0, the class token N(0,
+    0.02^2). The bias of the patch embedding stays as PyTorch has it. The head is a trunc normal of `head_std`. Its
+    position embedding is fixed; a learned one is N(0, 0.02^2) here.
+
+    Trap. The fused W_q, W_k and W_v count as one matrix, which makes them smaller by the square root of 2 than in JAX.
+    """
+
+    name: ClassVar[str] = "mae"
+
+    head_std: PositiveFloat = 2e-5
+
+    def matrices(self, place: Place) -> int:
+        """W_q, W_k and W_v together."""
+        return 1
+
+    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+        """Xavier uniform; the head trunc-normal."""
+        if place.role == "head":
+            draw_trunc_normal_(weight_OI, self.head_std, generator)
+        else:
+            draw_xavier_uniform_(weight_OI, generator)
+
+    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+        """Xavier uniform as a Linear, the bias as PyTorch has it."""
+        pytorch_default_(module, generator)
+        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
+        draw_xavier_uniform_(weight_OI, generator)
+        module.weight.copy_(weight_OI.view(module.weight.shape))
+
+    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """N(0, 0.02^2)."""
+        draw_normal_(parameter, 0.02, generator)

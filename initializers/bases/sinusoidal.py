@@ -1,0 +1,44 @@
+"""Base `sinusoidal`: every weight a grid of sines."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from initializers.registry import register
+from initializers.roles import Place
+from initializers.whole_model import ByMatrix
+
+
+@register
+class Sinusoidal(ByMatrix):
+    """Sinusoidal initialisation (arXiv 2505.12909, NeurIPS 2025): W_ij = a sin(i (2 pi j / n + 2 pi / m)), biases 0.
+
+    i = 1 to m counts outputs, j = 0 to n - 1 inputs, and a makes the variance of all entries the one asked for. The
+    patch embedding and the head are set so, too; embeddings, which the paper leaves alone, are those of timm.
+
+    Trap. Of a square matrix row n - i is minus row i, so that its rank is n / 2 - 1, and W_q = W_k = W_v where they are
+    three. As one matrix of 3 D rows its rank is D.
+    """
+
+    name: ClassVar[str] = "sinusoidal"
+
+    qkv: Literal["separate", "fused"] = "separate"
+    variance: Literal["fan_sum", "fan_in"] = "fan_sum"
+    """`fan_sum`: 2 / (m + n), as in the paper. `fan_in`: 2 / n, as in a later version of its code."""
+
+    def matrices(self, place: Place) -> int:
+        """One where W_q, W_k and W_v are taken together."""
+        return 1 if self.qkv == "fused" else place.matrices
+
+    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+        """Draws nothing."""
+        outputs, inputs = weight_OI.shape
+        neuron_O1 = torch.arange(1, outputs + 1, dtype=torch.float64)[:, None]
+        place_I = torch.arange(inputs, dtype=torch.float64) * (2 * math.pi / inputs) + 2 * math.pi / outputs
+        waves_OI = torch.sin(neuron_O1 * place_I)
+        wanted = 2 / (inputs if self.variance == "fan_in" else inputs + outputs)
+        weight_OI.copy_(waves_OI * torch.sqrt(wanted / waves_OI.var()))

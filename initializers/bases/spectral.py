@@ -1,0 +1,39 @@
+"""Base `spectral`: every weight with the spectral norm that suits its shape."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from initializers.registry import register
+from initializers.roles import Place
+from initializers.threads import one_thread
+from initializers.whole_model import ByMatrix, draw_normal_
+
+
+@register
+class Spectral(ByMatrix):
+    """The spectral condition (Yang et al., arXiv 2310.17813): spectral norm sqrt(outputs / inputs); biases are 0.
+
+    `orthogonal` has exactly that norm. `normal` has the paper's standard deviation, min(1, sqrt(outputs / inputs)) /
+    sqrt(inputs), whose norm is of that order. W_q, W_k and W_v are three matrices.
+
+    Trap. The paper's learning rates by layer are no matter of initialisation: this is half of its recipe.
+    """
+
+    name: ClassVar[str] = "spectral"
+
+    draw: Literal["orthogonal", "normal"] = "orthogonal"
+
+    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+        """Of spectral norm sqrt(outputs / inputs)."""
+        outputs, inputs = weight_OI.shape
+        gain = math.sqrt(outputs / inputs)
+        if self.draw == "normal":
+            draw_normal_(weight_OI, min(1.0, gain) / math.sqrt(inputs), generator)
+        else:
+            with one_thread():
+                weight_OI.copy_(nn.init.orthogonal_(torch.empty(weight_OI.shape), gain, generator))

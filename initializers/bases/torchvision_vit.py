@@ -1,0 +1,53 @@
+"""Base `torchvision_vit`: what torchvision's Vision Transformer starts from."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from initializers.registry import register
+from initializers.roles import Place
+from initializers.whole_model import ByMatrix, draw_normal_, draw_trunc_normal_, draw_uniform_, draw_xavier_uniform_
+
+
+@register
+class TorchvisionVit(ByMatrix):
+    """torchvision's `VisionTransformer`, attention included, which is that of `nn.MultiheadAttention`.
+
+    W_q, W_k and W_v together, and MLPs, are U(+-sqrt(6 / (inputs + outputs))), W_proj is U(+-1 / sqrt(D)), the head
+    0. The patch embedding is a trunc normal of variance 1 / fan_in. Biases are 0, those of MLPs N(0, 1e-6^2), the
+    position embedding is N(0, 0.02^2), the class token 0.
+
+    Trap. `nn.MultiheadAttention` counts W_q, W_k and W_v as one matrix (pytorch issue 166378): they are smaller by the
+    square root of 2 than in JAX.
+    """
+
+    name: ClassVar[str] = "torchvision_vit"
+
+    def matrices(self, place: Place) -> int:
+        """W_q, W_k and W_v together."""
+        return 1
+
+    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+        """Xavier uniform; W_proj as PyTorch has it; the head 0."""
+        if place.role == "head":
+            weight_OI.zero_()
+        elif place.role == "proj":
+            draw_uniform_(weight_OI, weight_OI.shape[1] ** -0.5, generator)
+        else:
+            draw_xavier_uniform_(weight_OI, generator)
+
+    def bias(self, bias_O: Tensor, place: Place, generator: torch.Generator) -> None:
+        """0; of an MLP N(0, 1e-6^2)."""
+        bias_O.zero_()
+        if place.role in ("mlp_in", "mlp_out"):
+            draw_normal_(bias_O, 1e-6, generator)
+
+    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+        """Trunc-normal of variance 1 / fan_in, bias 0."""
+        draw_trunc_normal_(module.weight, math.sqrt(1 / module.weight[0].numel()), generator)
+        if module.bias is not None:
+            module.bias.zero_()

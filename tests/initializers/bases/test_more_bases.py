@@ -1,0 +1,214 @@
+"""Bases of other libraries against those libraries and their formulas; deterministic and orthogonal ones by numpy."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+import zoo
+from small_models import TINY, VIT, f64, generator, model, silent
+from test_bases import SIGMAS, WIDE_TOKEN, assert_normal, assert_uniform, based
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+import vitinit
+from initializers import registry
+from initializers.roles import places
+
+D = TINY.width
+ODD = VIT.model_copy(update={"width": 60, "heads": 5})
+SIZE = {"img_size": 32, "patch_size": 4, "num_classes": 10, "embed_dim": D, "depth": 2, "num_heads": 3}
+
+
+def qkv(m: Any, layer: int = 0) -> list[np.ndarray]:
+    """W_q, W_k and W_v, D x D."""
+    return np.split(f64(m.blocks[layer].attn.qkv.weight), 3)
+
+
+def xavier(matrix: np.ndarray) -> None:
+    assert_uniform(matrix, math.sqrt(6 / sum(matrix.shape)))
+
+
+@pytest.mark.parametrize("base", ["jax_vit", "moco_v3", "mae", "torchvision_vit"])
+def test_weights_are_xavier_uniform_of_the_matrices_that_each_library_counts(base: str) -> None:
+    m = based(base, WIDE_TOKEN)
+    matrices = qkv(m) if base in ("jax_vit", "moco_v3") else [np.concatenate(qkv(m))]
+    for matrix in [*matrices, f64(m.blocks[0].mlp.fc1.weight), f64(m.blocks[0].mlp.fc2.weight)]:
+        xavier(matrix)
+    proj, patch = f64(m.blocks[0].attn.proj.weight), f64(m.patch_embed.proj.weight).reshape(D, -1)
+    if base == "torchvision_vit":
+        assert_uniform(proj, D**-0.5)
+        assert_normal(patch, patch.shape[1] ** -0.5)
+    else:
+        xavier(proj)
+    if base in ("moco_v3", "mae"):
+        xavier(patch)
+    if base == "mae":
+        assert_uniform(f64(m.patch_embed.proj.bias), patch.shape[1] ** -0.5)
+        assert_normal(f64(m.head.weight), 2e-5)
+        assert_normal(f64(m.cls_token), 0.02)
+    else:
+        assert not m.patch_embed.proj.bias.any()
+    assert not m.blocks[0].attn.qkv.bias.any()
+    assert not m.head.bias.any()
+    if base in ("jax_vit", "torchvision_vit"):
+        assert not m.head.weight.any()
+        assert not m.cls_token.any()
+        assert_normal(f64(m.blocks[0].mlp.fc1.bias), 1e-6)
+    else:
+        assert not m.blocks[0].mlp.fc1.bias.any()
+    assert_normal(f64(m.pos_embed), D**-0.5 if base == "jax_vit" else 0.02)
+
+
+def test_jax_patch_embedding_is_cut_at_two_standard_deviations_and_has_the_variance_asked_for() -> None:
+    patch = f64(based("jax_vit", TINY, seed=4).patch_embed.proj.weight)
+    std = patch[0].size ** -0.5
+    assert np.abs(patch).max() <= 2 * std / 0.87962566103423978 + 1e-7
+    assert patch.std() == pytest.approx(std, rel=SIGMAS / math.sqrt(2 * patch.size))
+
+
+def stds(m: nn.Module) -> dict[str, float]:
+    return {name: float(f64(value).std()) for name, value in m.named_parameters() if value.numel() > 1000}
+
+
+def test_fused_and_at_002_it_is_timms_jax_mode() -> None:
+    ours, theirs = VisionTransformer(**SIZE), VisionTransformer(**SIZE, weight_init="jax")
+    vitinit.initialize(ours, base={"name": "jax_vit", "qkv": "fused", "position_std": 0.02}, seed=1)
+    for name, std in stds(theirs).items():
+        n = dict(theirs.named_parameters())[name].numel()
+        assert stds(ours)[name] == pytest.approx(std, rel=2 * SIGMAS / math.sqrt(2 * n), abs=1e-12), name
+
+
+def test_torchvisions_is_torchvisions() -> None:
+    ours, theirs = zoo.ZOO["torchvision ViT"](), zoo.ZOO["torchvision ViT"]()
+    vitinit.initialize(ours, base="torchvision_vit", seed=1)
+    for name, std in stds(theirs).items():
+        n = dict(theirs.named_parameters())[name].numel()
+        assert stds(ours)[name] == pytest.approx(std, rel=2 * SIGMAS / math.sqrt(2 * n)), name
+
+
+def test_moco_can_keep_the_patch_embedding_from_training() -> None:
+    m = model(VIT)
+    registry.build("moco_v3", {"stop_grad_conv1": True}).freeze(m)
+    assert {n for n, p in m.named_parameters() if not p.requires_grad} == {
+        f"patch_embed.proj.{e}" for e in ("weight", "bias")
+    }
+
+
+@pytest.mark.parametrize("spec", [VIT, ODD], ids=["48", "60"])
+@pytest.mark.parametrize(("how", "pieces"), [("fused", 1), ("per_matrix", 3), ("per_head", None)])
+def test_orthogonal_rows_or_columns_of_what_is_taken_as_one_matrix(spec: Any, how: str, pieces: int | None) -> None:
+    m = based("orthogonal", spec, qkv=how, gain=1.5)
+    rows = np.split(f64(m.blocks[0].attn.qkv.weight), pieces or 3 * spec.heads)
+    weights = [*rows, f64(m.blocks[0].mlp.fc1.weight), f64(m.blocks[1].mlp.fc2.weight), f64(m.head.weight)]
+    for weight in [*weights, f64(m.patch_embed.proj.weight).reshape(spec.width, -1)]:
+        np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), 1.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("draw", ["orthogonal", "normal"])
+def test_spectral_norms_are_those_of_the_paper(draw: str) -> None:
+    m = based("spectral", TINY, draw=draw)
+    for weight in [*qkv(m), f64(m.blocks[0].mlp.fc1.weight), f64(m.blocks[0].mlp.fc2.weight)]:
+        outputs, inputs = weight.shape
+        wanted = math.sqrt(outputs / inputs)
+        if draw == "orthogonal":
+            np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), wanted, rtol=1e-5)
+        else:
+            assert_normal(weight, min(1, wanted) / math.sqrt(inputs))
+
+
+@pytest.mark.parametrize("spec", [VIT, ODD], ids=["48", "60"])
+@pytest.mark.parametrize("variance", ["fan_sum", "fan_in"])
+def test_sines_by_loops_and_their_rank(spec: Any, variance: str) -> None:
+    m = based("sinusoidal", spec, variance=variance)
+    query, key, value = qkv(m)
+    np.testing.assert_array_equal(query, key)
+    np.testing.assert_array_equal(query, value)
+    assert np.linalg.matrix_rank(query, tol=1e-6) == spec.width // 2 - 1
+    for weight in (query, f64(m.blocks[0].mlp.fc1.weight), f64(m.head.weight)):
+        rows, columns = weight.shape
+        waves = np.array(
+            [
+                [math.sin(i * (2 * math.pi * j / columns + 2 * math.pi / rows)) for j in range(columns)]
+                for i in range(1, rows + 1)
+            ]
+        )
+        target = 2 / (columns if variance == "fan_in" else rows + columns)
+        np.testing.assert_allclose(weight, waves * math.sqrt(target / waves.var(ddof=1)), atol=1e-6)
+    fused = f64(based("sinusoidal", spec, qkv="fused").blocks[0].attn.qkv.weight)
+    assert np.linalg.matrix_rank(fused, tol=1e-6) == spec.width
+
+
+@pytest.mark.parametrize("constant", ["released", "paper"])
+def test_zero_is_identities_and_scipys_hadamard(constant: str) -> None:
+    m = based("zero", ODD, hadamard=constant)
+    for matrix in qkv(m):
+        np.testing.assert_array_equal(matrix, np.eye(60))
+    fc1 = f64(m.blocks[0].mlp.fc1.weight)
+    assert fc1.shape == (240, 60)
+    power = 8 if constant == "released" else 7
+    np.testing.assert_allclose(fc1, scipy.linalg.hadamard(256)[:240, :60] * 2 ** (-power / 2), rtol=1e-6)
+    np.testing.assert_array_equal(f64(m.head.weight), np.eye(10, 60))
+    assert not m.blocks[0].mlp.fc2.weight.any()
+    assert not m.blocks[1].attn.proj.weight.any()
+    kept = based("zero", ODD, last_of_branch="identity")
+    np.testing.assert_array_equal(f64(kept.blocks[0].mlp.fc2.weight), np.eye(60, 240))
+
+
+def test_idinit_by_loops() -> None:
+    m = based("idinit", ODD, tau=0.5, eps=1e-3, loose=0.0)
+
+    def repeated(rows: int, columns: int) -> np.ndarray:
+        short = min(rows, columns)
+        return np.array([[float(i % short == j % short) for j in range(columns)] for i in range(rows)])
+
+    for matrix in [*qkv(m), f64(m.blocks[0].mlp.fc1.weight), f64(m.head.weight)]:
+        np.testing.assert_array_equal(matrix, 0.5 * repeated(*matrix.shape))
+    proj = 1e-3 * np.eye(60)
+    for row in range(60):
+        proj[row, (row + 1) % 60] -= 1e-3
+    np.testing.assert_allclose(f64(m.blocks[0].attn.proj.weight), proj, atol=1e-9)
+    fc2 = -1e-3 * repeated(60, 240)
+    fc2[:, :60] *= -1
+    np.testing.assert_allclose(f64(m.blocks[0].mlp.fc2.weight), fc2, atol=1e-9)
+    noisy = f64(based("idinit", ODD, loose=0.1).blocks[0].attn.qkv.weight) - np.tile(np.eye(60), (3, 1))
+    assert_normal(noisy, 0.1)
+
+
+@pytest.mark.parametrize("name", zoo.ZOO)
+def test_every_linear_of_every_library_has_its_place(name: str) -> None:
+    """By the names that the libraries use, none of which the code goes by."""
+    m = zoo.build(name)
+    found = places(m)
+    names = {n for n, part in m.named_modules() if isinstance(part, nn.Linear)}
+    assert names <= found.keys()
+    for linear in names:
+        end = linear.rsplit(".", 1)[-1]
+        role = found[linear].role
+        if end in ("qkv", "to_qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj"):
+            assert role == ("other" if re.search("XCiT|V2", name) else "qkv"), linear
+        if end == "fc2":
+            assert role == "mlp_out", linear
+        if end in ("head", "classifier"):
+            assert role == "head", linear
+
+
+def test_at_one_seed_three_matrices_are_one() -> None:
+    """A fused W_q, W_k, W_v and separate ones get the same numbers."""
+    fused = nn.Module()
+    fused.attention = nn.MultiheadAttention(12, 2)
+    apart = nn.Module()
+    apart.attention = nn.MultiheadAttention(12, 2)
+    for base in ("jax_vit", "orthogonal"):
+        for m in (fused, apart):
+            registry.build(base, {}).apply(m, generator(2), silent)
+        torch.testing.assert_close(fused.attention.in_proj_weight, apart.attention.in_proj_weight)
+        q, k, v = fused.attention.in_proj_weight.detach().chunk(3)
+        if base == "orthogonal":
+            for matrix in (q, k, v):
+                torch.testing.assert_close(matrix @ matrix.T, torch.eye(12), atol=1e-5, rtol=0)
