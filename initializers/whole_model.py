@@ -1,10 +1,12 @@
-"""What the bases share: visiting every parameter of a model exactly once."""
+"""What the bases share: visiting every parameter of a model exactly once, and knowing what each Linear is for."""
 
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +17,6 @@ from initializers.adapter import Attention, Family, Normal, Part, Rule, families
 from initializers.attention import AttentionLayer
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress
-from initializers.roles import Place, places
 
 
 def draw_uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
@@ -53,6 +54,50 @@ FIRST, REST = ("class_token", "position"), 2
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """In a model that no adapter knows."""
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
+
+
+Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "other"]
+"""Of attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. Of an MLP: all but its last Linear, and
+that. The classifier."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A Linear's."""
+
+    role: Role = "other"
+    matrices: int = 1
+    """Of equal size, in the rows of its weight: 3 where W_q, W_k and W_v are in one."""
+    heads: int = 1
+    """In the rows of each of these matrices."""
+
+
+HEAD = re.compile(r"[^.]*(head|classifier)")
+MLP = re.compile(r"\.mlp[^.]*\.fc(\d)")
+"""Of a block without attention that methods set, such as a Mixer's."""
+
+
+def places(model: nn.Module) -> dict[str, Place]:
+    """That of every Linear, by its name."""
+    found: dict[str, Place] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            mlp = MLP.search(name)
+            role: Role = (
+                "head" if HEAD.match(name) else "other" if not mlp else "mlp_out" if mlp[1] == "2" else "mlp_in"
+            )
+            found.setdefault(name, Place(role))
+        kind = kind_of(module)
+        if isinstance(kind, Attention):
+            home = name.rpartition(".")[0]
+            layer = AttentionLayer(name, module, model.get_submodule(home) if home else None)
+            for part in ("query", "key", "value"):
+                for tensor in layer.names_of(part):
+                    found[tensor.removesuffix(".weight")] = Place("qkv", getattr(kind, part).of, layer.heads)
+            found |= {tensor.removesuffix(".weight"): Place("proj") for tensor in layer.names_of("proj")}
+            *inner, last = layer.mlp or ["", ""]
+            found |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
+    return found
 
 
 class WholeModel(Initializer):

@@ -9,8 +9,14 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from initializers.registry import register
-from initializers.roles import Place
-from initializers.whole_model import ByMatrix, draw_normal_, draw_trunc_normal_, draw_xavier_uniform_, pytorch_default_
+from initializers.whole_model import (
+    ByMatrix,
+    Place,
+    draw_normal_,
+    draw_trunc_normal_,
+    draw_xavier_uniform_,
+    pytorch_default_,
+)
 
 
 @register

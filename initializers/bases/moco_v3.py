@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from initializers.registry import register
-from initializers.roles import Place
-from initializers.whole_model import ByMatrix, draw_normal_, draw_xavier_uniform_
+from initializers.whole_model import ByMatrix, Place, draw_normal_, draw_xavier_uniform_
 
 
 @register

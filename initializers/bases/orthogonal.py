@@ -9,9 +9,8 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from initializers.registry import register
-from initializers.roles import Place
 from initializers.threads import one_thread
-from initializers.whole_model import ByMatrix
+from initializers.whole_model import ByMatrix, Place
 
 
 @register

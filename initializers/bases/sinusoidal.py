@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from initializers.registry import register
-from initializers.roles import Place
-from initializers.whole_model import ByMatrix
+from initializers.whole_model import ByMatrix, Place
 
 
 @register

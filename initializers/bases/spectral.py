@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from initializers.registry import register
-from initializers.roles import Place
 from initializers.threads import one_thread
-from initializers.whole_model import ByMatrix, draw_normal_
+from initializers.whole_model import ByMatrix, Place, draw_normal_
 
 
 @register

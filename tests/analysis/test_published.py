@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis import published
-from analysis.published import FOLDER, TRAINING_IMAGES, context, lookup, numbers, papers, publication
+from analysis.published import TRAINING_IMAGES, context, lookup, numbers, papers, publication
 from analysis.tables.context import notes
 from benchmark.datasets import registry
 from benchmark.grids import grid
 from benchmark.spec import RunSpec
-from initializers.errors import VitinitError
 
 SHARED = Path(__file__).parents[3] / "shared" / "reference"
 NOTES = pytest.mark.skipif(not SHARED.is_dir(), reason="the project's notes of papers are not beside this checkout")
@@ -344,62 +341,3 @@ def test_the_context_of_a_study_is_the_table_that_names_it():
     assert named["convit-ablation-small"] == ("2103.10697", "Table 3")
     assert named["table6-small"] == ("2404.01139", "Table 6")
     assert not {"mine", "smoke", "ablations", "ablations-small", "long-range-small"} & named.keys()
-
-
-# --- files ---
-
-
-def edit(path: tuple[Any, ...], new: Any):
-    def change(content: dict[str, Any]) -> None:
-        *outer, last = path
-        for key in outer:
-            content = content[key]
-        content[last] = new
-
-    return change
-
-
-def twice(content: dict[str, Any]) -> None:
-    cells = content["tables"]["Table 2"]["cells"]
-    cells.append(cells[0])
-
-
-CELL = ("tables", "Table 2", "cells", 0)
-
-
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (edit((*CELL, "value"), 170.0), "less than or equal to 100"),
-        (twice, "two numbers for"),
-        (edit((*CELL, "row"), "Kaiming"), "not among the rows and columns"),
-        (edit((*CELL, "setting"), {"dataset": "food101", "train_fraction": 0.5}), "whose size is known"),
-        (edit((*CELL, "sdt"), 1), "is not a field here"),
-        (edit(("paper",), "2404.01140"), "holds paper 2404.01140"),
-        (None, "Invalid JSON"),
-    ],
-)
-def test_a_bad_file_is_one_line(tmp_path, damage, says):
-    text = (FOLDER / "2404.01139.json").read_text()
-    if damage:
-        content = json.loads(text)
-        damage(content)
-        text = json.dumps(content)
-    else:
-        text = text[:-100]
-    (tmp_path / "2404.01139.json").write_text(text)
-    with pytest.raises(VitinitError, match=says) as error:
-        published.publication("2404.01139", tmp_path)
-    assert len(str(error.value).splitlines()) == 1
-    assert len(str(error.value)) <= 300
-
-
-def test_an_unknown_paper_is_named():
-    with pytest.raises(VitinitError, match=r"did you mean '2404\.01139'"):
-        publication("2404.01138")
-
-
-def test_a_paper_is_cited_by_where_it_can_be_found():
-    assert publication("2404.01139").cited == "Zheng, Li, Lucey, arXiv 2404.01139"
-    assert publication("2103.10697").cited == "d'Ascoli et al., arXiv 2103.10697"
-    assert publication("openreview-cKNOCYPo2W").cited == "Saratchandran, Lucey, openreview-cKNOCYPo2W"

@@ -109,7 +109,10 @@ def test_a_record_of_before_the_later_fields_has_its_id() -> None:
         content = json.loads(path.read_bytes())
         assert RunSpec.model_validate(content["spec"]).run_id == content["run_id"] == path.stem
         for part, later in later_fields().items():
-            assert not later.keys() & content["spec"][part].keys()
+            for field in later.keys() & content["spec"][part].keys():
+                del content["spec"][part][field]
+        assert RunSpec.model_validate(content["spec"]).run_id == path.stem, "as it was written then"
+        for part, later in later_fields().items():
             content["spec"][part] |= later
         assert RunSpec.model_validate(content["spec"]).run_id == path.stem
 

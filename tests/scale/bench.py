@@ -71,8 +71,8 @@ def main() -> int:
                 ("vitinit plan, nothing kept of its models", (PLAN[0], None), counts),
                 ("vitinit plan", PLAN, counts),
                 ("vitinit status", STATUS, counts),
-                ("python -m analysis.tables", TABLES, "wrote "),
-                ("python -m analysis.figures", FIGURES, "wrote "),
+                ("python -m analysis.tables", TABLES, " as "),
+                ("python -m analysis.figures", FIGURES, " figures in "),
             ):
                 seconds, processor, megabytes = measure(arguments, folder, expected)
                 over = limit is not None and seconds > limit

@@ -18,7 +18,7 @@ from torch import nn
 
 import vitinit
 from initializers import registry
-from initializers.roles import places
+from initializers.whole_model import places
 
 D = TINY.width
 ODD = VIT.model_copy(update={"width": 60, "heads": 5})
