@@ -81,6 +81,7 @@ def _record(cell: Cell, real: RunRecord, chance: random.Random) -> RunRecord:
             "spec": cell.spec,
             "dataset": real.dataset.model_copy(update={"train": images, "test": 10_000}),
             "history": history,
+            "probes": [],
         }
     )
 

@@ -275,7 +275,7 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
         raise AssertionError("FFCV needs no image decoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr("benchmark.datasets.folder._image", decoded)
+        patch.setattr("benchmark.image_files.full_size.centre", decoded)
         assert preflight([cell], setting("", "ffcv")) == {cell.spec.dataset: 390}
     carry_out(cell, setting("resident", "resident"), Stop())
     finish = base.Loader._finish
