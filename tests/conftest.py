@@ -35,6 +35,16 @@ def _own_core() -> Iterator[None]:
     os.sched_setaffinity(0, before)
 
 
+@pytest.fixture(autouse=True)
+def _no_initializer_of_another_test() -> Iterator[None]:
+    """What a test registers by a dotted path is forgotten: other tests of this process go over the registry."""
+    yield
+    if registry := sys.modules.get("initializers.registry"):
+        for name, cls in list(registry._classes.items()):
+            if not cls.__module__.startswith("initializers."):
+                del registry._classes[name]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Resolved grids and solutions are kept in a folder of the tests, not in the user's."""
