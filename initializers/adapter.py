@@ -78,6 +78,20 @@ class Attention:
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 
 
+WINDOWS: dict[str, Any] = {
+    "table": "relative_position_bias_table",
+    "table_index": "relative_position_index",
+    "window": "window_size",
+}
+"""What attention in windows calls its relative position bias, in timm and torchvision."""
+
+
+def one_linear(*types: Type, biases: tuple[str, str, str] = ("qkv.bias",) * 3, **more: Any) -> Attention:
+    """Attention as most libraries have it: W_q, W_k and W_v in a Linear `qkv`, W_proj in `proj`; and `more` of it."""
+    query, key, value = (Part("qkv.weight", bias, index, 3) for index, bias in enumerate(biases))
+    return Attention(types, "num_heads", query, key, value, linear("proj"), **more)
+
+
 @dataclass(frozen=True)
 class Normal:
     """Drawn from N(0, std^2)."""

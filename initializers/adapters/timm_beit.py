@@ -1,23 +1,11 @@
 """timm's BEiT: biases of q and v alone, relative position bias of every layer or of all."""
 
-from initializers.adapter import Adapter, Attention, Part, linear
+from initializers.adapter import WINDOWS, Adapter, one_linear
 
 BEIT = Adapter(
     name="timm BEiT",
     models=("timm.models.beit.Beit",),
-    attention=(
-        Attention(
-            types=("timm.models.beit.Attention",),
-            heads="num_heads",
-            query=Part("qkv.weight", "q_bias", 0, 3),
-            key=Part("qkv.weight", "", 1, 3),
-            value=Part("qkv.weight", "v_bias", 2, 3),
-            proj=linear("proj"),
-            table="relative_position_bias_table",
-            table_index="relative_position_index",
-            window="window_size",
-        ),
-    ),
+    attention=(one_linear("timm.models.beit.Attention", biases=("q_bias", "", "v_bias"), **WINDOWS),),
     position="pos_embed",
     grid=lambda model: model.patch_embed.grid_size,
     parameters={

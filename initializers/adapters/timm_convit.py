@@ -1,6 +1,6 @@
 """timm's ConViT: gated positional self-attention, then self-attention."""
 
-from initializers.adapter import Adapter, Attention, fused, linear
+from initializers.adapter import Adapter, Attention, fused, linear, one_linear
 
 GATED = Attention(
     types=("timm.models.convit.GPSA",),
@@ -11,8 +11,7 @@ GATED = Attention(
     proj=linear("proj"),
     gated=True,
 )
-QUERY, KEY, VALUE = fused("qkv.weight", "qkv.bias")
-PLAIN = Attention(("timm.models.convit.MHSA",), "num_heads", QUERY, KEY, VALUE, linear("proj"))
+PLAIN = one_linear("timm.models.convit.MHSA")
 CONVIT = Adapter(
     name="timm ConViT",
     models=("timm.models.convit.ConVit",),

@@ -1,34 +1,23 @@
 """timm's EVA and what is built of its blocks: q, k, v in one matrix or in three, positions added, rotated, or both."""
 
-from initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
+from typing import Any
 
-QUERY, KEY, VALUE = fused("qkv.weight", "qkv.bias")
+from initializers.adapter import Adapter, Attention, Normal, linear, one_linear
+
+NORMS: dict[str, Any] = {"query_norm": "q_norm", "key_norm": "k_norm", "before_proj": ("norm", "gate")}
 TYPES = ("timm.models.eva.EvaAttention", "timm.layers.attention.AttentionRope")
 EVA = Adapter(
     name="timm EVA",
     models=("timm.models.eva.Eva",),
     attention=(
-        Attention(
-            types=("timm.models.eva.EvaAttention",),
-            heads="num_heads",
-            query=Part("qkv.weight", "q_bias", 0, 3),
-            key=Part("qkv.weight", "", 1, 3),
-            value=Part("qkv.weight", "v_bias", 2, 3),
-            proj=linear("proj"),
-            query_norm="q_norm",
-            key_norm="k_norm",
-            before_proj=("norm", "gate"),
+        one_linear(
+            "timm.models.eva.EvaAttention",
+            biases=("q_bias", "", "v_bias"),
+            **NORMS,
         ),
-        Attention(
-            types=("timm.layers.attention.AttentionRope",),
-            heads="num_heads",
-            query=QUERY,
-            key=KEY,
-            value=VALUE,
-            proj=linear("proj"),
-            query_norm="q_norm",
-            key_norm="k_norm",
-            before_proj=("norm", "gate"),
+        one_linear(
+            "timm.layers.attention.AttentionRope",
+            **NORMS,
         ),
         Attention(
             types=TYPES,
@@ -37,9 +26,7 @@ EVA = Adapter(
             key=linear("k_proj"),
             value=linear("v_proj"),
             proj=linear("proj"),
-            query_norm="q_norm",
-            key_norm="k_norm",
-            before_proj=("norm", "gate"),
+            **NORMS,
         ),
     ),
     position="pos_embed",

@@ -1,15 +1,10 @@
 """timm's VisionTransformer: ViT and DeiT, with class, distilled and register tokens, layer scale, normalised q, k."""
 
-from initializers.adapter import Adapter, Attention, Normal, fused, linear
+from initializers.adapter import Adapter, Normal, one_linear
 
-QUERY, KEY, VALUE = fused("qkv.weight", "qkv.bias")
-ATTENTION = Attention(
-    types=("timm.layers.attention.Attention", "timm.models.vision_transformer.Attention"),
-    heads="num_heads",
-    query=QUERY,
-    key=KEY,
-    value=VALUE,
-    proj=linear("proj"),
+ATTENTION = one_linear(
+    "timm.layers.attention.Attention",
+    "timm.models.vision_transformer.Attention",
     query_norm="q_norm",
     key_norm="k_norm",
     before_proj=("norm", "gate"),

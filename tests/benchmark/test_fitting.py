@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from two_rows import GRID
 
 from benchmark.files import kept
 from benchmark.grids import fitting, grid
@@ -15,22 +16,6 @@ from benchmark.models import registry as models
 from initializers import registry
 from initializers.errors import VitinitError
 from tests.processes import ROOT, fresh
-
-GRID = {
-    "title": "two rows",
-    "rows": {
-        "Trunc normal": {"base": "trunc_normal"},
-        "Imp.-3": {"base": "kaiming_uniform", "method": {"name": "impulse", "kernel_size": 3}},
-    },
-    "blocks": [
-        {
-            "datasets": ["digits", {"name": "cifar10", "train_size": 500}],
-            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 1},
-            "recipe": {"name": "small", "epochs": 2},
-            "seeds": [3, 0],
-        }
-    ],
-}
 
 
 @pytest.fixture(autouse=True)
