@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,6 +195,8 @@ def requeue_current() -> bool:
     if os.environ.get("SLURM_PROCID", "0") != "0" or " JobState=RUNNING " not in _shown():
         return False
     done = call("scontrol", "requeue", _required())
+    if done.returncode == -signal.SIGTERM:  # what ends a requeued job may end this question before it has its answer
+        return f" Restarts={restarts() + 1} " in _shown()
     if done.returncode:
         raise refusal(done)
     return True

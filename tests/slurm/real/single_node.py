@@ -77,6 +77,7 @@ def single_node(**settings: str) -> Iterator[SingleNode]:
     """Bring a SLURM up and make it the one that this process and its children talk to; at the end take it down."""
     folder = Path(tempfile.mkdtemp(prefix="vitinit-slurm-"))  # not pytest's, which MariaDB's user may not enter
     defaults = {"PORT_BASE": str(four_free_ports()), "CRED_EXPIRE": "5", "MAX_ARRAY": "6"}
+    defaults["GRACE"] = "300"  # a job that makes way asks SLURM things first, which takes long on a busy machine
     node = SingleNode(folder, defaults | settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", str(node.conf))
@@ -93,9 +94,9 @@ PATIENCE_S = 600
 """A backstop for what will never happen, on the slowest machine: no expectation of speed."""
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Wait for something to become true."""
+def until(condition: Callable[[], object], seen: Callable[[], object] = lambda: "") -> None:
+    """Wait for something to become true; where it never does, the error says what was `seen`."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < end, f"not within {PATIENCE_S} s"
+        assert time.monotonic() < end, f"not within {PATIENCE_S} s: {seen()}"
         time.sleep(0.2)

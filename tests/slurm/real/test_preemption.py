@@ -7,11 +7,11 @@ from single_node import until
 from slurm import jobs
 
 
-def make_way(work) -> str:
-    [job_id] = work.submit(calls.requeue_when_told, ["low"])
-    until(lambda: "low-started-0" in work.written())
+def make_way(work, call=calls.requeue_when_told) -> str:
+    [job_id] = work.submit(call, ["low"])
+    until(lambda: "low-started-0" in work.written(), work.written)
     [urgent] = work.submit(calls.stamp, [0], partition="high", cpus=4)
-    until(lambda: "low-requeued" in work.written())
+    until(lambda: "low-requeued" in work.written(), work.written)
     assert work.written()["low-requeued"] == "True"
     until(lambda: jobs.queued([job_id])[job_id].state == "PENDING")
     work.wait()
@@ -24,6 +24,11 @@ def make_way(work) -> str:
 
 def test_the_signal_asked_for(slurm, work):
     assert make_way(work) == "SIGUSR2 preempted: True"
+
+
+def test_the_requeued_job_is_ended_while_it_asks(slurm, work):
+    """SLURM ends all processes of the job, the one that asks among them."""
+    assert make_way(work, calls.requeue_with_slow_answers) == "SIGUSR2 preempted: True"
 
 
 @pytest.mark.parametrize("node_settings", [{"ACCT": "none", "PREEMPT_SIGNAL": "term"}])
