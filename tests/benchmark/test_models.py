@@ -170,6 +170,38 @@ def test_learned_positions_with_average_pool_have_no_class_row() -> None:
     assert m.cls_token is None
 
 
+def test_layer_scale_multiplies_what_attention_and_mlp_add() -> None:
+    m = build_model(changed(SMALL, layer_scale=1e-5), 10).eval()
+    plain = build_model(SMALL, 10).eval()
+    for each in (m, plain):
+        registry.build("kaiming_uniform", {}).apply(each, torch.Generator().manual_seed(0), lambda done, total: None)
+    scales = {name for name, _ in m.named_parameters() if name.endswith("gamma")}
+    assert scales == {f"blocks.{block}.ls{branch}.gamma" for block in range(2) for branch in (1, 2)}
+    for name, parameter in m.named_parameters():
+        if name in scales:
+            assert torch.equal(parameter, torch.full((24,), 1e-5)), "a base leaves it"
+            assert parameter.requires_grad
+    assert m.state_dict().keys() - scales == plain.state_dict().keys()
+    assert all(torch.equal(value, m.state_dict()[name]) for name, value in plain.state_dict().items())
+    gammas_BD = torch.randn(4, 24, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(2, 16, 24, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        for gamma_D, name in zip(gammas_BD, sorted(scales), strict=True):
+            m.get_parameter(name).copy_(gamma_D)
+        middle = x + gammas_BD[0] * m.blocks[0].attn(m.blocks[0].norm1(x))
+        expected = middle + gammas_BD[1] * m.blocks[0].mlp(m.blocks[0].norm2(middle))
+        torch.testing.assert_close(m.blocks[0](x), expected)
+
+
+def test_layer_scale_is_that_of_timms_and_told_in_a_phrase() -> None:
+    spec = preset("vit_tiny", image_size=224, patch_size=16, position="learned", pool="token", layer_scale=1e-5)
+    theirs = timm.create_model("vit_tiny_patch16_224", init_values=1e-5)
+    shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in (build_model(spec, 1000), theirs)]
+    assert shapes[0] == shapes[1]
+    assert spec.describe() == "ViT width 192 depth 12, 3 heads, patch 16, LayerScale 1e-05"
+    assert changed(spec, layer_scale=None).describe() == "ViT width 192 depth 12, 3 heads, patch 16"
+
+
 def test_convit_tiny_is_timms() -> None:
     ours = build_model(preset("convit_tiny", image_size=224, patch_size=16), 1000)
     theirs = timm.create_model("convit_tiny")
@@ -243,6 +275,8 @@ def test_rates_reach_the_model(spec: ModelSpec) -> None:
         (SMALL_CONVIT, {"pool": "avg"}, "token"),
         (SMALL, {"kernel_size": 3}, "unknown field of a ViT 'kernel_size'.*; a ConvMixer has kernel_size"),
         (SMALL, {"position": "none"}, "'sincos' or 'learned'"),
+        (SMALL, {"layer_scale": 0.0}, "(?s)layer_scale.*greater than 0"),
+        (SMALL_CONVIT, {"layer_scale": 1e-5}, "unknown field of a ConViT 'layer_scale'.*; a ViT has layer_scale"),
         (
             SMALL,
             {"head": 3},
