@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmark.models.family import ModelSpec
 
@@ -30,18 +30,18 @@ def at_image_size(model: nn.Module, spec: ModelSpec, image_size: int) -> nn.Modu
 
     Raises:
         ValidationError: it is not.
+        VitinitError: such a model is for images of one size.
     """
     import torch
 
     larger = type(spec).model_validate({**spec.model_dump(), "image_size": image_size})
-    head = model.head
-    assert isinstance(head, torch.nn.Linear)
-    other = build_model(larger, head.out_features)
+    classes: Any = model.num_classes
+    other = build_model(larger, classes)
     with torch.no_grad():
         other.load_state_dict(spec.resized_state(dict(model.state_dict()), larger))
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         theirs.requires_grad_(ours.requires_grad)
-    return other.to(head.weight.device).train(model.training)
+    return other.to(next(model.parameters()).device).train(model.training)
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -160,8 +160,9 @@ class ModelSpec(Frozen):
     def build(self, classes: int) -> nn.Module:
         """The model with unspecified weights, from B x 3 x image_size x image_size to B x classes.
 
-        Its last layer is a Linear called `head`. Where `batch_norm` is false it has timm's `patch_embed`, with
-        `img_size` and `grid_size`. It may draw from the global generator, which `build_model` keeps as it is.
+        It has timm's `num_classes`; the names of its classifier's parameters begin with `head`, and of no others. Where
+        it has attention it has timm's `patch_embed`, and an adapter knows its token grid. It may draw from the global
+        generator, which `build_model` keeps as it is.
         """
 
     def resized_state(self, state: dict[str, Tensor], larger: ModelSpec) -> dict[str, Tensor]:
@@ -170,5 +171,8 @@ class ModelSpec(Frozen):
         Args:
             state: parameters and buffers by name.
             larger: this spec but for its image size.
+
+        Raises:
+            VitinitError: the weights mean nothing at another size.
         """
         return state

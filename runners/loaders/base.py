@@ -49,6 +49,7 @@ class Loader(ABC):
     Attributes:
         name: what records call it.
         steps: optimiser steps in an epoch.
+        image_size: pixels a side.
         device: where the batches are.
     """
 
@@ -75,7 +76,7 @@ class Loader(ABC):
         """This process's part of every batch."""
         self.held_out_part = shard.part(len(data.held_out.labels))
         """This process's part of the images that accuracy is measured on."""
-        self._image_size = data.image_size
+        self.image_size = data.image_size
         self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self._classes = data.train.labels.to(device), len(data.classes)
         mean, std = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
@@ -129,7 +130,7 @@ class Loader(ABC):
             first_step: of the epoch, that of the first batch.
         """
 
-        numbered, batch_bytes = enumerate(batches, first_step), 4 * self.recipe.batch_size * 3 * self._image_size**2
+        numbered, batch_bytes = enumerate(batches, first_step), 4 * self.recipe.batch_size * 3 * self.image_size**2
         threads = torch.get_num_threads() if self.device.type == "cpu" and self.recipe.rand_augment else 1
         room = min(TOGETHER_BYTES, AHEAD_BYTES // (threads + 1)) // batch_bytes
         # a short epoch keeps all threads busy, two jobs for each
@@ -178,4 +179,4 @@ class Loader(ABC):
     def drawn(self, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
         """What RandAugment does to these images. Draws are of batches: each process draws for the whole of it."""
         seed = derive(self.seed, "randaugment", epoch, step)
-        return draw(str(self.recipe.rand_augment), self._image_size, self.recipe.batch_size, [seed])[self.part]
+        return draw(str(self.recipe.rand_augment), self.image_size, self.recipe.batch_size, [seed])[self.part]

@@ -140,7 +140,7 @@ def train(
     model, recipe, device = training.model, training.recipe, loader.device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         forward: nn.Module = torch.compile(model, dynamic=False) if compiled else model  # type: ignore[assignment]
-        parallel = warmed_up(world.parallel(forward), training)
+        parallel = warmed_up(world.parallel(forward), training, loader.image_size)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
             training.scheduler.step(epoch)
@@ -222,7 +222,7 @@ def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tup
     return list(zip(images.split(size), targets.split(size), strict=True))
 
 
-def warmed_up(parallel: nn.Module, training: Training) -> nn.Module:
+def warmed_up(parallel: nn.Module, training: Training, image_size: int) -> nn.Module:
     """The same, after one backward pass that changes nothing.
 
     After the first one DistributedDataParallel groups gradients anew, in the order in which they came, and groups
@@ -230,8 +230,7 @@ def warmed_up(parallel: nn.Module, training: Training) -> nn.Module:
     another way than the same step of a run that was not stopped.
     """
     if isinstance(parallel, DistributedDataParallel):
-        embedding: Any = training.model.patch_embed  # models with BatchNorm, trained in one process, need not have it
-        images = torch.zeros(1, 3, *embedding.img_size).to(next(parallel.parameters()))
+        images = torch.zeros(1, 3, image_size, image_size).to(next(parallel.parameters()))
         with warnings.catch_warnings(), autocast(training.recipe, images.device):
             warnings.filterwarnings("ignore", "Grad strides do not match")  # those of the class token; said once
             (parallel.train()(images).sum() * 0).backward()
