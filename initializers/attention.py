@@ -160,7 +160,10 @@ class AttentionLayer:
 
     @torch.no_grad()
     def attention(self, x_BND: Tensor) -> Tensor:
-        """The layer's own attention map on its input, biases and gating included: B x H x N x N."""
+        """The layer's own attention map on its input, biases and gating included: B x H x N x N.
+
+        Linears that mix heads after the softmax are left out: what they give is no share of anything.
+        """
         if self.gated:
             if self.module.rel_indices.shape[1] != x_BND.shape[1]:
                 self.module.rel_indices = self.module.get_rel_indices(x_BND.shape[1])
@@ -176,11 +179,9 @@ class AttentionLayer:
         if bias := self.relative_bias:
             tokens = len(bias.index_NN)
             logits_BHNN[..., -tokens:, -tokens:] += bias.table_EH[bias.index_NN].permute(2, 0, 1)
-        before, after = self.talking or (None, None)
-        if before is not None:
-            logits_BHNN = before(logits_BHNN.movedim(1, -1)).movedim(-1, 1)
-        attention_BHNN = logits_BHNN.softmax(-1)
-        return attention_BHNN if after is None else after(attention_BHNN.movedim(1, -1)).movedim(-1, 1)
+        if self.talking:
+            logits_BHNN = self.talking[0](logits_BHNN.movedim(1, -1)).movedim(-1, 1)
+        return logits_BHNN.softmax(-1)
 
     def _projected(self, part: Part, x_BND: Tensor) -> Tensor:
         """Queries or keys, B x H x N x d: of a fused weight the whole product, as the model itself has it."""

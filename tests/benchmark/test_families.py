@@ -8,12 +8,16 @@ import pytest
 import timm
 import torch
 from pydantic import ValidationError
+from timm.models.cait import Cait
 from torch import nn
 
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model, parameter_count
 from benchmark.models.family import ModelSpec
 from initializers import registry
+from initializers.diagnostics import measured
+from initializers.initialize import initialize
+from runners.basics.streams import stream
 
 IMAGES_BCHW = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -37,6 +41,8 @@ def small(name: str, **fields: Any) -> nn.Module:
     [
         ("deit_tiny", "deit_tiny_distilled_patch16_224"),
         ("deit_small", "deit_small_distilled_patch16_224"),
+        ("cait_xxs24", "cait_xxs24_224"),
+        ("cait_s24", "cait_s24_224"),
     ],
 )
 def test_parameters_are_those_of_timms_factory(name: str, theirs: str) -> None:
@@ -73,7 +79,7 @@ def test_without_a_teacher_a_deits_logits_are_the_mean_of_both_heads(training: b
 def test_a_base_draws_the_distillation_token_apart_from_the_class_token() -> None:
     model: Any = build_model(preset("deit_micro", 16, 4, width=192), 10)
     registry.build("trunc_normal", {}).apply(model, torch.Generator().manual_seed(0), lambda done, total: None)
-    assert float(model.dist_token.std()) == pytest.approx(0.02, rel=0.2)
+    assert model.dist_token.detach().std().item() == pytest.approx(0.02, rel=0.2)
     assert model.cls_token.abs().max() < 1e-5
     assert model.pos_embed.shape == (1, 18, 192)
 
@@ -82,3 +88,53 @@ def test_a_deit_has_learned_positions_and_tokens_to_end_in() -> None:
     for field, value in (("position", "sincos"), ("pool", "avg")):
         with pytest.raises(ValidationError, match=field):
             preset("deit_micro", **{field: value})
+
+
+def test_cait_parameters_by_hand() -> None:
+    d, h, n, hidden = 48, 4, 16, 192
+    common = 2 * 2 * d + 4 * d * d + 4 * d + 2 * d * hidden + hidden + d + 2 * d
+    outside = 3 * 16 * d + d + d + n * d + 2 * d + 10 * d + 10
+    assert parameter_count(small("cait_micro", class_layers=1)) == outside + 4 * common + 3 * 2 * (h * h + h)
+
+
+def test_cait_is_timms_with_its_layer_scale() -> None:
+    """The whole constructor, of which a preset says some, in float64."""
+    ours: Any = small("cait_micro", class_layers=3, mlp_ratio=2.0, qkv_bias=False)
+    theirs = Cait(16, 4, 3, 10, "token", 48, 3, 4, 2.0, False, depth_token_only=3, mlp_ratio_token_only=2.0).double()
+    theirs.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(ours(IMAGES_BCHW), theirs.eval()(IMAGES_BCHW))
+    fresh: Any = build_model(preset("cait_micro", 16, 4, layer_scale=0.25, drop_path_rate=0.2), 10)
+    registry.build("trunc_normal", {}).apply(fresh, torch.Generator().manual_seed(0), lambda done, total: None)
+    for block in (*fresh.blocks, *fresh.blocks_token_only):
+        assert set(block.gamma_1.tolist()) == set(block.gamma_2.tolist()) == {0.25}
+    rates = [getattr(block.drop_path, "drop_prob", 0.0) for block in (*fresh.blocks, *fresh.blocks_token_only)]
+    assert rates == [0.2] * 3 + [0.0] * 2
+
+
+@pytest.mark.parametrize("method", [None, "mimetic", "impulse"])
+def test_what_is_measured_of_a_cait_is_its_softmax(method: str | None) -> None:
+    """After it heads are mixed once more, by weights of either sign: that gives no shares, and no entropy."""
+    model: Any = build_model(preset("cait_micro", 32, 4), 10).eval()
+    images_BCHW = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    built = registry.build(method, {}, "method") if method else None
+    initialize(model, registry.build("trunc_normal", {}), built, lambda name: stream(0, name))
+    mixers = {name: value for name, value in model.named_parameters() if "proj_l" in name or "proj_w" in name}
+    assert len(mixers) == 3 * 4
+    for value in mixers.values():
+        assert value.ndim == 1 or torch.equal(value, torch.eye(4)) == (method is not None)
+    with torch.no_grad():
+        for value in mixers.values():
+            value.copy_(torch.randn(value.shape, generator=torch.Generator().manual_seed(1)))
+    seen: list[torch.Tensor] = []
+    hooks = [
+        block.attn.proj_w.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].permute(0, 3, 1, 2)))
+        for block in model.blocks
+    ]
+    with torch.no_grad():
+        model(images_BCHW)
+    for hook in hooks:
+        hook.remove()
+    found = measured(model, images_BCHW)
+    torch.testing.assert_close(found.maps_LHNN, torch.stack([each.mean(0) for each in seen]))
+    entropy = torch.stack([-(each * each.log()).sum(-1).mean((0, 2)) for each in seen])
+    torch.testing.assert_close(found.entropy_LH, entropy)
