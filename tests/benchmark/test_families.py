@@ -10,10 +10,13 @@ import torch
 from pydantic import ValidationError
 from timm.models.cait import Cait
 from torch import nn
+from torch.nn import functional as F
 
+from benchmark.grids.fitting import misfit
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model, parameter_count
 from benchmark.models.family import ModelSpec
+from benchmark.spec import InitializerSpec
 from initializers import registry
 from initializers.diagnostics import measured
 from initializers.initialize import initialize
@@ -43,6 +46,10 @@ def small(name: str, **fields: Any) -> nn.Module:
         ("deit_small", "deit_small_distilled_patch16_224"),
         ("cait_xxs24", "cait_xxs24_224"),
         ("cait_s24", "cait_s24_224"),
+        ("mixer_small", "mixer_s16_224"),
+        ("mixer_base", "mixer_b16_224"),
+        ("resmlp_12", "resmlp_12_224"),
+        ("resmlp_36", "resmlp_36_224"),
     ],
 )
 def test_parameters_are_those_of_timms_factory(name: str, theirs: str) -> None:
@@ -138,3 +145,70 @@ def test_what_is_measured_of_a_cait_is_its_softmax(method: str | None) -> None:
     torch.testing.assert_close(found.maps_LHNN, torch.stack([each.mean(0) for each in seen]))
     entropy = torch.stack([-(each * each.log()).sum(-1).mean((0, 2)) for each in seen])
     torch.testing.assert_close(found.entropy_LH, entropy)
+
+
+def test_mixer_parameters_by_hand() -> None:
+    d, n, tokens, hidden = 48, 16, 12, 192
+    block = 2 * 2 * d + 2 * n * tokens + tokens + n + 2 * d * hidden + hidden + d
+    outside = 3 * 16 * d + d + 2 * d + 10 * d + 10
+    assert parameter_count(small("mixer_micro", token_ratio=0.25)) == outside + 3 * block
+
+
+def test_resmlp_parameters_by_hand() -> None:
+    d, n, hidden = 48, 16, 96
+    block = 2 * 2 * d + n * n + n + 2 * d * hidden + hidden + d + 2 * d
+    outside = 3 * 16 * d + d + 2 * d + 10 * d + 10
+    assert parameter_count(small("resmlp_micro", mlp_ratio=2.0)) == outside + 3 * block
+
+
+def test_mixer_by_hand() -> None:
+    """In float64: both MLPs on LayerNormed tokens, beside the tokens themselves."""
+    model: Any = small("mixer_micro", depth=2)
+
+    def mlp(x: torch.Tensor, its: Any) -> torch.Tensor:
+        return F.gelu(x @ its.fc1.weight.T + its.fc1.bias) @ its.fc2.weight.T + its.fc2.bias
+
+    def norm(x: torch.Tensor, its: Any) -> torch.Tensor:
+        return F.layer_norm(x, (48,), its.weight, its.bias, 1e-6)
+
+    x_BND = F.conv2d(IMAGES_BCHW, model.stem.proj.weight, model.stem.proj.bias, stride=4).flatten(2).mT
+    for block in model.blocks:
+        x_BND = x_BND + mlp(norm(x_BND, block.norm1).mT, block.mlp_tokens).mT
+        x_BND = x_BND + mlp(norm(x_BND, block.norm2), block.mlp_channels)
+    by_hand = norm(x_BND, model.norm).mean(1) @ model.head.weight.T + model.head.bias
+    torch.testing.assert_close(model(IMAGES_BCHW), by_hand)
+
+
+def test_resmlp_by_hand() -> None:
+    """In float64: a matrix between patches, then an MLP, each after an affine map and before LayerScale."""
+    model: Any = small("resmlp_micro", depth=2)
+
+    def affine(x: torch.Tensor, its: Any) -> torch.Tensor:
+        return x * its.alpha + its.beta
+
+    x_BND = F.conv2d(IMAGES_BCHW, model.stem.proj.weight, model.stem.proj.bias, stride=4).flatten(2).mT
+    for block in model.blocks:
+        between, mlp = block.linear_tokens, block.mlp_channels
+        mixed_BND = torch.einsum("nm,bmd->bnd", between.weight, affine(x_BND, block.norm1)) + between.bias[:, None]
+        x_BND = x_BND + block.ls1 * mixed_BND
+        inner = F.gelu(affine(x_BND, block.norm2) @ mlp.fc1.weight.T + mlp.fc1.bias)
+        x_BND = x_BND + block.ls2 * (inner @ mlp.fc2.weight.T + mlp.fc2.bias)
+    by_hand = affine(x_BND, model.norm).mean(1) @ model.head.weight.T + model.head.bias
+    torch.testing.assert_close(model(IMAGES_BCHW), by_hand)
+    fresh: Any = build_model(preset("resmlp_micro", 16, 4, layer_scale=0.25), 10)
+    registry.build("kaiming_uniform", {}).apply(fresh, torch.Generator().manual_seed(0), lambda done, total: None)
+    assert {value for block in fresh.blocks for value in (*block.ls1.tolist(), *block.ls2.tolist())} == {0.25}
+
+
+@pytest.mark.parametrize("name", ["mixer_micro", "resmlp_micro"])
+def test_models_without_attention_say_so(name: str) -> None:
+    base = InitializerSpec(name="trunc_normal")
+    for method in ("mimetic", "impulse"):
+        found = misfit(preset(name, 32, 4), base, InitializerSpec(name=method))
+        assert found == f"method '{method}': MlpMixer has no attention layer"
+
+
+def test_a_mixer_without_features_is_no_model() -> None:
+    for name, field in (("mixer_micro", "token_ratio"), ("mixer_micro", "mlp_ratio"), ("resmlp_micro", "mlp_ratio")):
+        with pytest.raises(ValidationError, match=f"{field} 0.01 of width 48 leaves the MLP no feature"):
+            preset(name, **{field: 0.01})

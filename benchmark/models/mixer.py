@@ -1,0 +1,114 @@
+"""timm's MLP-Mixer (arXiv 2105.01601); the sizes are timm's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from benchmark.fields import Positive, Rate
+from benchmark.models.family import ModelSpec
+from initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class TokenMixing(ModelSpec):
+    """Blocks in which weights between patches mix tokens, and an MLP channels; no family by itself.
+
+    There is no attention, and no position embedding. As in timm, every block has the same `drop_path_rate`.
+    """
+
+    kind: ClassVar[str] = "products of patches"
+
+    mlp_ratio: Positive = 4.0
+    """Of the MLP over channels: its hidden features, in widths."""
+    drop_rate: Rate = 0.0
+    drop_path_rate: Rate = 0.0
+
+    @model_validator(mode="after")
+    def _has_hidden_features(self) -> TokenMixing:
+        if self.hidden < 1:
+            raise ValueError(f"mlp_ratio {self.mlp_ratio:g} of width {self.width} leaves the MLP no feature")
+        return self
+
+    @property
+    def hidden(self) -> int:
+        """Features between the two layers of an MLP over channels."""
+        return int(self.width * self.mlp_ratio)
+
+    @property
+    def between_patches(self) -> int:
+        """Weights of one block that mix tokens."""
+        return self.tokens**2
+
+    @property
+    def size(self) -> int:
+        """Of patch embedding, and of what mixes tokens and channels."""
+        blocks = self.depth * (self.between_patches + 2 * self.width * self.hidden)
+        return 3 * self.patch_size**2 * self.width + blocks
+
+    def forward_operations(self, classes: int) -> float:
+        """Of the same and of the head."""
+        block = self.between_patches + 2 * self.tokens * self.hidden
+        return 2.0 * self.width * (self.tokens * 3 * self.patch_size**2 + self.depth * block + classes)
+
+    def resized_state(self, state: dict[str, Tensor], larger: ModelSpec) -> dict[str, Tensor]:
+        """Weights between patches mean nothing at another size."""
+        if larger.tokens != self.tokens:
+            raise VitinitError(f"{self.label}: its weights between {self.tokens} patches are for one image size")
+        return state
+
+
+class Mixer(TokenMixing):
+    """An MLP-Mixer: what mixes tokens is an MLP over patches, the same for every channel."""
+
+    label: ClassVar[str] = "MLP-Mixer"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "mixer_micro": {"width": 48, "depth": 3},  # CPU-sized, ours
+        "mixer_small": {"width": 512, "depth": 8},
+        "mixer_base": {"width": 768, "depth": 12},
+        "mixer_large": {"width": 1024, "depth": 24},
+    }
+
+    arch: Literal["mixer"] = "mixer"
+    token_ratio: Positive = 0.5
+    """Of the MLP over patches: its hidden features, in widths."""
+
+    @model_validator(mode="after")
+    def _has_features_for_patches(self) -> Mixer:
+        if self.token_hidden < 1:
+            raise ValueError(f"token_ratio {self.token_ratio:g} of width {self.width} leaves the MLP no feature")
+        return self
+
+    @property
+    def token_hidden(self) -> int:
+        """Features between the two layers of an MLP over patches."""
+        return int(self.width * self.token_ratio)
+
+    @property
+    def between_patches(self) -> int:
+        """Those of an MLP."""
+        return 2 * self.tokens * self.token_hidden
+
+    @property
+    def mixing(self) -> str:
+        """Its hidden features."""
+        return f"{self.token_hidden} hidden features over patches"
+
+    def build(self, classes: int) -> nn.Module:
+        """Timm's model."""
+        from timm.models.mlp_mixer import MlpMixer
+
+        return MlpMixer(
+            num_classes=classes,
+            img_size=self.image_size,
+            patch_size=self.patch_size,
+            num_blocks=self.depth,
+            embed_dim=self.width,
+            mlp_ratio=(self.token_ratio, self.mlp_ratio),
+            drop_rate=self.drop_rate,
+            drop_path_rate=self.drop_path_rate,
+        )
