@@ -106,7 +106,7 @@ format: setup ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-COMPILE := uv pip compile pyproject.toml --universal --python-version 3.10 --upgrade --generate-hashes --no-annotate \
+COMPILE := uv pip compile pyproject.toml --extra benchmark --universal --python-version 3.10 --upgrade --generate-hashes --no-annotate \
   --no-header --quiet
 
 lock: setup ## Renew requirements.lock from pyproject.toml, and beside it those of FFCV and of the pages

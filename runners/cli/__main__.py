@@ -1,6 +1,38 @@
-"""`python -m runners.cli`."""
+"""`vitinit` and `python -m runners.cli`: the command line, where what it needs is installed."""
 
-from runners.cli.main import main
+from __future__ import annotations
+
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, distribution, requires
+
+EXTRA = re.compile(r"""([\w.-]+).*\bextra == ['"]benchmark['"]""")
+"""A requirement of the benchmark, as the installed distribution states it."""
+
+
+def missing() -> list[str]:
+    """What the benchmark needs and is not installed, because `vitinit.initialize` does without."""
+    names = [found[1] for found in map(EXTRA.match, requires("vitinit") or ()) if found]
+    return [name for name in names if not _installed(name)]
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(distribution(name))
+    except PackageNotFoundError:
+        return False
+
+
+def main() -> None:
+    """Entry point: one line and exit code 2 where something is missing."""
+    if _installed("vitinit") and (lacking := missing()):
+        how = "pip install 'vitinit[benchmark]'"
+        print(f"error: this is the benchmark's command, which needs {', '.join(lacking)}: {how}", file=sys.stderr)
+        sys.exit(2)
+    from runners.cli.main import main as command
+
+    command()
+
 
 if __name__ == "__main__":
     main()

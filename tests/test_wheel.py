@@ -1,0 +1,101 @@
+"""The wheel: what it needs, and that `vitinit.initialize` does without the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLOORS = ("analysis", "benchmark", "initializers", "runners", "slurm")
+OTHERS = (
+    *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib", "seaborn", "bokeh"),
+    *("typer", "rich", "submitit", "transformers", "vit_pytorch", "lightning", "setuptools"),
+)
+"""What the benchmark or a test needs, by the names that are imported."""
+SCRIPT = f"""
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {OTHERS}:
+            raise ModuleNotFoundError(name, name=name)
+
+def ours():
+    return sorted({{name.partition(".")[0] for name in sys.modules}} & {{*{FLOORS}, "vitinit"}})
+
+sys.meta_path.insert(0, Blocked())
+import vitinit
+print(vitinit.__file__)
+print("torch" in sys.modules, *ours())
+from torch import nn
+layer = nn.TransformerEncoderLayer(24, 2, 48, batch_first=True)
+model = nn.ModuleDict({{"encoder": nn.TransformerEncoder(layer, 2), "head": nn.Linear(24, 3)}})
+print(*(change.name for change in vitinit.initialize(model, "mimetic", base="trunc_normal").changes))
+attention = model["encoder"].layers[1].self_attn
+print(float((attention.out_proj.weight @ attention.in_proj_weight[48:]).diagonal().mean()))
+print(*ours())
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel alone, built and installed without a network."""
+    for tool in ("setuptools", "pip"):
+        if importlib.util.find_spec(tool) is None:
+            pytest.skip(f"no {tool} here to build and install the wheel with")
+    if int(importlib.metadata.version("setuptools").partition(".")[0]) < 77:
+        pytest.skip("setuptools is older than pyproject.toml asks for")
+    source, wheels, target = (tmp_path_factory.mktemp(name) for name in ("source", "wheels", "target"))
+    for name in FLOORS:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "vitinit.py"):
+        shutil.copy(ROOT / name, source)
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(wheels)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target)]
+    subprocess.run([*pip, *map(str, wheels.iterdir())], check=True, capture_output=True)
+    return target
+
+
+def started(*arguments: str, target: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(target), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True)
+
+
+def test_it_needs_torch_and_pydantic_and_no_more(installed: Path) -> None:
+    (info,) = importlib.metadata.distributions(path=[str(installed)])
+    needed = {re.split(r"[^\w-]", line)[0] for line in info.requires or () if "extra ==" not in line}
+    assert needed == {"torch", "pydantic"}
+    assert not list(installed.glob("tests*"))
+
+
+def test_it_initialises_where_nothing_else_is(installed: Path, tmp_path: Path) -> None:
+    done = started("-c", SCRIPT, target=installed, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    where, first, changed, diagonal, last = done.stdout.splitlines()
+    assert Path(where) == installed / "vitinit.py"
+    assert first == "False initializers vitinit"
+    assert last == "initializers vitinit", "no floor above"
+    assert {"head.weight", "head.bias", "encoder.layers.0.self_attn.in_proj_weight"} <= set(changed.split())
+    assert float(diagonal) == pytest.approx(-0.4, abs=5 * 0.4 / 24)
+
+
+def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, tmp_path: Path) -> None:
+    """`-S`: with no package but those of the wheel."""
+    done = started("-S", "-m", "runners.cli", "list", "grids", target=installed, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    for name in ("timm", "scikit-learn", "typer", "submitit", "pip install 'vitinit[benchmark]'"):
+        assert name in line
+    (info,) = importlib.metadata.distributions(path=[str(installed)])
+    (command,) = info.entry_points
+    assert command.value == "runners.cli.__main__:main", "what `-m runners.cli` starts"
