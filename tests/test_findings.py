@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import findings
 import findings_in_short
 import findings_of_placebos
+import findings_of_tuning
 import pytest
 from records import ROOT
 
@@ -25,6 +26,7 @@ PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
     ("results/README.md", "## Each method over both bases"): findings.over_both_bases,
     ("results/README.md", "## What of impulse counts"): findings.what_of_impulse_counts,
     ("results/README.md", "## Is it the pattern"): findings_of_placebos.is_it_the_pattern,
+    ("results/README.md", "## Which learning rate"): findings_of_tuning.which_learning_rate,
     ("results/README.md", "## On what impulse is solved"): findings.on_what_impulse_is_solved,
     ("results/README.md", "## Must spatial filters be trained"): findings.must_filters_be_trained,
     ("results/README.md", "## What of ConViT counts"): findings.what_of_convit_counts,
@@ -71,6 +73,11 @@ def test_another_number_and_a_new_sentence_are_found() -> None:
     assert unheld(text, ["gains 2.5 points"]) == ([], [])
     assert unheld(text, ["gains 2.4 points"]) == (["gains 2.4 points"], ["It gains 2.5 points over ."])
     assert unheld(f"{text} On CIFAR-10 it is 3 % faster.", ["gains 2.5 points"]) == ([], ["On  it is 3 % faster."])
+
+
+def test_the_table_of_learning_rates_is_that_of_the_records() -> None:
+    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
+    assert [row for row in findings_of_tuning.table() if row not in text] == []
 
 
 def test_what_is_said_of_speed_was_measured() -> None:
