@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -97,7 +98,10 @@ class DatasetSpec(Frozen):
 
 
 class InitializerSpec(Frozen):
-    """An initialiser by name with its parameters; `benchmark.grids.fitting` checks them, fills in defaults."""
+    """An initialiser by name with its parameters; `benchmark.grids.fitting` checks them, fills in defaults.
+
+    A parameter that is a file is a mapping of `path` and `sha256`. It counts by its content: no path is hashed.
+    """
 
     # Otherwise pydantic writes a NaN parameter as null, and two different runs would have one identity.
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -112,6 +116,16 @@ class InitializerSpec(Frozen):
         if not isinstance(inner, dict):
             return [self.name]
         return [self.name, *InitializerSpec(name=str(inner.get("name")), params=inner).names()]
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether a parameter, its own or of one inside it, is a file."""
+        return _by_content(self.params) != self.params
+
+    def found_at(self, path: str, sha256: str) -> InitializerSpec:
+        """The same, the file of this content at this path: the same run."""
+        params = _files(self.params, lambda file: {**file, "path": path} if file["sha256"] == sha256 else file)
+        return self.model_copy(update={"params": params})
 
 
 class Recipe(Frozen):
@@ -254,6 +268,20 @@ class RunSpec(Frozen):
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
 
+def _files(value: Any, change: Callable[[dict[str, str]], dict[str, str]]) -> Any:
+    """A value of parameters with every file in it, a mapping of `path` and `sha256`, changed."""
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"path", "sha256"}:
+        return change(value)
+    return {key: _files(inner, change) for key, inner in value.items()}
+
+
+def _by_content(value: Any) -> Any:
+    """A value of parameters without the paths of files."""
+    return _files(value, lambda file: {"sha256": file["sha256"]})
+
+
 def _sorted_json(part: Frozen, name: str = "") -> str:
     """One part of a spec as it is hashed; `name` is its key in `LATER`, where it has one."""
     # to_json is model_dump_json in half its time
@@ -266,4 +294,6 @@ def _with_sorted_keys(text: bytes, name: str, kind: type[Frozen]) -> str:
     fields = json.loads(text)
     later = kind.later if issubclass(kind, ModelSpec) else LATER.get(name, {})
     fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
+    if kind is InitializerSpec:
+        fields = _by_content(fields)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -42,7 +42,8 @@ def fit(model: ModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | N
 
     To ask, torch and timm are imported and the model is built, which takes seconds; so the answer is kept until their
     code changes. Where one of the three comes from outside this project (a dotted path, or a plug-in by entry point)
-    it is asked each time: nothing here could tell that its code has changed. Errors are never kept.
+    it is asked each time: nothing here could tell that its code has changed. So where a parameter is a file, whose
+    content may change. Errors are never kept.
 
     Raises:
         VitinitError: no such initialiser, or a parameter that it does not take.
@@ -52,7 +53,7 @@ def fit(model: ModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | N
         return found
     parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
     answer = Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts))
-    if families.ours(model) and all(_ours(part) for part in parts if part):
+    if families.ours(model) and all(_ours(part) and not part.reads_files for part in parts if part):
         kept.write(KIND, key, answer)
     return answer
 
@@ -67,6 +68,19 @@ def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
     params = {key: value for key, value in named.items() if key != "name"}
     initializer = registry.build(str(named.get("name")), params, kind)
     return InitializerSpec(name=str(named["name"]), params=initializer.recorded_params())
+
+
+def with_weights(method: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """A method that reads `file` where it, or one inside it, takes `weights` and names none."""
+    from initializers import registry
+
+    fields, filled = registry.get(str(method.get("name")), "method").model_fields, dict(method)
+    if "weights" in fields and filled.get("weights") is None:
+        filled["weights"] = str(file)
+    inner = {"name": filled["of"]} if isinstance(filled.get("of"), str) else filled.get("of")
+    if "of" in fields and isinstance(inner, dict):
+        filled["of"] = with_weights(inner, file)
+    return filled
 
 
 def misfit(model: ModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:

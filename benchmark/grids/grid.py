@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from benchmark.files.garbage import no_garbage_collection
 from benchmark.files.yaml_text import mapping
+from benchmark.grids.fitting import with_weights
 from benchmark.grids.parts import HERE, read
 from benchmark.grids.resolve import resolve
 from benchmark.grids.schema import Cell, Grid, GridFile, Series
@@ -23,7 +24,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in (HERE / "grids").glob("*.yaml"))
 
 
-def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
+def load(name_or_path: str, seeds: list[int] | None = None, weights: Path | None = None) -> Grid:
     """Read a grid by name, or from a YAML file, and resolve every run.
 
     torch is imported only for what no grid has asked of these initialisers before (`benchmark/grids/fitting.py`).
@@ -31,6 +32,7 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
     Args:
         name_or_path: a name from `names()` or a path that ends in .yaml or .yml.
         seeds: in place of the grid's own seeds.
+        weights: a checkpoint for the methods that need one and name none.
 
     Raises:
         VitinitError: unknown name, unreadable file, unknown field, or a run that could not be carried out (a method
@@ -48,9 +50,24 @@ def load(name_or_path: str, seeds: list[int] | None = None) -> Grid:
         file = GridFile.model_validate(mapping(content, path))
     except ValidationError as error:
         raise explain(error, f"grid file {path}") from None
+    if weights:
+        file = _with_weights(file, weights, path.stem)
     with no_garbage_collection():
         cells = _cells(resolve(file, seeds, path.stem), path.stem)
     return Grid(path.stem, file.title, cells, file.contrasts)
+
+
+def _with_weights(file: GridFile, weights: Path, study: str) -> GridFile:
+    rows = {}
+    for label, row in file.rows.items():
+        try:
+            method = row.method and with_weights(row.method, weights)
+        except VitinitError as error:
+            raise VitinitError(f"grid {study!r}, row {label!r}: {error}") from None
+        rows[label] = row.model_copy(update={"method": method})
+    if rows == file.rows:
+        raise VitinitError(f"--weights {weights}: no method of grid {study!r} takes a checkpoint that it does not name")
+    return file.model_copy(update={"rows": rows})
 
 
 def _cells(resolved: list[Series], study: str) -> list[Cell]:

@@ -50,6 +50,14 @@ OnlyOption = Annotated[
         help="Only these runs; keys: row, dataset, base, method, arch, seed, id; * is any text. Repeatable.",
     ),
 ]
+WeightsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=WHAT,
+        help="Checkpoint of a larger model, for methods that need one (weight_selection) and name none.",
+    ),
+]
 LimitOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", rich_help_panel=WHAT, help="At most this many runs now.")
 ]

@@ -28,6 +28,7 @@ from runners.cli.options import (
     OnlyOption,
     ResultsOption,
     SeedsOption,
+    WeightsOption,
     console,
 )
 from runners.terminal.duration import duration
@@ -48,6 +49,7 @@ def plan(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     limit: LimitOption = None,
+    weights: WeightsOption = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Hours in place of the list: from records, else from vitinit speed.")
     ] = False,
@@ -59,7 +61,7 @@ def plan(
     results: ResultsOption = LOCAL,
 ) -> None:
     """Show every run of a grid and what is to become of it. Nothing is written."""
-    planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results)
+    planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, weights=weights)
     if estimate:
         _print_estimate(loaded, planned, device, results)
     else:
@@ -72,6 +74,7 @@ def status(
     grid: GridArgument,
     seeds: SeedsOption = None,
     only: OnlyOption = None,
+    weights: WeightsOption = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it anew until nothing is live, queued or to do, or until Ctrl-C.")
     ] = False,
@@ -82,7 +85,7 @@ def status(
     """Count what is done, live, failed, skipped and still to do, by row and dataset."""
     from rich.live import Live
 
-    store, loaded = Store(results), load_grid(grid, seeds)
+    store, loaded = Store(results), load_grid(grid, seeds, weights)
     planned, contents = planned_of(loaded, store, only, data_dir)
     if not watch:
         console.print(_status(loaded, planned, contents))
@@ -102,9 +105,10 @@ def planned_runs(
     data_dir: Path | None,
     results: Path,
     retry_failed: bool = False,
+    weights: Path | None = None,
 ) -> tuple[list[Planned], Outline, Grid]:
     """The runs of a grid that the options choose, what the study's folder holds, and the grid."""
-    loaded = load_grid(grid, seeds)
+    loaded = load_grid(grid, seeds, weights)
     kept, contents = planned_of(loaded, Store(results), only, data_dir)
     if limit is not None:
         wanted = ("to do", "failed") if retry_failed else ("to do",)
@@ -113,11 +117,11 @@ def planned_runs(
     return kept, contents, loaded
 
 
-def load_grid(grid: str, seeds: str | None) -> Grid:
-    """A grid by name or file, with the seeds of `--seeds` if there are any."""
+def load_grid(grid: str, seeds: str | None, weights: Path | None = None) -> Grid:
+    """A grid by name or file, with the seeds of `--seeds` and the checkpoint of `--weights` if there are any."""
     from benchmark.grids import grid as grids
 
-    return grids.load(grid, _seeds(seeds))
+    return grids.load(grid, _seeds(seeds), weights)
 
 
 def planned_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -150,6 +151,23 @@ def repeat(
     return outcome
 
 
+def found_at(record: RunRecord, weights: Path) -> RunRecord:
+    """The record, its checkpoint where it lies here.
+
+    Raises:
+        VitinitError: the file cannot be read, or is none that the run was started from.
+    """
+    try:
+        content = hashlib.sha256(weights.read_bytes()).hexdigest()
+    except OSError as error:
+        raise VitinitError(f"--weights: cannot read {weights}: {error.strerror or error}") from None
+    method = record.spec.method
+    found = method and method.found_at(str(weights.absolute()), content)
+    if content not in str(found):
+        raise VitinitError(f"--weights {weights}: run {record.run_id} was not started from this file, by its content")
+    return record.model_copy(update={"spec": record.spec.model_copy(update={"method": found})})
+
+
 def check_trusted(record: RunRecord, trust: bool) -> None:
     """A record is data, but an initialiser named `package.module:Class` is code: to look it up is to execute it.
 
@@ -225,7 +243,8 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     newer one is given without times.
     """
     if isinstance(then, dict) and isinstance(now, dict):
-        for key in (key for key in then if key in now):
+        is_file = then.keys() == {"path", "sha256"}  # it counts by its content
+        for key in (key for key in then if key in now and not (is_file and key == "path")):
             yield from _pairs(then[key], now[key], f"{path}.{key}" if path else key)
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         for index, (first, second) in enumerate(zip(then, now, strict=True)):

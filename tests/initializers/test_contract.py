@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from small_models import ARCHS, differing, generator, images, model, silent, state, streams
+from small_models import ARCHS, differing, generator, images, larger_checkpoint, model, silent, state, streams
 
 from initializers import registry
 from initializers.errors import VitinitError
@@ -50,6 +50,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "dct": [{"matrix": "query"}, {"matrix": "value"}],
     "depth_scaled": [{"rule": "gpt2"}],
     "lsuv": [{"images": 3, "center": True, "tries": 1}],
+    "weight_selection": [{"qkv": "per_matrix"}],
     "placebo": [
         {"keep": "norm"},
         {"keep": "entropy"},
@@ -59,11 +60,13 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 
+NEEDED: dict[str, dict[str, Any]] = {"weight_selection": {"weights": str(larger_checkpoint())}}
+"""What no default can stand for: it must be given."""
 RESOURCES = Resources(training_images=images)
 
 
 def build(name: str, params: dict[str, Any] | None = None) -> Initializer:
-    return registry.build(name, params or {})
+    return registry.build(name, {**NEEDED.get(name, {}), **(params or {})})
 
 
 def parts(name: str, params: dict[str, Any], base: str = "trunc_normal") -> tuple[Initializer, Initializer | None]:
@@ -224,7 +227,7 @@ def test_every_pattern_of_touches_names_a_parameter_of_some_model(name: str) -> 
 @pytest.mark.parametrize("keep", ["spectrum", "norm"])
 @pytest.mark.parametrize(("name", "arch"), [(n, arch) for n, arch in FITTING if n in METHODS and n != "placebo"])
 def test_every_method_has_a_placebo_that_sets_the_same_to_the_same_norms(name: str, arch: str, keep: str) -> None:
-    params = {"of": name, "keep": keep}
+    params = {"of": {"name": name, **NEEDED.get(name, {})}, "keep": keep}
     build("placebo", params).check(model(ARCHS[arch]))
     theirs, placebo = (state(fresh(*which, arch, seed=0)) for which in ((name, {}), ("placebo", params)))
     base = state(fresh("trunc_normal", {}, arch, seed=0))

@@ -54,6 +54,8 @@ def reason(name: str, method: str) -> str | None:
         return None if ONLY[method] == name else "has none; choose a model of arch"
     if method == "lsuv":
         return "needs training images"
+    if method == "weight_selection":
+        return "needs a checkpoint of a larger model"
     if (method == "dct" and name == "vit-pytorch ViT") or (name == "vit-pytorch SimpleViT" and method == "dct"):
         return "needs square matrices"
     if method in ("conditioned", "dct", "zero_query", "zero_branch", "depth_scaled"):

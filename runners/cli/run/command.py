@@ -23,6 +23,7 @@ from runners.cli.options import (
     ProfileOption,
     ResultsOption,
     SeedsOption,
+    WeightsOption,
     console,
 )
 from runners.cli.plan import planned_runs, print_plan, warn_of_precision
@@ -48,6 +49,7 @@ def run(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     limit: LimitOption = None,
+    weights: WeightsOption = None,
     retry_failed: options.RetryOption = False,
     force: options.ForceOption = None,
     dry_run: options.DryRunOption = False,
@@ -92,7 +94,7 @@ def run(
         if world.rank:
             follow(world)
             return
-    choice = _Choice(grid, seeds, only, limit, data_dir, results, retry_failed)
+    choice = _Choice(grid, seeds, only, limit, weights, data_dir, results, retry_failed)
     planned, contents, loaded = choice.planned()
     if dry_run:
         _say_what_is_forced(force or [], planned, choice.data_folder)
@@ -139,6 +141,7 @@ class _Choice:
     seeds: str | None
     only: list[str] | None
     limit: int | None
+    weights: Path | None
     data_dir: Path | None
     results: Path
     retry_failed: bool
@@ -150,7 +153,7 @@ class _Choice:
     def planned(self) -> tuple[list[Planned], Outline, Grid]:
         """The runs as they are now."""
         return planned_runs(
-            self.grid, self.seeds, self.only, self.limit, self.data_dir, self.results, self.retry_failed
+            self.grid, self.seeds, self.only, self.limit, self.data_dir, self.results, self.retry_failed, self.weights
         )
 
 
