@@ -9,7 +9,7 @@ FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-standard bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
+.PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
   test-slow test-ffcv test-slurm slurm-up slurm-down docs check format lock clean
 
 help: ## Show the targets
@@ -47,6 +47,10 @@ bench-standard: setup ## The standard protocol, most of a day; the same command 
 	$(BIN)/vitinit run standard-tuning --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard --seeds 0 --keep-maps --maps-at 20 --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard --no-download --retry-failed --wait
+
+bench-catalogue: setup ## Every base and method beside its placebo, some hours; the same command goes on after a stop
+	$(BIN)/vitinit run catalogue-small-tuning --no-download --retry-failed --wait
+	$(BIN)/vitinit run catalogue-small --no-download --retry-failed --wait
 
 bench-smoke: setup ## The same path in seconds
 	$(BIN)/vitinit run smoke --wait
