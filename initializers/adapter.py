@@ -74,6 +74,8 @@ class Attention:
     """Which entry belongs to query and key: N x N, or the same flat. Tokens without a place come first."""
     window: str = ""
     """Rows and columns of the tokens that see each other."""
+    mask: str = ""
+    """What the forward pass gets by this name is added to the logits: windows x N x N."""
     gated: bool = False
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 

@@ -158,11 +158,17 @@ class AttentionLayer:
             names += [f"{self.name}.{path}" if self.name else path for path in paths if path]
         return list(dict.fromkeys(names))
 
+    def given(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+        """What the module's forward pass gets, of what `attention` takes: tokens, and a mask where windows have one."""
+        x_BND, mask = (inputs or tuple(named.values()))[0].detach(), named.get(self.kind.mask)
+        return x_BND, None if mask is None else mask.repeat(len(x_BND) // len(mask), 1, 1)
+
     @torch.no_grad()
-    def attention(self, x_BND: Tensor) -> Tensor:
+    def attention(self, x_BND: Tensor, mask_BNN: Tensor | None = None) -> Tensor:
         """The layer's own attention map on its input, biases and gating included: B x H x N x N.
 
-        Linears that mix heads after the softmax are left out: what they give is no share of anything.
+        Where attention is in windows, B is their number and N that of their tokens. Linears that mix heads after the
+        softmax are left out: what they give is no share of anything.
         """
         if self.gated:
             if self.module.rel_indices.shape[1] != x_BND.shape[1]:
@@ -179,6 +185,8 @@ class AttentionLayer:
         if bias := self.relative_bias:
             tokens = len(bias.index_NN)
             logits_BHNN[..., -tokens:, -tokens:] += bias.table_EH[bias.index_NN].permute(2, 0, 1)
+        if mask_BNN is not None:
+            logits_BHNN += mask_BNN[:, None]
         if self.talking:
             logits_BHNN = self.talking[0](logits_BHNN.movedim(1, -1)).movedim(-1, 1)
         return logits_BHNN.softmax(-1)
@@ -281,6 +289,12 @@ def token_grid(model: nn.Module) -> tuple[int, int]:
     return int(rows), int(columns)
 
 
+def seen_grids(model: nn.Module) -> list[tuple[int, int]]:
+    """Rows and columns of the tokens that see each other in each layer: the token grid, or a window."""
+    biases = [layer.relative_bias for layer in attention_layers(model)]
+    return [bias.window if bias else token_grid(model) for bias in biases]
+
+
 def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     """The position embedding of the patch tokens, N x D, row-major over the token grid; a view.
 
@@ -327,17 +341,19 @@ class _Reached(Exception):
 
 @torch.no_grad()
 def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Tensor:
-    """What an attention layer, by default the first, receives from these images: B x N x D, class token left out."""
+    """What an attention layer, by default the first, receives: B images or windows x N x D, class token left out."""
     seen: list[Tensor] = []
 
+    attends = attention_layers(model)[layer]
+
     def keep(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        seen.append((inputs or tuple(named.values()))[0].detach())
+        seen.append(attends.given(inputs, named)[0])
         raise _Reached  # the rest of a large model would take minutes
 
-    hook = attention_layers(model)[layer].module.register_forward_pre_hook(keep, with_kwargs=True)
+    hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
     with evaluated(model, [hook]), suppress(_Reached):
         model(images_BCHW)
-    rows, columns = token_grid(model)
+    rows, columns = seen_grids(model)[layer]
     return seen[0][:, seen[0].shape[1] - rows * columns :]
 
 
@@ -348,11 +364,15 @@ def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, At
     Args:
         model: evaluated; it is left as it was.
         images_BCHW: all of them, on the model's device.
-        see: called as see(number of the layer, layer, its map b x H x N x N, class token included).
+        see: called as see(number of the layer, layer, its map b x H x N x N, class token included; b is the number of
+            windows where attention is in windows).
     """
     hooks = [
         layer.module.register_forward_pre_hook(
-            lambda _, inputs, number=number, layer=layer: see(number, layer, layer.attention(inputs[0]))
+            lambda _, inputs, named, number=number, layer=layer: see(
+                number, layer, layer.attention(*layer.given(inputs, named))
+            ),
+            with_kwargs=True,
         )
         for number, layer in enumerate(attention_layers(model))
     ]
@@ -364,7 +384,8 @@ def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, At
 def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     """Attention of all layers between patch tokens, mean over these images: layers x heads x N x N, float32.
 
-    As the model computes it: where there is a class token, what the tokens give to it is missing from their rows.
+    Of a model whose layers have the same heads and see all tokens. As the model computes it: where there is a class
+    token, what the tokens give to it is missing from their rows.
     """
     layers = attention_layers(model)
     rows, columns = token_grid(model)

@@ -6,25 +6,28 @@ Measuring changes nothing and draws no random number.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import AttentionLayer, attention_layers, each_attention, token_grid
+from initializers.attention import AttentionLayer, attention_layers, each_attention, seen_grids
 from initializers.report import LayerStart, Spectra
 from initializers.threads import one_thread
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Of all layers and heads, between patch tokens, mean over images."""
+    """Of each layer, between patch tokens, mean over images and, where attention is in windows, over these."""
 
-    maps_LHNN: Tensor
-    """Rows add up to 1."""
-    entropy_LH: Tensor
-    """In nats; of a query in one image."""
+    maps: list[Tensor]
+    """H x N x N; rows add up to 1."""
+    entropy: list[Tensor]
+    """H, in nats; of a query in one image."""
+    grids: list[tuple[int, int]]
+    """Rows and columns of the N tokens: the token grid, or a window."""
 
 
 def between_tokens(attention_BHNN: Tensor, tokens: int) -> Tensor:
@@ -46,23 +49,28 @@ def entropies(attention_BHNN: Tensor) -> Tensor:
 @torch.no_grad()
 def measured(model: nn.Module, images_BCHW: Tensor) -> Attention:
     """Attention on real activations: what each layer receives when the model sees the images."""
-    maps_LHNN = no_maps(model, images_BCHW.device)
-    entropy_LH = maps_LHNN.new_zeros(maps_LHNN.shape[:2])
+    grids, layers = seen_grids(model), attention_layers(model)
+    sums = [zeros(layer, grid, images_BCHW) for layer, grid in zip(layers, grids, strict=True)]
+    entropies_H = [maps_HNN.new_zeros(len(maps_HNN)) for maps_HNN in sums]
+    counts = [0] * len(layers)
 
     def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
-        among_bHNN = between_tokens(attention_bHNN, maps_LHNN.shape[-1])
-        maps_LHNN[number] += among_bHNN.sum(0)
-        entropy_LH[number] += entropies(among_bHNN).sum(0)
+        among_bHNN = between_tokens(attention_bHNN, sums[number].shape[-1])
+        sums[number] += among_bHNN.sum(0)
+        entropies_H[number] += entropies(among_bHNN).sum(0)
+        counts[number] += len(among_bHNN)
 
     each_attention(model, images_BCHW, add)
-    return Attention(maps_LHNN / len(images_BCHW), entropy_LH / len(images_BCHW))
+    return Attention(
+        [maps_HNN / count for maps_HNN, count in zip(sums, counts, strict=True)],
+        [entropy_H / count for entropy_H, count in zip(entropies_H, counts, strict=True)],
+        grids,
+    )
 
 
-def no_maps(model: nn.Module, device: torch.device) -> Tensor:
-    """Zeros, layers x heads x N x N."""
-    layers = attention_layers(model)
-    rows, columns = token_grid(model)
-    return torch.zeros(len(layers), layers[0].heads, rows * columns, rows * columns, device=device)
+def zeros(layer: AttentionLayer, grid: tuple[int, int], like: Tensor) -> Tensor:
+    """A map of nothing, H x N x N, on the device of another tensor."""
+    return torch.zeros(layer.heads, math.prod(grid), math.prod(grid), device=like.device)
 
 
 def distances(grid: tuple[int, int]) -> Tensor:
@@ -72,9 +80,9 @@ def distances(grid: tuple[int, int]) -> Tensor:
     return torch.cdist(places_N2, places_N2, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def nonlocality(maps_LHNN: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Sum over i, j of `A_ij |i - j| / N`, L x H, in tokens (d'Ascoli et al., arXiv 2103.10697, equation 8)."""
-    return (maps_LHNN * distances(grid).to(maps_LHNN)).sum((-2, -1)) / maps_LHNN.shape[-1]
+def nonlocality(maps_HNN: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Sum over i, j of `A_ij |i - j| / N`, H, in tokens (d'Ascoli et al., arXiv 2103.10697, equation 8)."""
+    return (maps_HNN * distances(grid).to(maps_HNN)).sum((-2, -1)) / maps_HNN.shape[-1]
 
 
 @torch.no_grad()
@@ -84,9 +92,8 @@ def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
     seen: list[dict[str, Any]] = [{} for _ in layers]
     if images_BCHW is not None:
         found = measured(model, images_BCHW)
-        distance_LH = nonlocality(found.maps_LHNN, token_grid(model))
-        for entry, entropy_H, distance_H in zip(seen, found.entropy_LH, distance_LH, strict=True):
-            entry.update(entropy=rounded(entropy_H), distance=rounded(distance_H))
+        for entry, entropy_H, maps_HNN, grid in zip(seen, found.entropy, found.maps, found.grids, strict=True):
+            entry.update(entropy=rounded(entropy_H), distance=rounded(nonlocality(maps_HNN, grid)))
     entries = []
     for layer, entry in zip(layers, seen, strict=True):
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
@@ -113,7 +120,7 @@ def spectra(left_HDd: Tensor, right_HDd: Tensor) -> Spectra:
     return Spectra(norm=rounded(values_Hd.norm(dim=1)), rank=rank_H.tolist(), condition=rounded(condition_H))
 
 
-def rounded(values: Tensor) -> Any:
+def rounded(values: Tensor | Sequence[Tensor]) -> Any:
     """Nested lists of numbers with six significant digits: more would be noise, and fill the record.
 
     None stands for what is not finite, which JSON does not have.
@@ -124,4 +131,4 @@ def rounded(values: Tensor) -> Any:
             return [each(one) for one in value]
         return float(f"{value:.6g}") if math.isfinite(value) else None
 
-    return each(values.tolist())
+    return each(values.tolist() if isinstance(values, Tensor) else [value.tolist() for value in values])

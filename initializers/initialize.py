@@ -16,7 +16,7 @@ from initializers.attention import (
     attention_layers,
     has_attention,
     position_embedding,
-    token_grid,
+    seen_grids,
 )
 from initializers.diagnostics import starts
 from initializers.errors import VitinitError
@@ -95,7 +95,7 @@ def initialize(
     if images_BCHW is not None:
         attention_BHNN = first.attention(attention_input(model, images_BCHW))
         report["images"] = len(images_BCHW)
-        report["offset_maps"] = offset_maps(attention_BHNN.mean(0), token_grid(model), OFFSET_RADIUS)
+        report["offset_maps"] = offset_maps(attention_BHNN.mean(0), seen_grids(model)[0], OFFSET_RADIUS)
         if aim is not None:
             report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
     return InitReport.model_validate(report), None if aim is None else aim.targets_LHNN.bool()

@@ -133,7 +133,8 @@ def _charts(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, 
         panels, scale = [], Scale("epoch", quantity.axis, "layer")
         lines_of = _lines(having, quantity) if having else {}
         for row, runs in having.items():
-            reference = quantity.uniform(runs[0].spec.model.grid) if quantity.uniform else None
+            model = runs[0].spec.model
+            reference = quantity.uniform(model.grid) if quantity.uniform and model.attention_maps else None
             panels.append(Panel(f"{row}: n={len(runs)}", column, scale, lines_of[row], row, reference))
         if panels:
             dotted = quantity.reference if quantity.uniform else ""

@@ -143,7 +143,10 @@ class ModelSpec(Frozen):
 
     @property
     def attention_maps(self) -> tuple[int, int, int, int] | None:
-        """Shape of what may be kept of its attention: layers, heads, tokens, tokens. None: it has no attention."""
+        """Shape of what may be kept of its attention: layers, heads, tokens, tokens.
+
+        None: it has no attention, or layers with different heads or tokens.
+        """
         return None
 
     @property

@@ -95,7 +95,7 @@ class Probe(Frozen):
 
     Lists have one entry a layer, from the input on; in it one a head, or a number. Attention is that among patch
     tokens: where there is a class token, its column is left out and rows are divided by what remains. Distances are in
-    tokens.
+    tokens; those of attention in windows are within a window, in tokens of their stage.
     """
 
     epoch: NonNegativeInt
@@ -103,9 +103,9 @@ class Probe(Frozen):
     images: PositiveInt
     nonlocality: PerHead
     """How far a query looks on average: sum over i, j of `A_ij |i - j| / N` (arXiv 2103.10697, equation 8)."""
-    nonlocality_reference: PerHead
+    nonlocality_reference: PerHead | None = None
     """The same of what the released ConViT code feeds to every layer: the patch embedding, without position, LayerNorm
-    or the layers before."""
+    or the layers before. None where attention is in windows."""
     attention_entropy: PerHead
     """In nats, of a query's attention in one image; ln N where it is uniform."""
     effective_receptive_field: list[NonNegativeFloat] | None = None

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from initializers import registry
-from initializers.attention import AT_ONCE, AttentionLayer, attention_layers, evaluated, has_attention, token_grid
+from initializers.attention import AT_ONCE, AttentionLayer, attention_layers, evaluated, has_attention, seen_grids
 from initializers.diagnostics import between_tokens, entropies, measured
 from initializers.errors import VitinitError
 from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register
@@ -106,7 +106,11 @@ class Placebo(Initializer):
                 "keeps"
             )
         start = resources.diagnose(model)
-        entropy_L = [] if images_BCHW is None else measured(model, images_BCHW).entropy_LH.mean(1).tolist()
+        entropy_L = (
+            []
+            if images_BCHW is None
+            else [float(entropy_H.mean()) for entropy_H in measured(model, images_BCHW).entropy]
+        )
 
         treat, word = (_rotated, "rotated") if self.keep == "spectrum" else (_gaussian, "gaussian")
         with one_thread():
@@ -199,22 +203,23 @@ def _match(
 
     One pass from the input on: a layer is scaled when the images reach it, and goes on with its new weights.
     """
-    rows, columns = token_grid(model)
     matched: list[MatchedEntropy] = []
 
-    def scale(layer: AttentionLayer, target: float, x_BND: Tensor) -> None:
+    def scale(layer: AttentionLayer, target: float, tokens: int, x_BND: Tensor, mask_BNN: Tensor | None) -> None:
         parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
         starts = [part.clone() for part in parts]
 
         def entropy(scale: float) -> float:
             for part, start in zip(parts, starts, strict=True):
                 part.copy_(scale * start)
-            found = [
-                entropies(between_tokens(layer.attention(few_BND), rows * columns)) for few_BND in x_BND.split(AT_ONCE)
-            ]
+            found = []
+            for first in range(0, len(x_BND), AT_ONCE):
+                few = slice(first, first + AT_ONCE)
+                attention_BHNN = layer.attention(x_BND[few], None if mask_BNN is None else mask_BNN[few])
+                found.append(entropies(between_tokens(attention_BHNN, tokens)))
             return float(torch.cat(found).mean())
 
-        found_scale, found = _solved(entropy, target, math.log(rows * columns), TRIALS if parts else 1)
+        found_scale, found = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
         if not abs(found - target) <= ENOUGH * target:
             why = (
                 "no scale of W_q and W_k brings them together"
@@ -229,9 +234,12 @@ def _match(
 
     hooks = [
         layer.module.register_forward_pre_hook(
-            lambda _, inputs, layer=layer, target=target: scale(layer, target, inputs[0])
+            lambda _, inputs, named, layer=layer, target=target, grid=grid: scale(
+                layer, target, math.prod(grid), *layer.given(inputs, named)
+            ),
+            with_kwargs=True,
         )
-        for layer, target in zip(attention_layers(model), entropy_L, strict=True)
+        for layer, target, grid in zip(attention_layers(model), entropy_L, seen_grids(model), strict=True)
     ]
     with evaluated(model, hooks):
         model(images_BCHW)

@@ -188,9 +188,14 @@ def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Ev
 
 def _observe(opened: _Opened, setting: Setting, begun: Begun, checkpoints: Checkpoints) -> Observer | None:
     """None where the model has no attention to look at."""
-    if not has_attention(begun.training.model):
+    spec, attends = opened.cell.spec, has_attention(begun.training.model)
+    snapshots_at = (0, *setting.maps_at, spec.recipe.epochs) if setting.keep_maps else ()
+    if snapshots_at and spec.model.attention_maps is None:
+        why = "layers that differ in heads or tokens" if attends else "no attention"
+        checkpoints.report(f"attention maps are not kept: {spec.model.label} has {why}")
+        snapshots_at = ()
+    if not attends:
         return None
-    snapshots_at = (0, *setting.maps_at, opened.cell.spec.recipe.epochs) if setting.keep_maps else ()
     images = len(opened.data.held_out.labels)
     observer = Observer(opened.loader, images, setting.probes, snapshots_at, checkpoints.report)
     observer.begin(begun)

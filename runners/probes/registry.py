@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,12 +24,12 @@ class Seen:
     grid: tuple[int, int]
     """Rows and columns of the token grid."""
     attention: Attention
-    """Mean maps (L x H x N x N) and mean entropy (L x H, nats) of all layers on these images."""
+    """Mean maps and mean entropy of all layers on these images."""
     targets_LHNN: Tensor | None
     """What the method aimed at, of the layers that have a target; None where it has none."""
 
 
-Measure = Callable[[Seen], Tensor | None]
+Measure = Callable[[Seen], Tensor | Sequence[Tensor] | None]
 """Numbers by layer, or by layer and head, from the input on; None where the model has nothing of the kind."""
 
 _probes: dict[str, Measure] = {}

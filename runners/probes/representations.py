@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from initializers.attention import evaluated, token_grid
+from runners.probes.blocks import blocks_of, patch_tokens
 
 
 @torch.no_grad()
@@ -18,16 +17,15 @@ def grams(model: nn.Module, images_BCHW: Tensor, batch: int) -> Tensor:
     these matrices `analysis.curves.cka` computes linear CKA between layers, epochs and runs.
 
     Args:
-        model: with `blocks`; evaluated, and left as it was.
+        model: with timm's blocks; evaluated, and left as it was.
         images_BCHW: on the model's device; what does not fill a batch is left out.
         batch: images compared with one another.
     """
-    rows, columns = token_grid(model)
-    blocks: Any = model.blocks
+    grid, blocks = token_grid(model), blocks_of(model)
     found: list[list[Tensor]] = [[] for _ in blocks]
 
-    def keep(layer: int, output_BND: Tensor) -> None:
-        features_BF = output_BND[:, output_BND.shape[1] - rows * columns :].flatten(1).double()
+    def keep(layer: int, output: Tensor) -> None:
+        features_BF = patch_tokens(output, grid)[0].flatten(1).double()
         centred_BF = features_BF - features_BF.mean(0)
         found[layer].append((centred_BF @ centred_BF.T).float().cpu())
 

@@ -142,9 +142,9 @@ def test_what_is_measured_of_a_cait_is_its_softmax(method: str | None) -> None:
     for hook in hooks:
         hook.remove()
     found = measured(model, images_BCHW)
-    torch.testing.assert_close(found.maps_LHNN, torch.stack([each.mean(0) for each in seen]))
+    torch.testing.assert_close(torch.stack(found.maps), torch.stack([each.mean(0) for each in seen]))
     entropy = torch.stack([-(each * each.log()).sum(-1).mean((0, 2)) for each in seen])
-    torch.testing.assert_close(found.entropy_LH, entropy)
+    torch.testing.assert_close(torch.stack(found.entropy), entropy)
 
 
 def test_mixer_parameters_by_hand() -> None:

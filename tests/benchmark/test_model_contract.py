@@ -21,7 +21,7 @@ from benchmark.models.family import ModelSpec
 from benchmark.models.registry import families, presets, spec_of
 from benchmark.spec import RunSpec
 from initializers import registry
-from initializers.attention import has_attention, mean_attention
+from initializers.attention import attention_layers, has_attention, mean_attention, seen_grids
 from initializers.errors import VitinitError
 
 IMAGES_BCHW = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -33,7 +33,7 @@ def at(name: str, **fields: Any) -> ModelSpec:
 
 def smallest(arch: str, **fields: Any) -> ModelSpec:
     """The smallest preset of a family."""
-    return min((at(name, **fields) for name in families()[arch].presets), key=lambda spec: spec.size)
+    return at(min(families()[arch].presets, key=lambda name: at(name).size), **fields)
 
 
 def initialised(spec: ModelSpec) -> nn.Module:
@@ -140,7 +140,9 @@ def test_images_depend_on_one_another_in_training_where_there_is_batch_norm_alon
 def test_attention_is_as_the_spec_says(arch: str) -> None:
     spec = smallest(arch)
     model = initialised(spec)
-    assert has_attention(model) == (spec.attention_maps is not None)
+    layers = zip(attention_layers(model), seen_grids(model), strict=True) if has_attention(model) else ()
+    kinds = {(layer.heads, *grid) for layer, grid in layers}
+    assert (spec.attention_maps is not None) == (len(kinds) == 1 and next(iter(kinds))[1:] == (spec.grid, spec.grid))
     if spec.attention_maps:
         assert mean_attention(model, IMAGES_BCHW[:1]).shape == spec.attention_maps
     gated = [block for block in model.modules() if hasattr(block, "gating_param")]

@@ -8,6 +8,6 @@ from runners.probes.registry import Seen, probe
 
 
 @probe
-def attention_entropy(seen: Seen) -> Tensor:
-    """Of a query's attention in one image, mean, L x H, in nats."""
-    return seen.attention.entropy_LH
+def attention_entropy(seen: Seen) -> list[Tensor]:
+    """Of a query's attention in one image, mean, by layer and head, in nats."""
+    return seen.attention.entropy

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from initializers.attention import evaluated, token_grid
-from initializers.diagnostics import distances
+from runners.probes.blocks import blocks_of, patch_tokens
 from runners.probes.registry import Seen, probe
 
 RECEPTIVE_FIELD_IMAGES = 4
@@ -20,7 +20,7 @@ def effective_receptive_field(seen: Seen) -> Tensor:
 
 
 def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
-    """Radius of the effective receptive field of each block, L, in tokens.
+    """Radius of the effective receptive field of each block, L, in patches.
 
     The absolute gradient of the central token's output with respect to the pixels, mean over images and channels (Luo
     et al., NeurIPS 2016, arXiv 1701.04128), added up patch by patch: the distance from the central token that its mean,
@@ -29,29 +29,34 @@ def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     tokens of the last block.
 
     Args:
-        model: with `blocks`; evaluated, and left as it was, gradients of its parameters included.
+        model: with timm's blocks; evaluated, and left as it was, gradients of its parameters included.
         images_BCHW: on the model's device.
     """
     rows, columns = token_grid(model)
-    centre = rows // 2 * columns + columns // 2
     outputs: list[Tensor] = []
-    hooks = [
-        block.register_forward_hook(lambda _, __, output: outputs.append(output))
-        for block in model.blocks  # type: ignore[union-attr]
-    ]
+    hooks = [block.register_forward_hook(lambda _, __, output: outputs.append(output)) for block in blocks_of(model)]
     pixels_BCHW = images_BCHW.detach().clone().requires_grad_()
     with evaluated(model, hooks), torch.enable_grad():
         model(pixels_BCHW)
-    distance_N = distances((rows, columns))[centre].to(pixels_BCHW)
-    signs_D = 1 - 2.0 * (torch.arange(outputs[0].shape[-1], device=pixels_BCHW.device) % 2)
     radii = []
-    for output_BND in outputs:
-        central_BD = output_BND[:, output_BND.shape[1] - rows * columns + centre]
-        summed = (central_BD @ (signs_D - signs_D.mean())).sum()
+    for output in outputs:
+        tokens_BND, (high, wide) = patch_tokens(output, (rows, columns))
+        signs_D = 1 - 2.0 * (torch.arange(output.shape[-1], device=output.device) % 2)
+        summed = (tokens_BND[:, high // 2 * wide + wide // 2] @ (signs_D - signs_D.mean())).sum()
+        distance_N = _from_centre((rows, columns), (high, wide)).to(pixels_BCHW)
         (gradient_BCHW,) = torch.autograd.grad(summed, pixels_BCHW, retain_graph=True)
         per_patch_N = _by_patch(gradient_BCHW.abs().mean((0, 1)), rows, columns)
         radii.append((per_patch_N * distance_N).sum() / per_patch_N.sum().clamp_min(torch.finfo(torch.float32).tiny))
     return torch.stack(radii)
+
+
+def _from_centre(patches: tuple[int, int], tokens: tuple[int, int]) -> Tensor:
+    """Distance of every patch, N, from the middle of the central token, which may be several patches wide."""
+    places = [
+        torch.arange(each).double() - (many // 2 + 0.5) * each / many + 0.5
+        for each, many in zip(patches, tokens, strict=True)
+    ]
+    return torch.cartesian_prod(*places).norm(dim=1)
 
 
 def _by_patch(values_SS: Tensor, rows: int, columns: int) -> Tensor:

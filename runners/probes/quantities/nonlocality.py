@@ -5,33 +5,37 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import AT_ONCE, attention_layers
-from initializers.diagnostics import no_maps
+from initializers.attention import AT_ONCE, attention_layers, token_grid
 from initializers.diagnostics import nonlocality as mean_distance
+from initializers.diagnostics import zeros
 from runners.probes.registry import Seen, probe
 
 
 @probe
-def nonlocality(seen: Seen) -> Tensor:
-    """Mean distance from query to key, L x H, in tokens (arXiv 2103.10697, equation 8)."""
-    return mean_distance(seen.attention.maps_LHNN, seen.grid)
+def nonlocality(seen: Seen) -> list[Tensor]:
+    """Mean distance from query to key, by layer and head, in tokens (arXiv 2103.10697, equation 8)."""
+    return [mean_distance(*each) for each in zip(seen.attention.maps, seen.attention.grids, strict=True)]
 
 
 @probe
-def nonlocality_reference(seen: Seen) -> Tensor:
+def nonlocality_reference(seen: Seen) -> list[Tensor] | None:
     """The same of the maps that the released ConViT code takes."""
-    return mean_distance(of_patch_embedding(seen.model, seen.images_BCHW), seen.grid)
+    if any(grid != seen.grid for grid in seen.attention.grids):
+        return None
+    return [mean_distance(maps_HNN, seen.grid) for maps_HNN in of_patch_embedding(seen.model, seen.images_BCHW)]
 
 
 @torch.no_grad()
-def of_patch_embedding(model: nn.Module, images_BCHW: Tensor) -> Tensor:
-    """Mean maps, L x H x N x N, of every layer on the bare patch embedding, as the released ConViT code takes them.
+def of_patch_embedding(model: nn.Module, images_BCHW: Tensor) -> list[Tensor]:
+    """Mean maps, H x N x N, of every layer on the bare patch embedding, as the released ConViT code takes them.
 
-    No position embedding, no LayerNorm, and no layer before; so these are not maps that the model ever has.
+    No position embedding, no LayerNorm, and no layer before; so these are not maps that the model ever has. Attention
+    is not in windows here.
     """
-    maps_LHNN = no_maps(model, images_BCHW.device)
+    layers = attention_layers(model)
+    sums = [zeros(layer, token_grid(model), images_BCHW) for layer in layers]
     for few_BCHW in images_BCHW.split(AT_ONCE):
         tokens_bND = model.patch_embed(few_BCHW)  # type: ignore[operator]
-        for number, layer in enumerate(attention_layers(model)):
-            maps_LHNN[number] += layer.attention(tokens_bND).sum(0)
-    return maps_LHNN / len(images_BCHW)
+        for layer, sum_HNN in zip(layers, sums, strict=True):
+            sum_HNN += layer.attention(tokens_bND).sum(0)
+    return [sum_HNN / len(images_BCHW) for sum_HNN in sums]

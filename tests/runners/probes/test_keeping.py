@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 
+from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
 from benchmark.records.maps import AttentionMaps, read_maps
 from benchmark.records.store import Store, maps_path
@@ -126,6 +129,25 @@ def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
     assert [text.partition(":")[0] for text in troubles] == ["the attention maps are not kept"]
 
 
-def test_a_model_without_attention_keeps_none(tmp_path):
-    cell, where = cell_of("convmixer", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
-    assert carried_out(cell, where) is None
+@pytest.mark.parametrize(
+    ("preset", "why"),
+    [
+        ("convmixer_micro", "ConvMixer has no attention"),
+        ("resmlp_micro", "ResMLP has no attention"),
+        ("swin_micro", "Swin has layers that differ in heads or tokens"),
+    ],
+)
+def test_a_model_whose_maps_cannot_be_kept_says_so(tmp_path, preset, why):
+    model, where = {"preset": preset, "image_size": 8, "patch_size": 1}, setting(tmp_path / "run", keep_maps=True)
+    cell = cell_of("mimetic", tmp_path, epochs=1)
+    spec = cell.spec.model_copy(update={"model": resolve_model(model), "method": None})
+    troubles: list[str] = []
+
+    def listen(event: Event) -> None:
+        troubles.extend([event.trouble] if event.trouble else [])
+
+    carry_out(replace(cell, spec=spec), where, Stop(), listen)
+    assert troubles == [f"attention maps are not kept: {why}"]
+    (record,) = Store(where.root).read(where.study).done.values()
+    assert len(record.probes) == (2 if preset == "swin_micro" else 0)
+    assert not maps_path(where.root, where.study, record.run_id).exists()

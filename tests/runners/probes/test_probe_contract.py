@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from analysis.curves.layers import more
 from analysis.frame import load_all
 from benchmark.models.build import build_model
 from benchmark.models.registry import presets, spec_of
-from initializers.attention import attention_layers, token_grid
-from initializers.diagnostics import measured
+from initializers import registry
+from initializers.attention import attention_layers, seen_grids, token_grid
+from initializers.diagnostics import measured, rounded
 from runners.basics.streams import stream
 from runners.probes.registry import Seen, probes
 from tests.processes import fresh
 
 ROOT = Path(__file__).parents[3]
+PRESETS = ("vit_micro", "convit_micro", "deit_micro", "cait_micro", "swin_micro")
 MEAN_KEY = '''
 from runners.probes.registry import Seen, probe
 
@@ -27,18 +30,20 @@ from runners.probes.registry import Seen, probe
 def mean_column(seen: Seen):
     """Mean number of the column that attention falls on, L x H: 3.5 on eight columns where it is uniform."""
     rows, columns = seen.grid
-    received = seen.attention.maps_LHNN.mean(-2).unflatten(-1, (rows, columns)).sum(-2)
-    return received @ received.new_tensor(range(columns))
+    received = [maps_HNN.mean(-2).unflatten(-1, (rows, columns)).sum(-2) for maps_HNN in seen.attention.maps]
+    return [each @ each.new_tensor(range(columns)) for each in received]
 '''
 
 
-@pytest.mark.parametrize("preset", ["vit_micro", "convit_micro"])
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", probes())
 def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(name: str, preset: str) -> None:
-    model = build_model(spec_of({**presets()[preset], "image_size": 16, "patch_size": 4}), 10).train()
+    model = build_model(spec_of({**presets()[preset], "image_size": 16, "patch_size": 2}), 10).train()
+    registry.build("trunc_normal", {}).apply(model, stream(0, "init"), lambda done, total: None)
     images_BCHW = torch.randn(4, 3, 16, 16, generator=stream(0, "test"))
-    heads, depth = attention_layers(model)[0].heads, len(attention_layers(model))
-    targets_LHNN = torch.eye(16).expand(2, heads, 16, 16)
+    heads = [layer.heads for layer in attention_layers(model)]
+    tokens = math.prod(seen_grids(model)[0])
+    targets_LHNN = torch.eye(tokens).expand(1 if preset == "swin_micro" else 2, heads[0], tokens, tokens)
     seen = Seen(model, images_BCHW, token_grid(model), measured(model, images_BCHW), targets_LHNN)
     weights, random = [value.clone() for value in model.state_dict().values()], torch.get_rng_state()
     values = [probes()[name](seen) for _ in range(2)]
@@ -47,14 +52,18 @@ def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(name: str, pres
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
     if values[0] is None:
-        assert name == "gating"
-        assert preset == "vit_micro"
+        assert (name, preset) in {
+            *(("gating", other) for other in PRESETS if other != "convit_micro"),
+            ("nonlocality_reference", "swin_micro"),
+        }
         return
-    assert torch.equal(*values)
-    assert values[0].isfinite().all()
-    assert values[0].ndim in (1, 2)
-    assert 1 <= len(values[0]) <= depth
-    assert values[0].ndim == 1 or values[0].shape[1] == heads
+    now, then = map(rounded, values)
+    assert now == then
+    assert 1 <= len(now) <= len(heads)
+    for layer, many in zip(now, heads, strict=False):
+        numbers = layer if isinstance(layer, list) else [layer]
+        assert len(numbers) == (many if isinstance(layer, list) else 1)
+        assert None not in numbers
 
 
 def test_a_probe_of_one_more_file_is_recorded_and_drawn(tmp_path: Path) -> None:

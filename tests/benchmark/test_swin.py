@@ -1,0 +1,206 @@
+"""Swin: sizes by hand and timm's, windows that fill small images, and what is measured of attention in windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import timm
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from benchmark.grids.resolve import resolve_model
+from benchmark.models.build import build_model, parameter_count
+from benchmark.models.family import ModelSpec
+from initializers import registry
+from initializers.attention import attention_layers, seen_grids
+from initializers.diagnostics import measured, starts
+from initializers.initialize import initialize
+from initializers.registry import Resources
+from runners.basics.streams import stream
+from runners.probes.quantities.effective_receptive_field import receptive_field
+from tests.initializers.caught import maps_of
+
+IMAGES_BCHW = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def preset(name: str = "swin_micro", image_size: int = 32, **fields: Any) -> ModelSpec:
+    return resolve_model({"preset": name, "image_size": image_size, "patch_size": 4, **fields})
+
+
+def initialised(method: dict[str, Any] | None = None, scale: float = 1.0, **fields: Any) -> Any:
+    """With W_q and W_k larger, so that attention is far from uniform."""
+    model = build_model(preset(**fields), 10).eval()
+    built = registry.build(**method, kind="method") if method else None
+    resources = Resources(training_images=lambda count: IMAGES_BCHW)
+    initialize(model, registry.build("trunc_normal", {}), built, lambda name: stream(0, name), resources=resources)
+    with torch.no_grad():
+        for layer in attention_layers(model):
+            layer.query_HdD.mul_(scale)
+            layer.key_HdD.mul_(scale)
+    return model
+
+
+@pytest.mark.parametrize("name", ["swin_tiny", "swin_small", "swin_base"])
+def test_parameters_are_those_of_timms_factory(name: str) -> None:
+    with torch.device("meta"):
+        ours, theirs = build_model(preset(name, 224), 1000), timm.create_model(f"{name}_patch4_window7_224")
+    shapes = [{key: tuple(value.shape) for key, value in model.state_dict().items()} for model in (ours, theirs)]
+    assert shapes[0] == shapes[1]
+    assert [len(stage.blocks) for stage in ours.layers] == [len(stage.blocks) for stage in theirs.layers]
+    windows = [
+        [(block.window_size, block.shift_size, block.attn.num_heads) for each in model.layers for block in each.blocks]
+        for model in (ours, theirs)
+    ]
+    assert windows[0] == windows[1]
+
+
+def test_parameters_by_hand() -> None:
+    """Two stages of two blocks, 8 x 8 and 4 x 4 tokens, windows of 4 x 4: 49 biases a head."""
+
+    def block(d: int, heads: int) -> int:
+        return 2 * 2 * d + 4 * d * d + 4 * d + 49 * heads + 8 * d * d + 5 * d
+
+    merging = 2 * 4 * 24 + 4 * 24 * 48
+    by_hand = 48 * 24 + 24 + 2 * 24 + 2 * block(24, 2) + merging + 2 * block(48, 4) + 2 * 48 + 48 * 10 + 10
+    assert parameter_count(build_model(preset(), 10)) == by_hand
+
+
+@pytest.mark.parametrize(
+    ("image_size", "patch_size", "depths", "windows"),
+    [
+        (32, 4, [2, 2], [4, 4]),
+        (32, 2, [2, 2, 6, 2], [4, 4, 4, 2]),
+        (32, 4, [2, 2, 6, 2], [4, 4, 2, 1]),
+        (8, 1, [2, 2], [4, 4]),
+        (24, 2, [1, 1, 1], [6, 6, 3]),
+        (224, 4, [2, 2, 6, 2], [7, 7, 7, 7]),
+        (44, 4, [3], [11]),
+    ],
+)
+def test_windows_fill_the_grid_of_every_stage(image_size: int, patch_size: int, depths: Any, windows: Any) -> None:
+    spec: Any = preset(image_size=image_size, patch_size=patch_size, depths=depths)
+    assert spec.windows == windows
+    assert spec.depth == sum(depths)
+    model: Any = build_model(spec, 10)
+    for stage, window in zip(model.layers, windows, strict=True):
+        assert stage.output_resolution[0] % window == 0, "timm pads nothing"
+        assert {block.window_size for block in stage.blocks} == {(window, window)}
+    assert [layer.relative_bias.window[0] for layer in attention_layers(model)] == [  # type: ignore[union-attr]
+        window for window, depth in zip(windows, depths, strict=True) for _ in range(depth)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"window_size": 7}, "window_size 7 does not divide the side 8 of stage 1"),
+        ({"window_size": 4, "image_size": 48}, "window_size 4 does not divide the side 6 of stage 2"),
+        ({"image_size": 20}, "stage 1 has 5 x 5 tokens, which cannot be merged two by two"),
+        ({"depths": [1] * 5}, "stage 4 has 1 x 1 tokens, which cannot be merged"),
+        ({"depth": 3}, r"depth 3 is not the sum of depths \[2, 2\]; leave it out"),
+        ({"depths": []}, "depths"),
+        ({"depths": 2}, "depths"),
+        ({"depths": [2, True]}, "depths"),
+        ({"heads": 5}, "width 24 is not divisible by heads 5"),
+        ({"mlp_ratio": 0.01}, "leaves the MLP no feature"),
+        ({"window_size": 0}, "window_size"),
+        ({"patch_size": 0}, "patch_size"),
+        ({"image_size": "32"}, "image_size"),
+    ],
+)
+def test_what_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        preset(**fields)
+
+
+def test_maps_are_those_of_the_models_own_softmax_shifted_windows_too() -> None:
+    model = initialised(scale=8.0)
+    theirs = maps_of(model, IMAGES_BCHW)
+    seen: list[Tensor] = []
+    for layer in attention_layers(model):
+        layer.module.register_forward_pre_hook(
+            lambda _, inputs, named, layer=layer: seen.append(layer.attention(*layer.given(inputs, named))),
+            with_kwargs=True,
+        )
+    with torch.no_grad():
+        model(IMAGES_BCHW)
+    assert [tuple(each.shape) for each in seen] == [(12, 2, 16, 16)] * 2 + [(3, 4, 16, 16)] * 2
+    for ours, other in zip(seen, theirs, strict=True):
+        torch.testing.assert_close(ours, other)
+    assert (seen[1] < 1e-20).float().mean() > 0.3, "shifted windows hold tokens that were no neighbours"
+
+
+def test_entropy_and_distance_are_within_windows() -> None:
+    model = initialised(scale=8.0, depths=[1, 2], image_size=16, window_size=2)
+    assert seen_grids(model) == [(2, 2)] * 3
+    theirs = maps_of(model, IMAGES_BCHW[:, :, :16, :16])
+    found, started = measured(model, IMAGES_BCHW[:, :, :16, :16]), starts(model, IMAGES_BCHW[:, :, :16, :16])
+    away = torch.tensor([[math.hypot(i // 2 - j // 2, i % 2 - j % 2) for j in range(4)] for i in range(4)])
+    for number, attention_WHNN in enumerate(theirs):
+        torch.testing.assert_close(found.maps[number], attention_WHNN.mean(0))
+        entropy_H = torch.special.entr(attention_WHNN).sum(-1).mean((0, 2))
+        assert found.entropy[number].tolist() == pytest.approx(entropy_H.tolist(), rel=1e-5)
+        assert started[number].entropy == pytest.approx(entropy_H.tolist(), rel=1e-5)
+        distance_H = (attention_WHNN * away).sum(-1).mean((0, 2))
+        assert started[number].distance == pytest.approx(distance_H.tolist(), rel=1e-5)
+
+
+def test_receptive_field_is_in_patches_whatever_a_stage_calls_a_token() -> None:
+    """Blocks that do nothing: a token of the second stage is four patches, its middle half a step from each."""
+    model = initialised()
+    for layer in attention_layers(model):
+        block: Any = layer.block
+        for branch in (block.attn.proj, block.mlp.fc2):
+            torch.nn.init.zeros_(branch.weight)
+    found = receptive_field(model, IMAGES_BCHW)
+    assert found.tolist() == pytest.approx([0, 0, math.hypot(0.5, 0.5), math.hypot(0.5, 0.5)], abs=1e-6)
+
+
+@pytest.mark.parametrize("per_layer", [False, True])
+def test_impulses_are_in_the_table_of_every_stage(per_layer: bool) -> None:
+    """Ours: log of a window's tokens at a head's offset, 0 elsewhere; so half of uniform attention falls there."""
+    model = build_model(preset(), 10).eval()
+    method = registry.build("impulse", {"per_layer": per_layer}, "method")
+    report, targets_LHNN = initialize(
+        model, registry.build("trunc_normal", {}), method, lambda name: stream(0, name), IMAGES_BCHW
+    )
+    assert targets_LHNN is not None
+    assert targets_LHNN.shape == (1, 2, 16, 16)
+    for layer in attention_layers(model):
+        bias = layer.relative_bias
+        assert bias is not None
+        counts = (bias.table_EH != 0).sum(0)
+        assert counts.tolist() == [1] * layer.heads
+        assert bias.table_EH.max().item() == pytest.approx(math.log(16))
+    assert report.real_images is not None
+    assert report.real_images.mass == pytest.approx(16 / 31, abs=0.02), "16 shares among 16 and 15 others"
+    assert report.pseudo_input is not None
+    assert report.pseudo_input.mass == pytest.approx(16 / 31, abs=1e-5)
+    assert len(report.offset_maps or []) == 2
+    assert len(report.start) == 4
+
+
+@pytest.mark.parametrize("keep", ["spectrum", "norm", "entropy"])
+def test_placebos_keep_what_they_promise(keep: str) -> None:
+    mimetic, placebo = initialised({"name": "mimetic", "params": {}}), build_model(preset(), 10).eval()
+    report, _ = initialize(
+        placebo,
+        registry.build("trunc_normal", {}),
+        registry.build("placebo", {"of": "mimetic", "keep": keep}, "method"),
+        lambda name: stream(0, name),
+        resources=Resources(training_images=lambda count: IMAGES_BCHW),
+    )
+    assert report.placebo is not None
+    if keep == "entropy":
+        entropy = [float(torch.special.entr(each).sum(-1).mean()) for each in maps_of(placebo, IMAGES_BCHW)]
+        theirs = [float(torch.special.entr(each).sum(-1).mean()) for each in maps_of(mimetic, IMAGES_BCHW)]
+        assert entropy == pytest.approx([row.placebo for row in report.placebo.matched], rel=1e-5)
+        assert entropy == pytest.approx(theirs, rel=1e-2)
+        return
+    for ours, other in zip(attention_layers(placebo), attention_layers(mimetic), strict=True):
+        for part in ("query_HdD", "key_HdD", "value_DD", "proj_DD"):
+            norms = [getattr(each, part).norm().item() for each in (ours, other)]
+            assert norms[0] == pytest.approx(norms[1], rel=1e-4)
