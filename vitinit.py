@@ -11,8 +11,9 @@ library of models but the one that the model is from.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,7 @@ from initializers.errors import VitinitError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from initializers.adapter import Adapter, Attention, Normal, Part, fused, linear, register
+    from initializers.adapter import Adapter, Attention, Normal, Part, fused, linear, register, unregister
     from initializers.registry import Initializer
 
 __version__ = "0.1.0"
@@ -39,6 +40,7 @@ __all__ = [
     "initializers",
     "linear",
     "register",
+    "unregister",
 ]
 WIDTH = 80
 """Columns that a report has at most."""
@@ -46,7 +48,7 @@ WIDTH = 80
 
 def __getattr__(name: str) -> Any:
     """What describes models, imported when it is asked for: torch takes seconds."""
-    if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear", "register"):
+    if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear", "register", "unregister"):
         from initializers import adapter
 
         return getattr(adapter, name)
@@ -118,12 +120,17 @@ class Report:
     """The same of attention that is equal everywhere."""
     beside: tuple[str, ...] = ()
     """Attention modules that do not attend from token to token, which the method left as they were."""
-    frozen: tuple[str, ...] = ()
-    """Parameters that the method has excluded from training."""
+    layer_scale: float | None = None
+    """What layer scales were set to, where that was asked for."""
+    untrained: tuple[str, ...] = ()
+    """Parameters that base or method mean to stay as they start. Excluding them from training is left to you:
+    `for name in report.untrained: model.get_parameter(name).requires_grad_(False)`."""
 
     def __str__(self) -> str:
         lines = [f"{self.model}, seed {self.seed}"]
         lines += [f"{what}: {_called(part)}" for what, part in (("base", self.base), ("method", self.method)) if part]
+        if self.layer_scale is not None:
+            lines.append(f"layer scales: {self.layer_scale:g}")
         lines.append(f"{len(self.changes)} tensors changed; Frobenius norm before and after:")
         for change in self.changes:
             shape = " x ".join(map(str, change.shape)) or "1"
@@ -133,7 +140,7 @@ class Report:
             lines.append(f"attention of the first layer on its target: {self.attention_on_target:.3f}")
             lines.append(f"(uniform attention has {self.uniform:.3f} there)")
         lines += [f"not between tokens, left to the base: {name}" for name in self.beside if self.method]
-        lines += [f"no longer trained: {name}" for name in self.frozen]
+        lines += [f"to exclude from training: {name}" for name in self.untrained]
         return "\n".join(_short(line, WIDTH) for line in lines)
 
 
@@ -154,6 +161,7 @@ def initialize(
     *,
     base: str | Mapping[str, Any] | None = None,
     seed: int = 0,
+    layer_scale: float | None = None,
     images: Tensor | None = None,
     **params: Any,
 ) -> Report:
@@ -161,9 +169,9 @@ def initialize(
 
     All or nothing: a model for which the method is not made is refused before anything is changed, and when anything
     is raised on the way every tensor is as it was. Global random state, training mode, types, devices, hooks and
-    `requires_grad` stay as they are, but for a method that is asked to freeze what it sets (`conv_filters`). Weights of
-    half precision are computed in float32 and rounded once. At one seed the numbers are those of a run of the benchmark
-    and, where libraries have the same tensors, the same function in all of them.
+    `requires_grad` stay as they are; what a method means to stay untrained (`conv_filters`) is in the report. Weights
+    of half precision are computed in float32 and rounded once. At one seed the numbers are those of a run of the
+    benchmark and, where libraries have the same tensors, the same function in all of them.
 
     Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, CaiT, BEiT, EVA, Swin; torchvision's ViT and Swin;
     Hugging Face's ViT, DeiT, DINOv2, Swin; vit-pytorch's ViT and SimpleViT; `nn.MultiheadAttention`, so
@@ -176,6 +184,7 @@ def initialize(
         base: `kaiming_uniform` (PyTorch's default), `trunc_normal` (timm's), or a mapping with `name` and parameters.
             None keeps the weights that are there.
         seed: of all random numbers.
+        layer_scale: what every layer scale is set to; None leaves them as the library or a checkpoint has them.
         images: B x C x H x W, normalised as in training, not augmented; for the few methods that use data.
         **params: parameters of the method.
 
@@ -190,7 +199,7 @@ def initialize(
     from initializers.registry import Resources
     from initializers.streams import stream
 
-    if method is None and base is None:
+    if method is None and base is None and layer_scale is None:
         raise VitinitError("nothing to do: give a method, a base, or both; vitinit.initializers() lists them")
     if method is None and params:
         raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
@@ -206,7 +215,8 @@ def initialize(
 
     resources = Resources(training_images=None if images is None else drawn)
     with all_or_nothing(model) as before:
-        trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+        if layer_scale is not None:
+            _set_layer_scales(model, layer_scale)  # before a method looks at what the model gives
         applied = apply(model, parts, lambda name: stream(seed, name), resources=resources)
         described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
         return Report(
@@ -217,10 +227,29 @@ def initialize(
             changes=_changes(model, before),
             **_aimed(model, applied.aim),
             beside=_beside(model),
-            frozen=tuple(
-                n for n, parameter in model.named_parameters() if n in trained and not parameter.requires_grad
-            ),
+            layer_scale=layer_scale,
+            untrained=_untrained(model, parts),
         )
+
+
+def _set_layer_scales(model: nn.Module, value: float) -> None:
+    from initializers.adapter import layer_scales
+
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise VitinitError(f"layer_scale must be a finite number, not {value!r}")
+    scales = layer_scales(model)
+    if not scales:
+        raise VitinitError(f"layer_scale: {type(model).__name__} has no layer scale that an adapter knows")
+    for scale in scales:
+        scale.detach().fill_(value)
+
+
+def _untrained(model: nn.Module, parts: Iterable[Initializer]) -> tuple[str, ...]:
+    """What the parts would exclude from training. Within `all_or_nothing`, which gives `requires_grad` back."""
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for part in parts:
+        part.freeze(model)
+    return tuple(name for name, p in model.named_parameters() if name in trained and not p.requires_grad)
 
 
 def _index(length: int, count: int, seed: int) -> Tensor:

@@ -102,9 +102,10 @@ class Normal:
     """None: one over the root of the width, its last dimension."""
 
 
-Rule = float | Normal | Literal["position", "class_token", "keep"]
+Rule = float | Normal | Literal["position", "class_token", "layer_scale", "keep"]
 """How a base sets a parameter that is part of no Linear, convolution or norm: to a constant; drawn; as the base has it
-for position embeddings and class tokens; or not at all, because the library's own value belongs to the architecture."""
+for position embeddings and class tokens; or not at all, because the library's own value belongs to the architecture, as
+that of a layer scale, which is set where it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,22 @@ _own: list[Adapter] = []
 
 
 def register(adapter: Adapter) -> Adapter:
-    """Make an adapter known; it goes before those that are there. Returns it."""
+    """Make an adapter known in this process; it goes before those that are there. Returns it."""
     _own.insert(0, adapter)
     adapters.cache_clear()
-    _names.cache_clear()
     return adapter
+
+
+def unregister(adapter: Adapter) -> None:
+    """Forget an adapter again.
+
+    Raises:
+        VitinitError: it is not registered.
+    """
+    if adapter not in _own:
+        raise VitinitError(f"adapter {adapter.name!r} is not registered")
+    _own.remove(adapter)
+    adapters.cache_clear()
 
 
 @cache
@@ -233,6 +245,16 @@ def families(model: nn.Module) -> list[Family]:
         if adapter:
             known.append(Family(path, module, adapter))
     return known
+
+
+def layer_scales(model: nn.Module) -> list[Tensor]:
+    """The parameters of a model by which its family scales what a branch adds."""
+    return [
+        parameter
+        for family in families(model)
+        for name, parameter in family.model.named_parameters()
+        if family.adapter.rule(name) == "layer_scale"
+    ]
 
 
 def found(start: Any, path: str) -> Any:

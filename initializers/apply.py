@@ -17,13 +17,14 @@ from initializers.registry import Aim, Initializer, Progress, Resources, changed
 
 FIRST = {
     "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",
-    "DistributedDataParallel": "it is wrapped: give model.module, and wrap it afterwards, so that all start alike",
+    "DistributedDataParallel": "it is wrapped: give model.module; at one seed all processes get the same weights",
     "DataParallel": "it is wrapped: give model.module",
     "FullyShardedDataParallel": "it is sharded: initialise the model before it is sharded",
-    "RecursiveScriptModule": "it is compiled by TorchScript: initialise the model before that",
+    "FSDPModule": "it is sharded: initialise the model before it is sharded",
+    "ScriptModule": "it is compiled by TorchScript: initialise the model before that",
     "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
 }
-"""What wraps models, by the name of its class, and what to do."""
+"""What wraps models, by the name of a class that its own comes from, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,6 @@ def apply(
     """
     for part in parts:
         part.check(model)
-    for part in parts:
-        part.freeze(model)
     seconds, changed = 0.0, []
     aim: Tensor | Aim | None = None
     for part in parts:
@@ -71,7 +70,7 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
     When all is done, what has changed is written into the model, each tensor rounded once. If anything is raised, be it
     Ctrl-C, the model is as it was, bit for bit. Global random state, evaluation or training mode, autocast, the default
-    type and device are left as they were; so is `requires_grad`, unless a part asks for it and all goes well.
+    type and device are left as they were; so is `requires_grad`.
 
     Yields:
         The tensors as they were, by name.
@@ -103,10 +102,10 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             tensor.data = original
         for original, backup in written:
             original.copy_(backup)
-        for parameter, wanted in trained:
-            parameter.requires_grad_(wanted)
         raise
     finally:
+        for parameter, wanted in trained:
+            parameter.requires_grad_(wanted)
         for module, mode in modes:
             module.training = mode
 
@@ -143,13 +142,13 @@ def refuse(model: nn.Module) -> None:
         raise VitinitError(f"a model is a torch.nn.Module, not {type(model).__name__}")
     name = type(model).__name__
     for path, module in model.named_modules():
-        kind = type(module).__name__
-        if kind in FIRST:
+        kind = next((parent.__name__ for parent in type(module).__mro__ if parent.__name__ in FIRST), None)
+        if kind:
             raise VitinitError(f"{name}: {f'{path!r}, a {kind}' if path else kind}: {FIRST[kind]}")
-        if parametrize.is_parametrized(module):
+        if parametrize.is_parametrized(module) or isinstance(vars(module).get("weight"), Tensor):
             raise VitinitError(
-                f"{name}: {path!r} computes its weight from others (torch.nn.utils.parametrize): initialise the model "
-                "before it is parametrised"
+                f"{name}: the weight of {path!r} is computed from others (a parametrisation, pruning, sharding): "
+                "initialise the model before that"
             )
     for path, tensor in (*model.named_parameters(), *model.named_buffers()):
         if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
@@ -159,7 +158,7 @@ def refuse(model: nn.Module) -> None:
                 f"{name}: {path!r} is on the meta device and holds nothing: first model.to_empty(device='cpu'), then "
                 "initialise with a base, and set buffers as the library does"
             )
-        if type(tensor.data) is not Tensor:
+        if type(tensor.data) is not Tensor or getattr(tensor, "_fsdp_flattened", False):
             raise VitinitError(
                 f"{name}: {path!r} is a {type(tensor.data).__name__}: initialise the model before it is sharded or "
                 "quantised"

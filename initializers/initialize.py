@@ -74,6 +74,8 @@ def initialize(
     given = replace(resources or Resources(), diagnose=diagnose, note=placebo.append)
     with all_or_nothing(model):
         applied = apply(model, parts, stream, progress, given)
+    for part in parts:
+        part.freeze(model)
     aim = applied.aim
 
     layers = attention_layers(model) if has_attention(model) else []

@@ -133,8 +133,8 @@ class Initializer(BaseModel):
     def freeze(self, model: nn.Module) -> None:
         """Exclude from training, by `requires_grad`, what the method wants to stay as it starts; by default nothing.
 
-        Called wherever a model is made, before its optimiser is: with `apply`, and without it where a checkpoint's
-        state follows.
+        Called where a model is made to be trained by us, before its optimiser is: with `apply`, and without it where a
+        checkpoint's state follows. On anyone else's model it is theirs to do: `vitinit.Report.untrained` says what.
         """
 
     @abstractmethod

@@ -176,7 +176,7 @@ class WholeModel(Initializer):
         if isinstance(rule, Normal):
             std = rule.std or parameter.shape[-1] ** -0.5
             return REST, lambda generator: draw_normal_(parameter, std, generator)
-        if rule == "keep":
+        if rule in ("layer_scale", "keep"):
             return REST, lambda _: None
         value = float(rule)
         return REST, lambda _: parameter.fill_(value)

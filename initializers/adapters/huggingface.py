@@ -67,7 +67,20 @@ VIT = Adapter(
         "embeddings.position_embeddings": "position",
         "embeddings.distillation_token": Normal(0.02),
         "embeddings.mask_token": 0.0,
-        "*.lambda1": "keep",
+        "*.lambda1": "layer_scale",
+    },
+)
+SWIN_V2 = Adapter(
+    name="Hugging Face Swin V2",
+    models=(f"{HOME}.swinv2.modeling_swinv2.Swinv2Model", f"{HOME}.swinv2.modeling_swinv2.Swinv2Backbone"),
+    parameters={
+        "*.logit_scale": "keep",
+        "embeddings.position_embeddings": "position",
+        "embeddings.mask_token": 0.0,
+    },
+    refused={
+        f"{HOME}.swinv2.modeling_swinv2.Swinv2SelfAttention": "it attends by cosines, so that the size of W_q and W_k "
+        "has no effect"
     },
 )
 SWIN = Adapter(

@@ -12,6 +12,6 @@ BEIT = Adapter(
         "cls_token": "class_token",
         "pos_embed": "position",
         "*relative_position_bias_table": 0.0,
-        "*.gamma_?": "keep",
+        "*.gamma_?": "layer_scale",
     },
 )

@@ -8,6 +8,6 @@ CAIT = Adapter(
     attention=(one_linear("timm.models.cait.TalkingHeadAttn", talking=("proj_l", "proj_w")),),
     position="pos_embed",
     grid=lambda model: model.patch_embed.grid_size,
-    parameters={"cls_token": Normal(0.02), "pos_embed": "position", "*.gamma_?": "keep"},
+    parameters={"cls_token": Normal(0.02), "pos_embed": "position", "*.gamma_?": "layer_scale"},
     beside=("timm.models.cait.ClassAttn",),
 )

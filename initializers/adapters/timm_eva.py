@@ -37,7 +37,7 @@ EVA = Adapter(
         "reg_token": Normal(0.02),
         "pos_embed": "position",
         "attn_pool.latent": Normal(None),
-        "*.gamma_?": "keep",
+        "*.gamma_?": "layer_scale",
     },
     beside=("timm.layers.attention_pool.AttentionPoolLatent",),
 )

@@ -5,7 +5,7 @@ from initializers.adapter import Adapter, Normal
 XCIT = Adapter(
     name="timm XCiT",
     models=("timm.models.xcit.Xcit",),
-    parameters={"cls_token": Normal(0.02), "*.temperature": 1.0, "*.gamma?": "keep"},
+    parameters={"cls_token": Normal(0.02), "*.temperature": 1.0, "*.gamma?": "layer_scale"},
     refused={"timm.models.xcit.XCA": "it attends from channel to channel, not from token to token"},
 )
 CROSSVIT = Adapter(

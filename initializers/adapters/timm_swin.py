@@ -1,4 +1,4 @@
-"""timm's Swin (the first version): attention in windows, relative position bias."""
+"""timm's Swin: attention in windows, relative position bias. The second version attends by cosines: bases alone."""
 
 from initializers.adapter import WINDOWS, Adapter, Normal, one_linear
 
@@ -8,6 +8,14 @@ SWIN = Adapter(
     models=("timm.models.swin_transformer.SwinTransformer",),
     attention=(one_linear("timm.models.swin_transformer.WindowAttention", mask="mask", **WINDOWS),),
     parameters={"*.relative_position_bias_table": Normal(0.02)},
+)
+SWIN_V2 = Adapter(
+    name="timm Swin V2",
+    models=(
+        "timm.models.swin_transformer_v2.SwinTransformerV2",
+        "timm.models.swin_transformer_v2_cr.SwinTransformerV2Cr",
+    ),
+    parameters={"*.logit_scale": "keep", "*.q_bias": 0.0, "*.v_bias": 0.0},
     refused={
         "timm.models.swin_transformer_v2.WindowAttention": COSINES,
         "timm.models.swin_transformer_v2_cr.WindowMultiHeadAttention": COSINES,

@@ -21,7 +21,7 @@ VIT = Adapter(
         "dist_token": Normal(0.02),
         "pos_embed": "position",
         "attn_pool.latent": Normal(None),
-        "*.gamma": "keep",
+        "*.gamma": "layer_scale",
     },
     refused={
         "timm.models.vision_transformer.ParallelScalingBlock": "its q, k, v and MLP are rows of one matrix",

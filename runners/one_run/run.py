@@ -122,6 +122,11 @@ class _Opened:
     provenance: dict[str, Any]
 
     @cached_property
+    def base(self) -> Initializer:
+        base = self.cell.spec.base
+        return registry.build(base.name, base.params, "base")
+
+    @cached_property
     def method(self) -> Initializer | None:
         method = self.cell.spec.method
         return registry.build(method.name, method.params, "method") if method else None
@@ -129,8 +134,9 @@ class _Opened:
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
         model = build_model(self.cell.spec.model, len(self.data.classes)).to(self.device)
-        if self.method:
-            self.method.freeze(model)
+        for part in (self.base, self.method):
+            if part:
+                part.freeze(model)
         return Training(model, self.cell.spec.recipe, self.loader.steps, self.device)
 
 
@@ -175,7 +181,7 @@ def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Ev
     solutions = Solutions(opened.provenance)
     report, targets_LHNN = initialize(
         training.model,
-        registry.build(spec.base.name, spec.base.params, "base"),
+        opened.base,
         opened.method,
         lambda name: stream(spec.seed, name),
         loader.plain(probe),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -133,41 +134,6 @@ def test_nothing_else_is_changed() -> None:
     hook.remove()
 
 
-def test_a_wrapper_is_refused_with_what_to_do() -> None:
-    compiled = torch.compile(zoo.build("timm ViT"))
-    with pytest.raises(vitinit.VitinitError, match="_orig_mod"):
-        vitinit.initialize(compiled, "mimetic")
-    with pytest.raises(vitinit.VitinitError, match=r"model\.module"):
-        vitinit.initialize(nn.DataParallel(zoo.build("timm ViT")), "mimetic")
-    with torch.device("meta"):
-        meta = zoo.ZOO["timm ViT"]()
-    with pytest.raises(vitinit.VitinitError, match="to_empty"):
-        vitinit.initialize(meta, "mimetic", base="trunc_normal")
-    parametrised = zoo.build("timm ViT")
-    nn.utils.parametrizations.orthogonal(parametrised.blocks[0].attn.qkv)
-    with pytest.raises(vitinit.VitinitError, match="parametri"):
-        vitinit.initialize(parametrised, "mimetic")
-    with pytest.raises(vitinit.VitinitError, match="run the model once"):
-        vitinit.initialize(nn.Sequential(nn.LazyLinear(3)), base="trunc_normal")
-    with pytest.raises(vitinit.VitinitError, match="Module"):
-        vitinit.initialize("vit_tiny", "mimetic")  # type: ignore[arg-type]
-
-
-class Wrapping(nn.Module):
-    """As FSDP and DDP wrap: they need processes, and are told by their names."""
-
-    def __init__(self, inside: nn.Module) -> None:
-        super().__init__()
-        self.module = inside
-
-
-@pytest.mark.parametrize("name", ["DistributedDataParallel", "FullyShardedDataParallel"])
-def test_wrappers_that_need_processes_are_told_by_their_names(name: str) -> None:
-    cls = type(name, (Wrapping,), {})
-    with pytest.raises(vitinit.VitinitError, match="initialise|model.module"):
-        vitinit.initialize(cls(zoo.build("timm ViT")), "mimetic")
-
-
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -177,6 +143,8 @@ def test_wrappers_that_need_processes_are_told_by_their_names(name: str) -> None
         ({"method": "trunc_normal"}, "is a base, not a method"),
         ({"method": "impulse", "kernel_size": 4}, "odd"),
         ({"method": "mimetic", "base": {"std": 1.0}}, "mapping with `name`"),
+        ({"layer_scale": float("nan")}, "finite number"),
+        ({"layer_scale": 0.1}, "has no layer scale"),
     ],
 )
 def test_what_cannot_be_asked_for_is_one_line(asked: dict[str, Any], says: str) -> None:
@@ -242,7 +210,7 @@ def test_an_own_model_takes_a_dozen_lines() -> None:
     with pytest.raises(vitinit.VitinitError, match="no adapter knows"):
         vitinit.initialize(Model(), "mimetic")
     key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
-    vitinit.register(
+    ours = vitinit.register(
         vitinit.Adapter(
             name="ours",
             models=(Model,),
@@ -254,12 +222,44 @@ def test_an_own_model_takes_a_dozen_lines() -> None:
             parameters={"where": "position"},
         )
     )
-    m = Model()
-    report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
-    assert len(report.changes) == len(list(m.parameters()))
-    vitinit.initialize(m, "mimetic")
-    path = m.attention.out.weight @ m.attention.to_kv.weight[48:]
-    assert float(path.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
+    try:
+        m = Model()
+        report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
+        assert len(report.changes) == len(list(m.parameters()))
+        vitinit.initialize(m, "mimetic")
+        path = m.attention.out.weight @ m.attention.to_kv.weight[48:]
+        assert float(path.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
+    finally:
+        vitinit.unregister(ours)
+    with pytest.raises(vitinit.VitinitError, match="no adapter knows"):
+        vitinit.initialize(Model(), "mimetic")
+    with pytest.raises(vitinit.VitinitError, match="'ours' is not registered"):
+        vitinit.unregister(ours)
+
+
+SCALED = (
+    "timm ViT registers, layer scale",
+    "timm CaiT",
+    "timm BEiT",
+    "timm ResMLP",
+    "timm XCiT",
+    "Hugging Face DINOv2",
+)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_layer_scales_are_the_librarys_unless_they_are_asked_for(name: str) -> None:
+    pattern = re.compile(r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1)$")
+    m = zoo.build(name)
+    scales = {n: p.detach().clone() for n, p in m.named_parameters() if pattern.search(n)}
+    assert len(scales) >= 4, "two branches in each of two blocks"
+    vitinit.initialize(m, base="kaiming_uniform")
+    assert all(torch.equal(m.get_parameter(n), before) for n, before in scales.items())
+    rest = state(m)
+    report = vitinit.initialize(m, layer_scale=0.25)
+    assert {change.name for change in report.changes} == scales.keys() == differing(rest, state(m))
+    assert all((m.get_parameter(n) == 0.25).all() for n in scales)
+    assert "layer scales: 0.25" in str(report)
 
 
 class Rotating(nn.MultiheadAttention):

@@ -34,9 +34,9 @@ REFUSED: dict[str, dict[str, str]] = {
     "timm XCiT": dict.fromkeys(("mimetic", "impulse"), CHANNELS),
     "timm CrossViT": dict.fromkeys(("mimetic", "impulse"), BRANCHES),
     "torchvision Swin V2": dict.fromkeys(("mimetic", "impulse"), COSINES),
-    "timm Swin V2": {
-        **dict.fromkeys(("mimetic", "impulse"), COSINES),
-        **dict.fromkeys(BASES, "no rule for the parameter 'layers.0.blocks.0.attn.logit_scale'"),
+    **{
+        name: dict.fromkeys(("mimetic", "impulse"), COSINES)
+        for name in ("timm Swin V2", "timm Swin V2 CR", "Hugging Face Swin V2")
     },
 }
 """Why, by model and initialiser; what a placebo of `mimetic` is refused for is what `mimetic` is."""
@@ -63,11 +63,6 @@ def reason(name: str, method: str) -> str | None:
     return known.get("mimetic" if method == "placebo" else method)
 
 
-def base_for(name: str) -> str | None:
-    """Biases of zero, so that maps are those of the weights alone."""
-    return None if "trunc_normal" in REFUSED.get(name, {}) else "trunc_normal"
-
-
 CELLS = [(name, method) for name in zoo.ZOO for method in [*BASES, *METHODS]]
 SET = [(name, method) for name, method in CELLS if reason(name, method) is None]
 
@@ -82,7 +77,7 @@ def test_there_are_many_models_and_many_cells_of_either_kind() -> None:
 def test_a_cell_is_refused_with_its_reason_before_anything_is_changed(name: str, method: str) -> None:
     model = zoo.build(name)
     before = state(model)
-    asked = (None, method) if method in BASES else (method, base_for(name))
+    asked = (None, method) if method in BASES else (method, "trunc_normal")
     with pytest.raises(vitinit.VitinitError, match=re.escape(str(reason(name, method)))) as caught:
         vitinit.initialize(model, asked[0], base=asked[1])
     assert "\n" not in str(caught.value)
@@ -257,15 +252,19 @@ def test_methods_that_use_images_are_given_them(name: str) -> None:
         vitinit.initialize(model, "lsuv")
 
 
-def test_conv_filters_are_impulses_and_no_longer_trained() -> None:
+def test_conv_filters_are_impulses_and_whether_they_are_trained_is_left_to_the_caller() -> None:
     model = zoo.build("timm ConvMixer")
     report = vitinit.initialize(model, "conv_filters", base="trunc_normal")
     filters = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
     assert filters
     for layer in filters:
         assert ((layer.weight != 0).flatten(1).sum(1) == 1).all()
-        assert not layer.weight.requires_grad
-    assert len(report.frozen) == 2 * len(filters)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    spatial = {id(parameter) for layer in filters for parameter in layer.parameters()}
+    assert {id(model.get_parameter(name)) for name in report.untrained} == spatial
+    assert str(report).count("to exclude from training") == 2 * len(filters)
+    assert vitinit.initialize(model, "conv_filters", frozen=False).untrained == ()
+    assert vitinit.initialize(model, "placebo", of="conv_filters", seed=1).untrained == report.untrained
 
 
 def test_gpsa_looks_at_one_place_a_head() -> None:

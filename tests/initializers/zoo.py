@@ -130,6 +130,7 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "timm EVA rotary": timm("eva.Eva", **EVA, use_rot_pos_emb=True, use_abs_pos_emb=False, qkv_fused=False),
     "timm Swin": timm("swin_transformer.SwinTransformer", **SWIN),
     "timm Swin V2": timm("swin_transformer_v2.SwinTransformerV2", **SWIN),
+    "timm Swin V2 CR": timm("swin_transformer_v2_cr.SwinTransformerV2Cr", **SWIN),
     "timm XCiT": timm("xcit.Xcit", **SMALL, eta=1.0),
     "timm CrossViT": timm(
         "crossvit.CrossVit",
@@ -150,6 +151,9 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "Hugging Face DINOv2": hugging_face("Dinov2", **HF),
     "Hugging Face Swin": hugging_face(
         "Swin", image_size=32, patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4
+    ),
+    "Hugging Face Swin V2": hugging_face(
+        "Swinv2", image_size=32, patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4
     ),
     "vit-pytorch ViT": lucidrains("ViT"),
     "vit-pytorch SimpleViT": lucidrains("SimpleViT"),

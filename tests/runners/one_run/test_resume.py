@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import torch
 
 from benchmark.grids.schema import Cell
 from benchmark.records.store import Store
+from benchmark.spec import InitializerSpec
 from runners.basics.environment import set_flags
 from runners.basics.setting import Event, Execution, Interval, Setting
 from runners.basics.stop import Stop, Stopped
@@ -56,6 +58,17 @@ def carried_out(cell: Cell, where: Setting, stop_after: int) -> None:
 def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, number, device):
     cell = cells(tmp_path, epochs=3)[number]
     whole, resumed = setting(tmp_path / "whole", device), setting(tmp_path / "resumed", device)
+    carried_out(cell, whole, stop_after=99)
+    carried_out(cell, resumed, stop_after=1)
+    assert_same(whole, resumed, cell)
+    assert len(Store(resumed.root).read("faults").done[cell.spec.run_id].sessions) > 1
+
+
+def test_what_a_base_keeps_from_training_stays_so_when_it_is_resumed(tmp_path):
+    cell = next(cell for cell in cells(tmp_path, epochs=2) if cell.row == "mimetic")
+    base = InitializerSpec(name="moco_v3", params={"stop_grad_conv1": True})
+    cell = replace(cell, spec=cell.spec.model_copy(update={"base": base}))
+    whole, resumed = setting(tmp_path / "whole", "cpu"), setting(tmp_path / "resumed", "cpu")
     carried_out(cell, whole, stop_after=99)
     carried_out(cell, resumed, stop_after=1)
     assert_same(whole, resumed, cell)

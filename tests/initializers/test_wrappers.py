@@ -1,0 +1,153 @@
+"""Wrapped, sharded, compiled, not yet there: refused with what to do, nothing changed, and that then works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import zoo
+from small_models import differing, images, state
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import prune
+
+import vitinit
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_process() -> Iterator[None]:
+    """A process group of this process alone, which no port is open for."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def sharded(model: nn.Module, original: bool) -> nn.Module:
+    return FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=original)
+
+
+def sharded_by_block(model: Any) -> nn.Module:
+    """As its documentation has it: the blocks, then all."""
+    mesh = init_device_mesh("cpu", (1,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def sharded_head(model: Any) -> nn.Module:
+    fully_shard(model.head, mesh=init_device_mesh("cpu", (1,)))
+    return model
+
+
+def pruned(model: Any) -> nn.Module:
+    prune.l1_unstructured(model.blocks[0].attn.qkv, "weight", 0.5)
+    return model
+
+
+def with_norm_apart(model: Any) -> nn.Module:
+    nn.utils.weight_norm(model.head)  # the old one, which is no parametrisation
+    return model
+
+
+def parametrised(model: Any) -> nn.Module:
+    nn.utils.parametrizations.orthogonal(model.blocks[0].attn.qkv)
+    return model
+
+
+def traced(model: nn.Module) -> nn.Module:
+    return torch.jit.trace(model, images(1), check_trace=False)
+
+
+WRAPPED: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
+    "DDP": (DistributedDataParallel, r"give model\.module"),
+    "DDP in a model": (lambda model: nn.Sequential(DistributedDataParallel(model)), r"'0', .*give model\.module"),
+    "DataParallel": (nn.DataParallel, r"give model\.module"),
+    "compiled": (lambda model: torch.compile(model, backend="eager"), r"model\._orig_mod"),
+    "compiled in DDP": (
+        lambda model: DistributedDataParallel(torch.compile(model, backend="eager")),
+        r"give model\.module",
+    ),
+    "FSDP": (lambda model: sharded(model, False), "before it is sharded"),
+    "FSDP, original parameters": (lambda model: sharded(model, True), "before it is sharded"),
+    "within FSDP": (lambda model: sharded(model, False).module, "before it is sharded|before that"),
+    "within FSDP, original parameters": (lambda model: sharded(model, True).module, "before it is sharded"),
+    "fully_shard": (sharded_by_block, "before it is sharded"),
+    "fully_shard of a part": (sharded_head, "'head'.*before it is sharded"),
+    "TorchScript": (traced, "before that"),
+    "fx": (lambda model: torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3))), "before it is traced"),
+    "meta": (lambda model: model.to("meta"), r"to_empty\(device='cpu'\)"),
+    "pruned": (pruned, "'blocks.0.attn.qkv'.*before that"),
+    "weight norm": (with_norm_apart, "'head'.*before that"),
+    "parametrised": (parametrised, "'blocks.0.attn.qkv'.*before that"),
+    "lazy": (lambda model: nn.Sequential(model, nn.LazyLinear(3)), "run the model once"),
+    "no model": (lambda model: "vit_tiny", "Module"),  # type: ignore[return-value,arg-type]
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # what the wrappers themselves say
+@pytest.mark.parametrize("how", WRAPPED)
+def test_a_wrapper_is_refused_with_what_to_do(how: str) -> None:
+    wrap, says = WRAPPED[how]
+    model: Any = wrap(zoo.build("timm ViT"))
+    before = values(model)
+    for method, base in (("mimetic", None), (None, "trunc_normal")):
+        with pytest.raises(vitinit.VitinitError, match=says) as caught:
+            vitinit.initialize(model, method, base=base)
+        assert "\n" not in str(caught.value)
+    assert differing(before, values(model)) == set()
+
+
+def values(model: Any) -> dict[str, torch.Tensor]:
+    """All that is somewhere, sharded parameters as what this process has of them."""
+    if not isinstance(model, nn.Module):
+        return {}
+    tensors = dict((*model.named_parameters(), *model.named_buffers()))
+    there = {n: p for n, p in tensors.items() if not p.is_meta and not isinstance(p, nn.UninitializedParameter)}
+    return {name: (p.to_local() if isinstance(p, DTensor) else p).detach().clone() for name, p in there.items()}
+
+
+@pytest.fixture
+def plain() -> Any:
+    """What every one of them is to be."""
+    model = zoo.build("timm ViT", 1)
+    vitinit.initialize(model, "mimetic", base="trunc_normal", seed=3)
+    return model
+
+
+@pytest.mark.parametrize("inside", ["module", "_orig_mod"])
+def test_what_it_says_works(inside: str, plain: Any) -> None:
+    model = zoo.build("timm ViT", 2)
+    wrapped = DistributedDataParallel(model) if inside == "module" else torch.compile(model, backend="eager")
+    with torch.no_grad():
+        wrapped(images(2))  # with the weights of before
+        vitinit.initialize(getattr(wrapped, inside), "mimetic", base="trunc_normal", seed=3)
+        torch.testing.assert_close(wrapped(images(2)), plain(images(2)))
+
+
+def test_a_model_compiled_in_place_needs_nothing(plain: Any) -> None:
+    model = zoo.build("timm ViT", 2)
+    model.compile(backend="eager")
+    with torch.no_grad():
+        model(images(2))
+        vitinit.initialize(model, "mimetic", base="trunc_normal", seed=3)
+        torch.testing.assert_close(model(images(2)), plain(images(2)))
+
+
+def test_a_meta_model_is_given_memory_and_then_a_base(plain: Any) -> None:
+    with torch.device("meta"):
+        model = zoo.ZOO["timm ViT"]()
+    model.to_empty(device="cpu")
+    vitinit.initialize(model, "mimetic", base="trunc_normal", seed=3)
+    assert differing(state(model), state(plain)) == set()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("shard", [lambda model: sharded(model, True), sharded_by_block])
+def test_sharded_afterwards_it_is_the_same_function(shard: Any, plain: Any) -> None:
+    expected = plain(images(2))
+    torch.testing.assert_close(shard(plain)(images(2)), expected)
