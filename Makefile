@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FFCV := $(VENV)/.ffcv
 DOCS := $(VENV)/.docs
+TRANSFORMERS := $(VENV)/transformers4
 FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
-  test-slow test-ffcv test-slurm slurm-up slurm-down docs check format lock clean
+  test-slow test-ffcv test-hugging-face test-slurm slurm-up slurm-down docs check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -65,6 +66,13 @@ test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with 
 
 test-ffcv: setup ## The loader that reads with FFCV, where it is installed
 	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/loaders/test_ffcv_loader.py
+
+test-hugging-face: $(TRANSFORMERS) ## Hugging Face's models as transformers 4 has them, which is fetched; the lock has version 5
+	PYTHONPATH=$< $(BIN)/python -c 'import transformers as t; print("transformers", t.__version__); assert t.__version__ < "5"'
+	PYTHONPATH=$< $(BIN)/python -m pytest tests/initializers/test_parity.py tests/initializers/test_matrix.py -k "Hugging or distilled"
+
+$(TRANSFORMERS): $(READY)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ 'transformers>=4.57,<5'
 
 test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
