@@ -5,6 +5,7 @@ A chart is a few panels with the same axes, and in each of them a few lines over
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,3 +81,14 @@ def lines(groups: Any) -> dict[Any, Line]:
         names[start]: Line(*(column[start:end] for column in columns))
         for start, end in zip(starts, [*starts[1:], len(names)], strict=True)
     }
+
+
+def mean_distance(side: int) -> float:
+    """Nonlocality of uniform attention: mean distance of two tokens of a grid, a token and itself included."""
+    places = range(side)
+    by_offset = (
+        (side - abs(down)) * (side - abs(across)) * math.hypot(down, across)
+        for down in range(1 - side, side)
+        for across in range(1 - side, side)
+    )
+    return sum(by_offset) / len(places) ** 4

@@ -24,7 +24,7 @@ from analysis.figures.style import (
     safe,
 )
 from analysis.frame import Study
-from analysis.series import Chart, Line, Panel, Scale, lines
+from analysis.series import Chart, Line, Panel, Scale, lines, mean_distance
 from benchmark.records.record import Probe, RunRecord
 
 if TYPE_CHECKING:
@@ -53,17 +53,6 @@ class Quantity:
     why_none: str = "no record holds probes"
     caption: str = ""
     """What to look for, in a sentence."""
-
-
-def mean_distance(side: int) -> float:
-    """Nonlocality of uniform attention: mean distance of two tokens of a grid, a token and itself included."""
-    places = range(side)
-    by_offset = (
-        (side - abs(down)) * (side - abs(across)) * math.hypot(down, across)
-        for down in range(1 - side, side)
-        for across in range(1 - side, side)
-    )
-    return sum(by_offset) / len(places) ** 4
 
 
 def mean_distance_from_centre(side: int) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
-from analysis.tables.reading import sentences, without_numbers
+from analysis.tables.printing.reading import sentences, without_numbers
 from analysis.tables.render import interval_text, p_shown
 from analysis.tables.shared import Table, values_by_seed
 from analysis.text import count, signed

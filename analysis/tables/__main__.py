@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from analysis import command, frame
 from analysis.published import Publication
-from analysis.tables import context, reading
+from analysis.tables import context
+from analysis.tables.printing import reading
+from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import build, names
 from analysis.tables.render import FORMATS
 from analysis.tables.shared import METRICS, Table, check_baseline
-from analysis.tables.terminal import to_terminal
 from analysis.text import count, one_line
 from initializers.errors import unknown_name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 from collections.abc import Mapping
 from functools import lru_cache
@@ -23,6 +24,9 @@ HEADS = ("head", "classifier")
 """In the names of tensors that stay as they are."""
 INSIDE = ("state_dict", "model")
 """Under one of these a checkpoint may have its tensors, among other things."""
+
+FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""What safetensors calls them."""
 
 
 class WeightsFile(BaseModel):
@@ -90,11 +94,18 @@ def _tensors(path: str, sha256: str) -> Mapping[str, Tensor]:
 
 
 def _loaded(content: bytes, path: str) -> Any:
-    if path.endswith(".safetensors"):
-        from safetensors.torch import load  # comes with timm
-
-        return load(content)
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if not path.endswith(".safetensors"):
+        return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    # the length of a JSON header, the header, then the numbers of all tensors
+    start = 8 + int.from_bytes(content[:8], "little")
+    header, numbers = json.loads(content[8:start]), memoryview(content)[start:]
+    return {
+        name: torch.frombuffer(bytearray(numbers[slice(*entry["data_offsets"])]), dtype=FLOATS[entry["dtype"]]).view(
+            entry["shape"]
+        )
+        for name, entry in header.items()
+        if entry.get("dtype") in FLOATS
+    }
 
 
 @register

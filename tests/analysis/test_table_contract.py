@@ -13,10 +13,10 @@ from rich.cells import cell_len
 from synthetic_records import failed, write
 
 from analysis.frame import Study, load
+from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import TABLES, Kind, build, names
 from analysis.tables.render import FORMATS, columns
 from analysis.tables.shared import METRICS
-from analysis.tables.terminal import to_terminal
 from analysis.text import signed
 from initializers.errors import VitinitError
 

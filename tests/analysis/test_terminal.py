@@ -20,9 +20,9 @@ from analysis.figures import __main__ as figures
 from analysis.frame import LOCAL, REFERENCE, load
 from analysis.report import __main__ as report
 from analysis.tables import __main__ as tables
-from analysis.tables.reading import sentences, without_numbers
+from analysis.tables.printing.reading import sentences, without_numbers
+from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import build
-from analysis.tables.terminal import to_terminal
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"tables": tables, "figures": figures, "curves": curves, "report": report}

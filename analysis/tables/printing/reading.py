@@ -6,8 +6,8 @@ from collections import Counter
 from statistics import median
 
 from analysis.tables.notes import compared_with, measured, settings
+from analysis.tables.printing.terminal import usual_seeds
 from analysis.tables.shared import Cell, Table
-from analysis.tables.terminal import usual_seeds
 from analysis.text import count, one_line, signed
 
 SHOWN = 3
