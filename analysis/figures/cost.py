@@ -1,17 +1,25 @@
-"""What a method gains against the cost of initialising."""
+"""What a method gains beside the cost of initialising."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.gains import NO_PAIRS, compared_to, draw_estimate, draw_zero, pairs_of, seeds_of, table_of
+from analysis.figures.gains import (
+    NO_PAIRS,
+    compared_to,
+    draw_estimate,
+    draw_zero,
+    one_line_each,
+    pairs_of,
+    seeds_of,
+    table_of,
+)
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import label_axes, legend, looks, measured, panel_title, panels, safe
+from analysis.figures.style import looks, measured, panel_title, panels, safe
 from analysis.frame import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
 LEAST = 0.1
 """Milliseconds: what initialising took is drawn on a logarithmic scale, which has no 0."""
@@ -20,12 +28,12 @@ LEAST = 0.1
 @FIGURES.add(
     "cost",
     NO_PAIRS,
-    caption="Higher up gains more, further right takes longer: is what initialising costs worth what it gains?",
+    caption="On the left what initialising takes, on the right what it gains: is the one worth the other?",
     place=5,
     to_baseline=True,
 )
 def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """Milliseconds that initialising took against the tables' differences: a panel a dataset, a point a row."""
+    """Milliseconds that initialising took beside the tables' differences: two panels a dataset, a line a row."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     from analysis.stats import Interval
@@ -37,24 +45,28 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     milliseconds = (1000 * study.runs["init_seconds"]).clip(lower=LEAST)
     took = dict(list(milliseconds.groupby([study.runs["row"], study.runs["column"]])))
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
-    title = f"Cost of initialising against gain over {compared_to(table)}: means;\n"
-    title += "up: 95 % interval (t) of the gain, across: from the fastest to the slowest seed"
-    figure, grid = panels(len(columns), 2.0, title, sharex=True)
-    handles: dict[str, Line2D] = {}
-    for axes, column in zip(grid, columns, strict=True):
-        for row, look in looks(study).items():
+    rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
+    title = f"Cost of initialising, and gain over {compared_to(table)}: means;\n"
+    title += "left: from the fastest to the slowest seed, right: 95 % interval (t)"
+    high = 0.16 * len(rows) + 0.8
+    figure, grid = panels(2 * len(columns), high, title, across=2, sharex="col", sharey=True)
+    known = looks(study)
+    for cheap, good, column in zip(grid[::2], grid[1::2], columns, strict=True):
+        for place, row in enumerate(rows):
             if (row, column) in pairs:
-                pair, its = pairs[row, column], took[row, column]
-                spread = Interval(its.min(), its.max())
-                handles[row] = draw_estimate(axes, its.mean(), pair.mean, look, spread, pair.interval)
-        draw_zero(axes.axhline)
-        axes.set_xscale("log")
-        low, high = axes.get_xlim()
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
-        axes.grid()
-    label_axes(grid, "initialisation (ms)", f"gain in {measured(study.runs)} (points)")
-    legend(figure, study, handles)
+                look, pair, its = known[row], pairs[row, column], took[row, column]
+                draw_estimate(cheap, its.mean(), place, look, Interval(its.min(), its.max()))
+                draw_estimate(good, pair.mean, place, look, pair.interval)
+        draw_zero(good.axvline)
+        cheap.set_xscale("log")
+        for axes, label in ((cheap, "initialisation (ms)"), (good, f"gain in {measured(study.runs)} (points)")):
+            axes.set_xlabel(label)
+            axes.tick_params(labelbottom=True)
+            one_line_each(axes, rows)
+            panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
+    low, high = grid[0].get_xlim()
+    for cheap in grid[::2]:
+        cheap.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))
+        cheap.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        cheap.xaxis.set_minor_formatter(NullFormatter())
     return {"cost": figure}

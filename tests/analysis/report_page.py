@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+
+from synthetic_records import done, failed, skipped, write
 
 from analysis.report.__main__ import main
 
@@ -47,3 +51,34 @@ class Page(HTMLParser):
 def write_report(out: Path, *arguments: str | Path) -> str:
     assert main([*map(str, arguments), "--out", str(out)]) == 0
     return out.read_text(encoding="utf-8")
+
+
+EVIL = """<script>document.title='ran'</script><img src=x onerror=alert(1)> "'&"""
+
+
+def hostile_report(root: Path) -> Path:
+    """Two studies in which every free text is an attack, and a run failed and another one was skipped."""
+    environment = {"commit": EVIL, "dirty": True, "packages": EVIL, EVIL: [EVIL]}
+    write(root, done("Mimetic", (10.0,), label=EVIL, environment=environment), failed("Imp.-3", EVIL))
+    write(
+        root,
+        skipped("Imp.-5", EVIL),
+        done("Kaiming uniform", (7.0,), maps=[[[0.1] * 3] * 3], environment={"dirty": [1]}),
+    )
+    write(root, done("Trunc normal", (5.0, 20.0), study="other", dataset="digits"))
+    (root / "small" / "<b>.json").write_text("{}")
+    write_report(root / "report.html", "--results", root)
+    return root / "report.html"
+
+
+def few_records(root: Path) -> list[dict]:
+    """Three rows of the committed study `small`, on both datasets at three seeds."""
+    (root / "small").mkdir(parents=True)
+    shutil.copy(REFERENCE / "small" / "LAYOUT", root / "small")
+    found = []
+    for path in sorted((REFERENCE / "small").glob("*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["row"] in ("Kaiming uniform", "Mimetic", "Imp.-3"):
+            shutil.copy(path, root / "small")
+            found.append(record)
+    return found

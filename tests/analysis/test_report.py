@@ -1,29 +1,21 @@
-"""The report: one page that needs nothing else, says what the records say, and works in a real browser."""
+"""The report: one page that needs nothing else and says what the records say."""
 
 from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 import shutil
-import subprocess
 from collections import Counter
-from html import escape
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
-from browser import CHROMIUM
 from PIL import Image
-from report_page import REFERENCE, Page, write_report
-from synthetic_records import done, failed, skipped, write
+from report_page import EVIL, REFERENCE, Page, hostile_report, write_report
+from synthetic_records import done, failed, write
 
 from analysis.frame import load
 from analysis.report import __main__ as report
-from tests.processes import PATIENCE
-
-EVIL = """<script>document.title='ran'</script><img src=x onerror=alert(1)> "'&"""
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +27,7 @@ def small(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory) -> Path:
-    """Two studies in which every free text is an attack, and a run failed and another one was skipped."""
-    root = tmp_path_factory.mktemp("hostile")
-    environment = {"commit": EVIL, "dirty": True, "packages": EVIL, EVIL: [EVIL]}
-    write(root, done("Mimetic", (10.0,), label=EVIL, environment=environment), failed("Imp.-3", EVIL))
-    write(
-        root,
-        skipped("Imp.-5", EVIL),
-        done("Kaiming uniform", (7.0,), maps=[[[0.1] * 3] * 3], environment={"dirty": [1]}),
-    )
-    write(root, done("Trunc normal", (5.0, 20.0), study="other", dataset="digits"))
-    (root / "small" / "<b>.json").write_text("{}")
-    write_report(root / "report.html", "--results", root)
-    return root / "report.html"
+    return hostile_report(tmp_path_factory.mktemp("hostile"))
 
 
 def test_every_run_is_on_the_page_with_the_numbers_of_its_record(small):
@@ -136,64 +116,3 @@ def test_what_cannot_be_shown_is_one_line(tmp_path, capsys):
     assert not out.exists()
     assert report.main(["--results", str(tmp_path), "--out", str(out)]) == 0
     assert "Study broken: left out, no finished run" in capsys.readouterr().out
-
-
-CASES = [
-    ("small", "", 36),
-    ("small", "#dataset=digits", 18),
-    ("small", "#dataset=digits&row=Mimetic", 3),
-    ("small", "#row=Imp.-3", 6),
-    ("small", "#row=unknown", 36),
-    ("hostile", "", 3),
-    ("hostile", f"#row={quote(EVIL)}", 1),
-]
-"""Page, fragment of its address, and how many runs are to be seen."""
-
-PROBE = """<script>
-const root = document.documentElement;
-for (const fold of document.querySelectorAll("details")) fold.open = true;
-const seen = (selector) => Array.from(document.querySelectorAll(selector)).filter((one) => one.checkVisibility());
-parent.postMessage({
-  address: location.href, width: innerWidth, beyond: root.scrollWidth - root.clientWidth,
-  runs: seen(".run").length, datasets: seen("section td[data-dataset]").map((cell) => cell.dataset.dataset),
-  title: document.title,
-}, "*");
-console.log("probed");
-</script></body>"""
-
-FRAMES = """<!DOCTYPE html><link rel="icon" href="data:,"><pre></pre><script>
-const messages = [];
-addEventListener("message", (event) => {
-  messages.push(event.data);
-  document.querySelector("pre").textContent = JSON.stringify(messages);
-});
-</script>"""
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_in_a_browser_as_wide_as_a_phone(small, hostile, tmp_path):
-    """All pages at once, in frames: the window of a browser cannot be so narrow."""
-    addresses = []
-    frames = FRAMES
-    for name, path in (("small", small), ("hostile", hostile)):
-        text = path.read_text(encoding="utf-8").replace("</body>", PROBE)
-        (tmp_path / f"{name}.html").write_text(text, encoding="utf-8")
-    for name, fragment, _ in CASES:
-        addresses.append((tmp_path / f"{name}.html").as_uri() + fragment)
-        frames += f'<iframe width="360" height="800" style="border: 0" src="{escape(addresses[-1])}"></iframe>'
-    (tmp_path / "frames.html").write_text(frames)
-    options = "--headless --no-sandbox --disable-gpu --enable-logging=stderr --virtual-time-budget=5000 --dump-dom"
-    command = [CHROMIUM, *options.split(), f"--user-data-dir={tmp_path / 'profile'}", tmp_path / "frames.html"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    printed = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
-    assert len(printed) == len(CASES), printed
-    assert all("probed" in line for line in printed), printed
-    ((_, content),) = Page(run.stdout).find("pre")
-    found = {message["address"]: message for message in json.loads(content)}
-    for address, (name, fragment, runs) in zip(addresses, CASES, strict=True):
-        message = found[address]
-        assert (message["width"], message["beyond"], message["runs"]) == (360, 0, runs), address
-        assert message["title"].startswith("vitinit report: small")
-        if "dataset=digits" in fragment:
-            assert {"digits", "digits: top-1 (%)"} <= set(message["datasets"]), name
-            assert all(label.partition(": ")[0] == "digits" for label in message["datasets"])

@@ -147,7 +147,7 @@ class Chart {
       const curve = plot.line(field("x"), field("mean"), {source, line_width: heavy ? 3 : 2, line_dash: dash, line_join: "round"});
       const dots = plot.scatter(field("x"), field("mean"), {source, size: 5});
       lines.set(line[0], [band, curve, dots]);
-      seen.push(curve, dots);
+      seen.push(points.filter((p) => p.mean !== null).length > 1 ? curve : dots); // both would have a tooltip each
       for (const renderer of lines.get(line[0])) renderer.visible = !this.hidden.has(line[0]);
     }
     const rowed = panel.row !== null || each === "row";
