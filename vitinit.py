@@ -12,8 +12,9 @@ library of models but the one that the model is from.
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -146,13 +147,13 @@ class Report:
 
 def _short(text: str, width: int) -> str:
     """The end of a name says most, and stays."""
-    return text if len(text) <= width else "…" + text[1 - width :]
+    return text if len(text) <= width else "..." + text[3 - width :]
 
 
 def _called(part: dict[str, Any]) -> str:
     given = ", ".join(f"{name}={value}" for name, value in part.items() if name != "name")
     text = f"{part['name']}({given})" if given else str(part["name"])
-    return text if len(text) <= WIDTH - 8 else text[: WIDTH - 9] + "…"
+    return text if len(text) <= WIDTH - 8 else text[: WIDTH - 11] + "..."
 
 
 def initialize(
@@ -174,7 +175,7 @@ def initialize(
     benchmark and, where libraries have the same tensors, the same function in all of them.
 
     Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, CaiT, BEiT, EVA, Swin; torchvision's ViT and Swin;
-    Hugging Face's ViT, DeiT, DINOv2, Swin; vit-pytorch's ViT and SimpleViT; `nn.MultiheadAttention`, so
+    Hugging Face's ViT, DeiT, MSN, MAE, DINOv2, Swin; vit-pytorch's ViT and SimpleViT; `nn.MultiheadAttention`, so
     `nn.TransformerEncoder`. A model that holds one of them will do. Others by an `Adapter` (`register`).
 
     Args:
@@ -194,26 +195,18 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    from initializers import registry
     from initializers.apply import all_or_nothing, apply
     from initializers.registry import Resources
     from initializers.streams import stream
 
     if method is None and base is None and layer_scale is None:
         raise VitinitError("nothing to do: give a method, a base, or both; vitinit.initializers() lists them")
-    if method is None and params:
-        raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
-    named = {"name": base} if isinstance(base, str) else dict(base or {})
-    if base is not None and not isinstance(named.get("name"), str):
-        raise VitinitError("base must be the name of a base, or a mapping with `name` and parameters")
-    parts = [registry.build(named.pop("name"), named, "base")] if base is not None else []
-    parts += [registry.build(method, params, "method")] if method is not None else []
-
-    def drawn(count: int) -> Tensor:
-        assert images is not None
-        return images[_index(len(images), count, seed)].to(next(model.parameters()))
-
-    resources = Resources(training_images=None if images is None else drawn)
+    try:
+        seed = operator.index(seed)
+    except TypeError:
+        raise VitinitError(f"seed must be an integer, not {seed!r}") from None
+    parts = _parts(method, base, params)
+    resources = Resources(training_images=None if images is None else _training_images(model, images, seed))
     with all_or_nothing(model) as before:
         if layer_scale is not None:
             _set_layer_scales(model, layer_scale)  # before a method looks at what the model gives
@@ -230,6 +223,35 @@ def initialize(
             layer_scale=layer_scale,
             untrained=_untrained(model, parts),
         )
+
+
+def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[Initializer]:
+    from initializers import registry
+
+    if method is None and params:
+        raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
+    if not isinstance(method, str | None):
+        raise VitinitError(f"method must be the name of a method, not {type(method).__name__}")
+    named = dict(base) if isinstance(base, Mapping) else {"name": base}
+    if base is not None and not isinstance(named.get("name"), str):
+        raise VitinitError("base must be the name of a base, or a mapping with `name` and parameters")
+    parts = [registry.build(named.pop("name"), named, "base")] if base is not None else []
+    return parts + ([registry.build(method, params, "method")] if method is not None else [])
+
+
+def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int], Tensor]:
+    import torch
+
+    from initializers.streams import stream
+
+    if not isinstance(images, torch.Tensor) or images.ndim != 4 or not len(images):
+        raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
+
+    def drawn(count: int) -> Tensor:
+        chosen = torch.randint(len(images), (count,), generator=stream(seed, "init/images"))
+        return images[chosen].to(next(model.parameters()))
+
+    return drawn
 
 
 def _set_layer_scales(model: nn.Module, value: float) -> None:
@@ -250,14 +272,6 @@ def _untrained(model: nn.Module, parts: Iterable[Initializer]) -> tuple[str, ...
     for part in parts:
         part.freeze(model)
     return tuple(name for name, p in model.named_parameters() if name in trained and not p.requires_grad)
-
-
-def _index(length: int, count: int, seed: int) -> Tensor:
-    import torch
-
-    from initializers.streams import stream
-
-    return torch.randint(length, (count,), generator=stream(seed, "init/images"))
 
 
 def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ...]:

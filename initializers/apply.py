@@ -21,6 +21,7 @@ FIRST = {
     "DataParallel": "it is wrapped: give model.module",
     "FullyShardedDataParallel": "it is sharded: initialise the model before it is sharded",
     "FSDPModule": "it is sharded: initialise the model before it is sharded",
+    "WeightedQuantizedModule": "it is quantised: initialise the model before that",
     "ScriptModule": "it is compiled by TorchScript: initialise the model before that",
     "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
 }
@@ -158,6 +159,8 @@ def refuse(model: nn.Module) -> None:
                 f"{name}: {path!r} is on the meta device and holds nothing: first model.to_empty(device='cpu'), then "
                 "initialise with a base, and set buffers as the library does"
             )
+        if tensor.is_inference():
+            raise VitinitError(f"{name}: {path!r} was made in inference mode: make the model outside of it")
         if type(tensor.data) is not Tensor or getattr(tensor, "_fsdp_flattened", False):
             raise VitinitError(
                 f"{name}: {path!r} is a {type(tensor.data).__name__}: initialise the model before it is sharded or "

@@ -22,7 +22,7 @@ ENDS = ("weight", "bias")
 """Of a Linear."""
 HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead")
 """What attention modules call the number of their heads: where one is no adapter's, it is noticed by this."""
-HELP = "write an adapter: docs/use.md, 'A model of your own'"
+HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
 
 
 class RelativeBias(NamedTuple):
@@ -255,7 +255,8 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     if found.refused:
         raise VitinitError(f"{type(model).__name__}: {found.refused}")
     if not found.layers:
-        raise VitinitError(f"{type(model).__name__} has no attention layer")
+        known = "" if adapter.families(model) else f" that an adapter knows; {HELP}"
+        raise VitinitError(f"{type(model).__name__} has no attention layer{known}")
     return found.layers
 
 
@@ -308,6 +309,9 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     if not isinstance(embedding, Tensor):
         raise VitinitError(f"{type(model).__name__} has no absolute position embedding")
     places_ND = embedding.detach()[0] if embedding.ndim == 3 else embedding.detach()
+    if places_ND.ndim != 2:
+        shape = " x ".join(map(str, embedding.shape))
+        raise VitinitError(f"{type(model).__name__} has a position embedding of {shape}: that is not one row a token")
     rows, columns = token_grid(model)
     if len(places_ND) < rows * columns:
         raise VitinitError(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from initializers.adapter import Attention, Family, Normal, Part, Rule, families, found, kind_of
-from initializers.attention import AttentionLayer
+from initializers.attention import HELP, AttentionLayer
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress
 
@@ -169,7 +169,7 @@ class WholeModel(Initializer):
         if "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # RMS norms of all libraries
             rule = float(name.endswith("weight"))
         if rule is None:
-            raise VitinitError(f"base {self.name!r} has no rule for the parameter {name!r}")
+            raise VitinitError(f"base {self.name!r} has no rule for the parameter {name!r}; {HELP}")
         if rule in ("position", "class_token"):
             called = "pos_embed" if rule == "position" else "cls_token"
             return FIRST.index(rule), lambda generator: self.embedding(called, parameter, generator)

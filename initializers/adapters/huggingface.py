@@ -1,4 +1,4 @@
-"""Hugging Face transformers: ViT, DeiT, DINOv2 and Swin, in the layouts of versions 4 and 5."""
+"""Hugging Face transformers: ViT, DeiT, MSN, MAE, DINOv2 and Swin, in the layouts of versions 4 and 5."""
 
 from __future__ import annotations
 
@@ -54,11 +54,16 @@ VIT = Adapter(
         f"{HOME}.deit.modeling_deit.DeiTModel",
         f"{HOME}.dinov2.modeling_dinov2.Dinov2Model",
         f"{HOME}.dinov2.modeling_dinov2.Dinov2Backbone",
+        f"{HOME}.dinov2_with_registers.modeling_dinov2_with_registers.Dinov2WithRegistersModel",
+        f"{HOME}.dinov2_with_registers.modeling_dinov2_with_registers.Dinov2WithRegistersBackbone",
+        f"{HOME}.vit_msn.modeling_vit_msn.ViTMSNModel",
     ),
     attention=_attention(
         f"{HOME}.vit.modeling_vit.ViTAttention",
         f"{HOME}.deit.modeling_deit.DeiTAttention",
         f"{HOME}.dinov2.modeling_dinov2.Dinov2Attention",
+        f"{HOME}.dinov2_with_registers.modeling_dinov2_with_registers.Dinov2WithRegistersAttention",
+        f"{HOME}.vit_msn.modeling_vit_msn.ViTMSNAttention",
     ),
     position="embeddings.position_embeddings",
     grid=_grid,
@@ -66,9 +71,18 @@ VIT = Adapter(
         "embeddings.cls_token": "class_token",
         "embeddings.position_embeddings": "position",
         "embeddings.distillation_token": Normal(0.02),
+        "embeddings.register_tokens": Normal(1e-6),  # as the authors' code; at 0, which is here, they stay alike
         "embeddings.mask_token": 0.0,
         "*.lambda1": "layer_scale",
     },
+)
+MAE = Adapter(
+    name="Hugging Face MAE",
+    models=(f"{HOME}.vit_mae.modeling_vit_mae.ViTMAEModel",),
+    attention=_attention(f"{HOME}.vit_mae.modeling_vit_mae.ViTMAEAttention"),
+    position="embeddings.position_embeddings",
+    grid=_grid,
+    parameters={"embeddings.cls_token": "class_token", "embeddings.position_embeddings": "keep"},  # fixed sines
 )
 SWIN_V2 = Adapter(
     name="Hugging Face Swin V2",

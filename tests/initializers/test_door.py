@@ -143,6 +143,11 @@ def test_nothing_else_is_changed() -> None:
         ({"method": "trunc_normal"}, "is a base, not a method"),
         ({"method": "impulse", "kernel_size": 4}, "odd"),
         ({"method": "mimetic", "base": {"std": 1.0}}, "mapping with `name`"),
+        ({"method": zoo.Encoder()}, "name of a method, not Encoder"),
+        ({"base": 123}, "mapping with `name`"),
+        ({"method": "mimetic", "seed": 1.5}, "seed must be an integer"),
+        ({"method": "lsuv", "images": [1]}, "B x C x H x W"),
+        ({"method": "lsuv", "images": torch.empty(0, 3, 32, 32)}, "B at least 1"),
         ({"layer_scale": float("nan")}, "finite number"),
         ({"layer_scale": 0.1}, "has no layer scale"),
     ],
@@ -174,6 +179,7 @@ def test_the_report_says_what_changed_within_80_columns() -> None:
     for name in ("timm ViT", "timm CaiT", "Hugging Face Swin", "timm ViT map pool"):
         text = str(vitinit.initialize(zoo.build(name), "placebo", of="mimetic", base="trunc_normal"))
         assert max(map(len, text.splitlines())) <= 80
+        assert text.isascii(), "any terminal can print it"
     assert "attn_pool" in text
     known = {one.name: one for one in vitinit.initializers()}
     assert known["mimetic"].papers == ("2305.09828",)
@@ -235,6 +241,21 @@ def test_an_own_model_takes_a_dozen_lines() -> None:
         vitinit.initialize(Model(), "mimetic")
     with pytest.raises(vitinit.VitinitError, match="'ours' is not registered"):
         vitinit.unregister(ours)
+
+
+def test_positions_that_are_fixed_stay_and_all_else_is_set() -> None:
+    transformers = pytest.importorskip("transformers")
+    m = transformers.ViTMAEModel(transformers.ViTMAEConfig(**zoo.HF, intermediate_size=96))
+    fixed = torch.randn(1, 17, 48, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        m.embeddings.position_embeddings.copy_(fixed)
+    report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
+    assert torch.equal(m.embeddings.position_embeddings, fixed)
+    set_to = {n for n, p in m.named_parameters() if p.abs().max() > 0 and not re.search("norm|position", n)}
+    assert {change.name for change in report.changes} >= set_to
+    assert report.attention_on_target is not None
+    assert report.uniform is not None
+    assert report.attention_on_target > 2 * report.uniform
 
 
 SCALED = (

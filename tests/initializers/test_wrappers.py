@@ -59,6 +59,15 @@ def parametrised(model: Any) -> nn.Module:
     return model
 
 
+def quantised(model: nn.Module) -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, torch.qint8)
+
+
+def made_in_inference_mode(_: nn.Module) -> nn.Module:
+    with torch.inference_mode():
+        return zoo.build("timm ViT")
+
+
 def traced(model: nn.Module) -> nn.Module:
     return torch.jit.trace(model, images(1), check_trace=False)
 
@@ -81,6 +90,8 @@ WRAPPED: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "TorchScript": (traced, "before that"),
     "fx": (lambda model: torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3))), "before it is traced"),
     "meta": (lambda model: model.to("meta"), r"to_empty\(device='cpu'\)"),
+    "quantised": (quantised, "before that"),
+    "inference mode": (made_in_inference_mode, "made in inference mode"),
     "pruned": (pruned, "'blocks.0.attn.qkv'.*before that"),
     "weight norm": (with_norm_apart, "'head'.*before that"),
     "parametrised": (parametrised, "'blocks.0.attn.qkv'.*before that"),

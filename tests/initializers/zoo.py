@@ -149,6 +149,8 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "Hugging Face ViT": hugging_face("ViT", **HF, intermediate_size=192),
     "Hugging Face DeiT": hugging_face("DeiT", **HF, intermediate_size=192),
     "Hugging Face DINOv2": hugging_face("Dinov2", **HF),
+    "Hugging Face DINOv2 registers": hugging_face("Dinov2WithRegisters", **HF),
+    "Hugging Face MSN": hugging_face("ViTMSN", **HF, intermediate_size=192),
     "Hugging Face Swin": hugging_face(
         "Swin", image_size=32, patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4
     ),
