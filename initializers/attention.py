@@ -309,14 +309,10 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     if not isinstance(embedding, Tensor):
         raise VitinitError(f"{type(model).__name__} has no absolute position embedding")
     places_ND = embedding.detach()[0] if embedding.ndim == 3 else embedding.detach()
-    if places_ND.ndim != 2:
-        shape = " x ".join(map(str, embedding.shape))
-        raise VitinitError(f"{type(model).__name__} has a position embedding of {shape}: that is not one row a token")
     rows, columns = token_grid(model)
-    if len(places_ND) < rows * columns:
-        raise VitinitError(
-            f"{type(model).__name__} has {len(places_ND)} position embeddings for {rows} x {columns} tokens"
-        )
+    if places_ND.ndim != 2 or len(places_ND) < rows * columns:
+        what = f"{type(model).__name__} has a position embedding of {tuple(embedding.shape)}"
+        raise VitinitError(f"{what}, which is not one row for each of {rows} x {columns} tokens")
     return places_ND[0 if class_row else len(places_ND) - rows * columns :]
 
 

@@ -134,7 +134,7 @@ def test_attention_layers_come_from_the_input_on() -> None:
 
 
 def test_a_model_without_attention_is_refused() -> None:
-    with pytest.raises(VitinitError, match="Linear has no attention layer that an adapter knows; write a vitinit.Adapter"):
+    with pytest.raises(VitinitError, match="Linear has no attention layer that an adapter knows; write a vitinit"):
         attention_layers(nn.Linear(2, 2))
 
 
