@@ -42,12 +42,14 @@ def start_charts(study: Study) -> dict[str, Chart]:
         return {}
     charts = {}
     for place, frame in starts(study).groupby("column"):
-        sides = {run.spec.model.grid for row in study.rows for run in study.cells.get((str(place), row), ())}
+        models = [run.spec.model for row in study.rows for run in study.cells.get((str(place), row), ())]
+        sides = {model.grid if model.attention_maps else None for model in models}  # None: not between all tokens
+        side = sides.pop() if len(sides) == 1 else None
         found = lines(frame.groupby([frame["quantity"] + "\n" + frame["row"], "layer"])["value"])
         shown = []
         for quantity in TITLES:
             by_row = {row: found[f"{quantity}\n{row}"] for row in study.rows if f"{quantity}\n{row}" in found}
-            reference = UNIFORM[quantity](*sides) if quantity in UNIFORM and len(sides) == 1 else None
+            reference = UNIFORM[quantity](side) if quantity in UNIFORM and side else None
             if by_row:
                 shown.append(Panel(quantity, str(place), Scale("layer", "", "row"), by_row, reference=reference))
         dotted = "uniform attention" if any(panel.reference for panel in shown) else ""

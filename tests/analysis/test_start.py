@@ -89,6 +89,14 @@ def test_dotted_lines_are_uniform_attention():
     assert set(references.values()) == {None}
 
 
+@pytest.mark.parametrize("fields", [{"arch": "swin", "depths": [2, 2], "width": 24, "heads": 2}, {"patch_size": 2}])
+def test_nothing_is_dotted_where_attention_is_in_windows_or_on_several_grids(fields, tmp_path):
+    records = [with_start(done("Imp.-3", **fields)), with_start(done("Kaiming uniform"))]
+    for chart in start_charts(load([write(tmp_path, *records)], "small")).values():
+        assert chart.reference == ""
+        assert {panel.reference for panel in chart.panels} == {None}
+
+
 def test_lines_are_those_of_the_records(tmp_path):
     starts(tmp_path)
     table = build(load([tmp_path], "small"), "small_start")

@@ -278,7 +278,7 @@ def test_rates_reach_the_model(spec: ModelSpec) -> None:
         (SMALL, {"kernel_size": 3}, "unknown field of a ViT 'kernel_size'.*; a ConvMixer has kernel_size"),
         (SMALL, {"position": "none"}, "'sincos' or 'learned'"),
         (SMALL, {"layer_scale": 0.0}, "(?s)layer_scale.*greater than 0"),
-        (SMALL_CONVIT, {"layer_scale": 1e-5}, "unknown field of a ConViT 'layer_scale'.*; a ViT has layer_scale"),
+        (SMALL_CONVIT, {"layer_scale": 1e-5}, "unknown field of a ConViT 'layer_scale'.* has layer_scale"),
         (
             SMALL,
             {"head": 3},
