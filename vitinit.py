@@ -288,18 +288,14 @@ def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ..
 
 
 def _aimed(model: nn.Module, aim: Any) -> dict[str, float]:
-    from initializers.attention import attention_layers, position_embedding
-    from initializers.initialize import fidelity, pseudo_input_attention
-    from initializers.pseudo_input import pseudo_input
+    from initializers.initialize import on_pseudo_input
     from initializers.registry import Aim
 
     if aim is None:
         return {}
     wanted: Aim = aim if isinstance(aim, Aim) else Aim(aim[None])
-    pseudo_ND = pseudo_input(position_embedding(model)) if wanted.pseudo_ND is None else wanted.pseudo_ND
-    map_HNN = pseudo_input_attention(attention_layers(model)[0], pseudo_ND)
-    on_target = fidelity(map_HNN[None], wanted.targets_LHNN[0].to(map_HNN.device)).mass
-    return {"attention_on_target": on_target, "uniform": 1 / map_HNN.shape[-1]}
+    mass = on_pseudo_input(model, wanted).mass
+    return {"attention_on_target": mass, "uniform": 1 / wanted.targets_LHNN.shape[-1]}
 
 
 def _beside(model: nn.Module) -> tuple[str, ...]:

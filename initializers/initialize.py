@@ -92,8 +92,7 @@ def initialize(
     if isinstance(aim, Tensor):
         aim = Aim(aim.expand(len(layers), *aim.shape))
     if aim is not None:
-        pseudo_ND = pseudo_input(position_embedding(model)) if aim.pseudo_ND is None else aim.pseudo_ND
-        report["pseudo_input"] = fidelity(pseudo_input_attention(first, pseudo_ND)[None], aim.targets_LHNN[0])
+        report["pseudo_input"] = on_pseudo_input(model, aim)
     if images_BCHW is not None:
         attention_BHNN = first.attention(attention_input(model, images_BCHW))
         report["images"] = len(images_BCHW)
@@ -101,6 +100,12 @@ def initialize(
         if aim is not None:
             report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
     return InitReport.model_validate(report), None if aim is None else aim.targets_LHNN.bool()
+
+
+def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
+    """Attention of the first layer on its pseudo-input, beside its target."""
+    pseudo_ND = pseudo_input(position_embedding(model)) if aim.pseudo_ND is None else aim.pseudo_ND
+    return fidelity(pseudo_input_attention(attention_layers(model)[0], pseudo_ND)[None], aim.targets_LHNN[0])
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from small_models import differing, images, model, state
+from small_models import differing, images, state
 from torch import Tensor, nn
 
 import vitinit
@@ -158,13 +158,26 @@ def test_what_cannot_be_asked_for_is_one_line(asked: dict[str, Any], says: str) 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("method", ["mimetic", "impulse"])
-def test_it_gives_the_numbers_of_a_run_of_the_benchmark(method: str) -> None:
-    ours, theirs = model(seed=1), model(seed=2)
-    vitinit.initialize(ours, method, base="trunc_normal", seed=7)
-    base = registry.build("trunc_normal", {})
-    initialize(theirs, base, registry.build(method, {}), lambda name: stream(7, name))
+@pytest.mark.parametrize(
+    ("name", "base", "method"),
+    [
+        ("timm ViT", "trunc_normal", "mimetic"),
+        ("timm ViT", "kaiming_uniform", "impulse"),
+        ("timm ViT", "trunc_normal", "placebo"),
+        ("timm ViT", "moco_v3", None),
+        ("timm ConViT", "trunc_normal", "convit_gpsa"),
+        ("timm ConvMixer", "kaiming_uniform", "conv_filters"),
+    ],
+)
+def test_it_gives_the_numbers_of_a_run_of_the_benchmark(name: str, base: str, method: str | None) -> None:
+    ours, theirs = zoo.build(name, 1), zoo.build(name, 2)
+    report = vitinit.initialize(ours, method, base=base, seed=7)
+    built = registry.build(method, {}, "method") if method else None
+    recorded, _ = initialize(theirs, registry.build(base, {}, "base"), built, lambda stream_of: stream(7, stream_of))
     assert differing(state(ours), state(theirs)) == set()
+    if report.attention_on_target is not None:
+        assert recorded.pseudo_input is not None
+        assert recorded.pseudo_input.mass == report.attention_on_target
 
 
 def test_the_report_says_what_changed_within_80_columns() -> None:
@@ -174,7 +187,7 @@ def test_the_report_says_what_changed_within_80_columns() -> None:
     assert {change.name for change in report.changes} == {f"blocks.{i}.attn.qkv.weight" for i in (0, 1)}
     for change in report.changes:
         assert change.before == pytest.approx(float(before[change.name].norm()))
-        assert change.after == pytest.approx(float(m.get_parameter(change.name).norm()))
+        assert change.after == pytest.approx(float(m.get_parameter(change.name).detach().norm()))
         assert change.shape == (144, 48)
     for name in ("timm ViT", "timm CaiT", "Hugging Face Swin", "timm ViT map pool"):
         text = str(vitinit.initialize(zoo.build(name), "placebo", of="mimetic", base="trunc_normal"))
