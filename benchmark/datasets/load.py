@@ -73,6 +73,6 @@ def download(name: str, data_dir: Path, report: Report = silent) -> None:
     """
     dataset = get(name)
     if not dataset.downloaded:
-        known = ", ".join(each for each in names() if get(each).downloaded)
+        known = ", ".join(sorted(each for each in names() if get(each).downloaded))
         raise VitinitError(f"there is nothing to download for {name}, it {dataset.origin}; to download: {known}")
     dataset.download(data_dir, report)

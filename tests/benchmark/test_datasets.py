@@ -345,7 +345,10 @@ def test_download_without_a_network_fails_and_says_what_to_do(
 
 
 def test_there_is_nothing_to_download_for_digits_and_folder() -> None:
-    with pytest.raises(VitinitError, match="comes with scikit-learn"):
+    with pytest.raises(VitinitError, match="comes with scikit-learn") as info:
         download("digits", NOWHERE)
+    known = str(info.value).partition("to download: ")[2].split(", ")
+    assert {"cifar10", "svhn"} < set(known)
+    assert known == sorted(known)
     with pytest.raises(VitinitError, match="folder:PATH"):
         download("folder", NOWHERE)

@@ -217,7 +217,7 @@ def _settle(planned: list[Planned], results: Path, study: str) -> None:
 
 
 def _download(names: set[str], folder: Path) -> None:
-    for name in names:
+    for name in sorted(names):
         if registry.get(name).downloaded:
             console.print(f"downloading {name} to {safe(str(folder))}")
             try:
