@@ -51,7 +51,7 @@ def start_charts(study: Study) -> dict[str, Chart]:
             by_row = {row: found[f"{quantity}\n{row}"] for row in study.rows if f"{quantity}\n{row}" in found}
             reference = UNIFORM[quantity](side) if quantity in UNIFORM and side else None
             if by_row:
-                shown.append(Panel(quantity, str(place), Scale("layer", "", "row"), by_row, reference=reference))
+                shown.append(Panel(quantity, str(place), Scale("layer", quantity, "row"), by_row, reference=reference))
         dotted = "uniform attention" if any(panel.reference for panel in shown) else ""
         name = f"start-{file_part([str(place)])}"
         charts[name] = Chart("At the start of training", str(place), shown, "heads and seeds", dotted)

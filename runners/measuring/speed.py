@@ -35,6 +35,7 @@ from initializers import registry
 from initializers.errors import VitinitError
 from initializers.methods.impulse import Impulse
 from initializers.methods.impulse.solvers import Gradient
+from initializers.registry import Resources
 from runners.basics.environment import set_flags
 from runners.basics.setting import Execution, Interval
 from runners.basics.streams import stream
@@ -211,6 +212,7 @@ class Meter:
         """Every base and method that fits, on every model; the solvers of `impulse` one by one."""
         for label, spec in models.items():
             model = build_model(spec, CLASSES).to(self.device)
+            resources = Resources(training_images=partial(self._noise, spec.image_size))
             for name in registry.names():
                 for params in _variants(name):
                     part = registry.build(name, params)
@@ -218,7 +220,7 @@ class Meter:
                         part.check(model)
                     except VitinitError:
                         continue
-                    seconds = self.median(partial(part.apply, model, stream(0, "speed"), _no_progress))
+                    seconds = self.median(partial(part.apply_with, model, stream(0, "speed"), _no_progress, resources))
                     measured = isinstance(part, Impulse) and part.solver == FEW_STEPS
                     yield InitSpeed(
                         initializer=name,
@@ -228,6 +230,10 @@ class Meter:
                         seconds=seconds * Gradient().steps / FEW_STEPS.steps if measured else seconds,
                         measured_steps=FEW_STEPS.steps if measured else None,
                     )
+
+    def _noise(self, size: int, count: int) -> torch.Tensor:
+        """In place of training images, for the methods that need some."""
+        return torch.randn(count, 3, size, size, device=self.device)
 
     def median(self, work: Callable[[], object], times: int = 3) -> float:
         """Seconds that it takes."""

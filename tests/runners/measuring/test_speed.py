@@ -175,6 +175,13 @@ def test_the_nearest_shape_at_the_precision_counts(tmp_path):
         speed.reports([tmp_path], "cpu")
 
 
+def test_every_method_that_fits_is_timed_also_one_that_needs_images():
+    spec = ViT(image_size=16, patch_size=4, width=24, depth=1, heads=2)
+    timed = {found.initializer for found in Meter(torch.device("cpu"), 0.01).initializers({"ViT": spec})}
+    assert timed >= {"lsuv", "mimetic", "trunc_normal"}
+    assert not timed & {"convit_gpsa", "weight_selection"}, "of another family; from a checkpoint"
+
+
 def test_scaling_changes_one_thing_at_a_time():
     points = [(spec.grid, spec.width, size) for spec, size in scaling()]
     assert len(set(points)) == len(points) == 7
