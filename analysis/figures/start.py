@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 UNIFORM = {"entropy": lambda side: math.log(side**2), "distance": mean_distance}
 """Of uniform attention between all tokens of a grid, by its side."""
-QK, VO = "$W_q^\\mathsf{T}W_k$", "$W_{proj}W_v$"
+QK, VO = "W_q^T W_k", "W_proj W_v"
 TITLES = {
-    "QK norm": f"{QK}\nnorm",
-    "QK rank": f"{QK}\nrank",
-    "QK cond.": f"{QK}\n$\\log_{{10}}$ condition",
-    "entropy": "attention:\nentropy (nats)",
-    "VO norm": f"{VO}\nnorm",
-    "VO rank": f"{VO}\nrank",
-    "VO cond.": f"{VO}\n$\\log_{{10}}$ condition",
-    "distance": "attention:\ndistance (tokens)",
+    "QK norm": (QK, "norm"),
+    "QK rank": (QK, "rank"),
+    "QK cond.": (QK, "log10 condition"),
+    "entropy": ("attention", "entropy (nats)"),
+    "VO norm": (VO, "norm"),
+    "VO rank": (VO, "rank"),
+    "VO cond.": (VO, "log10 condition"),
+    "distance": ("attention", "distance (tokens)"),
 }
 """Of panels, in their order."""
+FORMULAS = {QK: "$W_q^\\mathsf{T}W_k$", VO: "$W_{proj}W_v$"}
 ACROSS = 4
 WIDEST, NARROWEST = 2.8, 0.9
 """Points: a row that coincides with later ones is seen behind them."""
@@ -47,11 +48,13 @@ def start_charts(study: Study) -> dict[str, Chart]:
         side = sides.pop() if len(sides) == 1 else None
         found = lines(frame.groupby([frame["quantity"] + "\n" + frame["row"], "layer"])["value"])
         shown = []
-        for quantity in TITLES:
+        for quantity, title in TITLES.items():
             by_row = {row: found[f"{quantity}\n{row}"] for row in study.rows if f"{quantity}\n{row}" in found}
             reference = UNIFORM[quantity](side) if quantity in UNIFORM and side else None
             if by_row:
-                shown.append(Panel(quantity, str(place), Scale("layer", quantity, "row"), by_row, reference=reference))
+                shown.append(
+                    Panel(": ".join(title), str(place), Scale("layer", quantity, "row"), by_row, reference=reference)
+                )
         dotted = "uniform attention" if any(panel.reference for panel in shown) else ""
         name = f"start-{file_part([str(place)])}"
         charts[name] = Chart("At the start of training", str(place), shown, "heads and seeds", dotted)
@@ -84,7 +87,8 @@ def start(study: Study) -> dict[str, Figure]:
                 axes.axhline(panel.reference, color="black", linewidth=0.8, linestyle=":")
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(4, integer="rank" in panel.title, min_n_ticks=1))
-            axes.set_title(TITLES[panel.title], fontsize=8, y=1.0)
+            of, what = TITLES[panel.scale.y]
+            axes.set_title(f"{FORMULAS.get(of, of)}\n{what}", fontsize=8, y=1.0)
             axes.grid()
         for axes in grid[-ACROSS:]:
             axes.set_xlabel("layer")

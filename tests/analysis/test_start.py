@@ -73,7 +73,7 @@ def test_every_line_is_the_mean_over_heads_and_seeds_of_each_layer(study):
         for panel in chart.panels:
             for row, line in panel.lines.items():
                 for layer, *numbers in zip(line.x, line.mean, line.std, line.n, strict=True):
-                    key = (panel.column, panel.title, row, layer)
+                    key = (panel.column, panel.scale.y, row, layer)
                     np.testing.assert_allclose(numbers, expected.loc[key], rtol=1e-9, atol=1e-12)
                     seen.add(key)
     assert seen == set(expected.index)
@@ -81,7 +81,7 @@ def test_every_line_is_the_mean_over_heads_and_seeds_of_each_layer(study):
 
 def test_dotted_lines_are_uniform_attention():
     [chart] = start_charts(load([REFERENCE], "standard-mechanism")).values()
-    references = {panel.title: panel.reference for panel in chart.panels}
+    references = {panel.scale.y: panel.reference for panel in chart.panels}
     tokens = np.array([(row, column) for row in range(8) for column in range(8)])
     distances = np.linalg.norm(tokens[:, None] - tokens[None], axis=-1)
     assert references.pop("distance") == pytest.approx(distances.mean())
@@ -124,7 +124,7 @@ def test_a_layer_of_zero_matrices_alone_has_no_condition_number(tmp_path):
     assert table.cells["Mimetic: layer 1", "QK cond."].ours is None
     assert table.cells["Mimetic: layer 1", "QK norm"].ours.mean == 0
     [chart] = start_charts(study).values()
-    assert "QK cond." not in {panel.title for panel in chart.panels}
+    assert "QK cond." not in {panel.scale.y for panel in chart.panels}
 
 
 def test_records_that_do_not_hold_their_start_have_no_such_table_and_figure(tmp_path):
