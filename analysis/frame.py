@@ -282,9 +282,10 @@ def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting
     def kinds(fields: Iterable[str]) -> int:
         return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
 
-    chosen: list[str] = []
-    telling = [f"model.{name}" for family in families().values() for name in family.telling]
     fields = {field for setting in settings.values() for field in setting}
+    families_alone = kinds(["model.arch"]) == kinds(fields)
+    chosen = ["model.arch"] if families_alone and kinds(fields) > kinds([]) else []
+    telling = [f"model.{name}" for family in families().values() for name in family.telling]
     for field in sorted(fields, key=lambda field: (_rank(field, telling), field)):
         if kinds([*chosen, field]) > kinds(chosen):
             chosen.append(field)

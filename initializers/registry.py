@@ -107,6 +107,10 @@ class Initializer(BaseModel):
                 f"{self.kind} {self.name!r} sets {', '.join(self.touches)}, and {type(model).__name__} has none of them"
             )
 
+    def ours(self, model: nn.Module) -> str:
+        """What of it, on a model that it fits, is in no paper, in a phrase; empty where nothing is."""
+        return ""
+
     def attention_of(self, model: nn.Module) -> list[AttentionLayer]:
         """The attention layers of a model.
 

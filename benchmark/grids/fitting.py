@@ -99,11 +99,18 @@ def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
     from initializers import registry
 
     part = InitializerSpec.model_validate_json(initializer_json)
-    registry.build(part.name, part.params, kind).check(_empty_model(model))
+    registry.build(part.name, part.params, kind).check(empty_model(model))
 
 
-@lru_cache(maxsize=8)
-def _empty_model(model: ModelSpec) -> nn.Module:
+def ours(model: ModelSpec, part: InitializerSpec, kind: Any) -> str:
+    """What of an initialiser is in no paper on this model, which it fits; empty where nothing is."""
+    from initializers import registry
+
+    return registry.build(part.name, part.params, kind).ours(empty_model(model))
+
+
+@lru_cache(maxsize=16)
+def empty_model(model: ModelSpec) -> nn.Module:
     """Shapes without values. `check` only looks at it, so all rows of a grid share it: building takes the longest."""
     import torch
 

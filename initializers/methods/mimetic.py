@@ -81,6 +81,10 @@ class Mimetic(Initializer):
                     f"{layer.name} has {layer.value_DD.shape[0]} at width {layer.value_DD.shape[1]}; choose 'product'"
                 )
 
+    def ours(self, model: nn.Module) -> str:
+        """Heads that are no longer mixed."""
+        return unmixed(model)
+
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
@@ -129,6 +133,11 @@ def separate_heads(layer: AttentionLayer) -> None:
         mixer.weight.copy_(torch.eye(layer.heads))
         if mixer.bias is not None:
             mixer.bias.zero_()
+
+
+def unmixed(model: nn.Module) -> str:
+    """That `separate_heads` has something to do, in a phrase; empty where it has not."""
+    return "Linears that mix heads become the identity" if any(each.talking for each in attention_layers(model)) else ""
 
 
 def between(rank: int, width: int, generator: torch.Generator) -> Tensor | None:

@@ -78,6 +78,10 @@ class Placebo(Initializer):
                 "keep 'spectrum' or 'norm'"
             )
 
+    def ours(self, model: nn.Module) -> str:
+        """As of the method."""
+        return _built(self.of).ours(model)
+
     def freeze(self, model: nn.Module) -> None:
         """As the method does."""
         _built(self.of).freeze(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -23,10 +24,11 @@ from runners.terminal.markup import safe
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
+    from benchmark.grids.fits import Verdict
     from benchmark.spec import Recipe
     from initializers.registry import Initializer
 
-KINDS = ("initializers", "datasets", "models", "recipes", "grids")
+KINDS = ("initializers", "datasets", "models", "fits", "recipes", "grids")
 CODE = (Path(initializers.__path__[0]), Path(__file__))
 """What the list of initialisers depends on, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
@@ -34,16 +36,20 @@ COMMON = ("arch", "width", "depth", "heads")
 
 
 def list_(
-    kind: Annotated[str, typer.Argument(help="initializers, datasets, models, recipes or grids")],
+    kind: Annotated[
+        str,
+        typer.Argument(help="initializers, datasets, models, fits, recipes or grids"),
+    ],
     name: Annotated[str | None, typer.Argument(help="This one only; of a recipe, every field.")] = None,
 ) -> None:
-    """List what a grid can name."""
+    """List what a grid can name; `fits`: which initialiser fits which model family."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     {
         "initializers": _initializers,
         "datasets": _datasets,
         "models": _models,
+        "fits": _fits,
         "recipes": _recipes,
         "grids": _grids,
     }[kind](name)
@@ -143,6 +149,49 @@ def _models(name: str | None) -> None:
         table.add_row(*(safe(str(text)) for text in (found, *(fields.get(key, "") for key in COMMON), rest)))
     console.print(table)
     console.print("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}")
+
+
+def _fits(name: str | None) -> None:
+    """A table of all; of one initialiser or family, a line for each of the others, with the reason."""
+    from benchmark.grids.fits import IMAGE_SIZE, PATCH_SIZE, fits
+    from benchmark.models.registry import families
+
+    found = fits()
+    tables = {"base": found.base, "method": found.method}
+    archs = list(next(iter(found.base.values())))
+    notes: dict[str, int] = {}
+    for kind, verdicts in tables.items():
+        table = _table(kind, *archs)
+        for initializer, row in verdicts.items():
+            table.add_row(initializer, *(_cell(row[arch], families()[arch].label, notes) for arch in archs))
+            for arch in archs:
+                if name in (initializer, arch):
+                    _line(f"{arch if name == initializer else initializer}  {_says(row[arch])}", indent=0)
+        if name is None:
+            console.print(table)
+            console.print()
+    if name is not None:
+        _chosen("initializer or model family", name, [*found.base, *found.method, *archs])
+        return
+    for note, number in notes.items():
+        _line(f"{number}  {note}", indent=0)
+    _line(
+        f"Asked of the smallest preset of each family, at {IMAGE_SIZE} pixels with patch {PATCH_SIZE}, with default "
+        "parameters. A plan asks every model of its grid. Reasons in full: vitinit list fits NAME",
+        indent=0,
+    )
+
+
+def _says(of: Verdict) -> str:
+    return f"no: {of.misfit}" if of.misfit else f"yes; ours, in no paper: {of.ours}" if of.ours else "yes"
+
+
+def _cell(of: Verdict, label: str, notes: dict[str, int]) -> str:
+    """Yes or no, and the number of a note; what several cells say in the same words has one number."""
+    if not (of.misfit or of.ours):
+        return "yes"
+    note = re.sub(r"^((base|method) '\w+':? )+", "", of.misfit.replace(label, "it")) or _says(of).partition("; ")[2]
+    return f"{'no' if of.misfit else 'yes'} {notes.setdefault(note, len(notes) + 1)}"
 
 
 def _recipes(name: str | None) -> None:

@@ -338,7 +338,6 @@ def _details(planned: list[Planned], contents: Outline) -> str:
         lines += [f"{state}, {count} runs: {reason}" for reason, count in reasons.most_common(SHOWN)]
         if len(reasons) > SHOWN:
             lines.append(f"{state}: and {len(reasons) - SHOWN} reasons more; see: vitinit plan")
-    skipped = {p.skipped: p.reason for p in planned if p.state == "skip"}
-    lines += [f"skip {what}: {reason}" for what, reason in skipped.items()]
+    lines += dict.fromkeys(f"skip {p.skipped}: {p.reason}" for p in planned if p.state == "skip")
     lines += [f"not a record, left alone: {problem}" for problem in contents.problems]
     return "\n".join(safe(line) for line in lines)

@@ -23,7 +23,7 @@ from initializers.attention import (
 from initializers.errors import VitinitError
 from initializers.methods.impulse import solvers
 from initializers.methods.impulse.solvers import Problem, Rotation, Solver
-from initializers.methods.mimetic import Mimetic, separate_heads
+from initializers.methods.mimetic import Mimetic, separate_heads, unmixed
 from initializers.pseudo_input import PseudoInput, made_up
 from initializers.registry import Aim, Initializer, Part, Progress, Remember, Resources, register
 from initializers.targets import Control, broken, head_offsets, target_keys, target_matrices, target_positions
@@ -160,6 +160,12 @@ class Impulse(Initializer):
                 )
         if isinstance(self.solver, Rotation) and features < 4:
             raise VitinitError(f"method 'impulse': solver 'rotation' needs at least 4 features a head, not {features}")
+
+    def ours(self, model: nn.Module) -> str:
+        """Tables in place of W_q and W_k, and heads that are no longer mixed."""
+        if attention_layers(model)[0].relative_bias is not None:
+            return "impulses in the relative position bias, in place of W_q and W_k"
+        return unmixed(model)
 
     def _check_kernel(self, grids: list[tuple[int, int]], word: str) -> None:
         grid = min(grids, key=min)

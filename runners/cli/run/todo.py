@@ -50,8 +50,8 @@ def announce(todo: Todo) -> None:
     """Say what is left out, what is skipped and what is recorded already."""
     for problem in todo.contents.problems:
         console.print(f"[yellow]not a record, left alone: {safe(problem)}[/yellow]")
-    for what, reason in {p.skipped: p.reason for p in todo.planned if p.state == "skip"}.items():
-        console.print(f"[yellow]skipping {safe(what)}: {safe(reason)}[/yellow]")
+    for line in dict.fromkeys(f"skipping {p.skipped}: {p.reason}" for p in todo.planned if p.state == "skip"):
+        console.print(f"[yellow]{safe(line)}[/yellow]")
     for line in left_out(todo.planned):
         console.print(f"[yellow]{safe(line)}[/yellow]")
     done = sum(item.state == "done" for item in todo.planned)

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from benchmark.grids import parts
 from benchmark.models import registry as models
+from initializers import registry as initializers
 from initializers.methods.impulse import solvers
 from runners.basics.environment import ROOT
 from runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE
@@ -29,7 +30,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(
-    "words", [["run", "--help"], *(["list", kind] for kind in ("initializers", "models", "recipes"))]
+    "words", [["run", "--help"], *(["list", kind] for kind in ("initializers", "models", "fits", "recipes"))]
 )
 def test_it_fits_80_columns(tmp_path: Path, words: list[str]) -> None:
     done = fresh("-m", "runners.cli", *words, cwd=tmp_path, COLUMNS="80")
@@ -59,6 +60,24 @@ def test_lists_name_what_can_be_chosen(here) -> None:
     recipe = parts.resolve_recipe({"name": "standard"})
     assert [line.partition(":")[0] for line in whole] == [name for name in type(recipe).model_fields if name != "name"]
     assert here("list", "recipes", "standard2")[0] == 2
+
+
+def test_what_fits_what_is_a_table_with_reasons(here) -> None:
+    printed = here("list", "fits")[1]
+    lines = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
+    archs = next(line[1:] for line in lines if line[0] == "method")
+    assert archs == list(models.families())
+    cells = {line[0]: dict(zip(archs, line[1:], strict=True)) for line in lines if len(line) == len(archs) + 1}
+    assert set(cells) - {"base", "method"} == set(initializers.names())
+    assert cells["mimetic"]["vit"] == cells["impulse"]["deit"] == "yes"
+    notes = dict(line[:2] for line in lines if line[0].isdigit())
+    assert notes[cells["impulse"]["resmlp"].removeprefix("no ")] == "it has no attention layer"
+    assert notes[cells["impulse"]["swin"].removeprefix("yes ")].startswith(
+        "ours, in no paper: impulses in the relative"
+    )
+    assert "mixer  no: method 'impulse': MLP-Mixer has no attention layer\n" in here("list", "fits", "impulse")[1]
+    assert "placebo  yes\n" in here("list", "fits", "swin")[1]
+    assert here("list", "fits", "swim")[0] == 2
 
 
 def test_brief_is_one_line_for_the_runs_of_a_row_and_dataset(here, tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""The table of what fits what: as carrying it out says, and as a plan says; kept while the code is as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from benchmark.files import kept
+from benchmark.grids import fits as table
+from benchmark.grids.fits import fits, smallest
+from benchmark.grids.fitting import fit
+from benchmark.models.build import build_model
+from benchmark.models.registry import families
+from initializers import registry
+from initializers.errors import VitinitError
+from initializers.initialize import initialize
+from initializers.registry import Resources
+from runners.basics.streams import stream
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> None:
+    """An empty cache folder of this test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def images(_: int) -> torch.Tensor:
+    """Few, whatever is asked for."""
+    return torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("arch", families())
+def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch: str) -> None:
+    found, spec = fits(), smallest(arch)
+    assert spec is not None
+    assert set(found.base) == set(registry.names("base"))
+    assert set(found.method) == set(registry.names("method"))
+    model: Any = build_model(spec, 10)
+    for name, kind in [*((name, "base") for name in found.base), *((name, "method") for name in found.method)]:
+        verdict = {**found.base, **found.method}[name][arch]
+        part = registry.build(name, {})
+        base, method = (part, None) if kind == "base" else (registry.build("trunc_normal", {}), part)
+        try:
+            initialize(model, base, method, lambda named: stream(0, named), resources=Resources(training_images=images))
+        except VitinitError as error:
+            assert verdict.misfit == str(error).replace(type(model).__name__, spec.label)
+        else:
+            assert not verdict.misfit
+            assert model(images(4)).isfinite().all()
+        model.requires_grad_()  # some methods freeze what they set
+
+
+def test_no_family_is_without_a_base_and_none_with_attention_without_mimetic() -> None:
+    found = fits()
+    for arch in families():
+        assert not found.base["kaiming_uniform"][arch].misfit
+        assert not found.base["trunc_normal"][arch].misfit
+    without = {"convmixer", "mixer", "resmlp"}
+    for method in ("mimetic", "impulse", "placebo"):
+        assert {arch for arch, of in found.method[method].items() if of.misfit} == without
+    assert {arch for arch, of in found.method["impulse"].items() if of.ours} == {"cait", "swin"}
+    assert {arch for arch, of in found.method["mimetic"].items() if of.ours} == {"cait"}
+
+
+@pytest.mark.parametrize("method", ["mimetic", "impulse", "convit_gpsa"])
+def test_a_plan_says_the_same(method: str) -> None:
+    for arch, verdict in fits().method[method].items():
+        spec = smallest(arch)
+        assert spec is not None
+        answer = fit(spec, {"name": "trunc_normal"}, {"name": method})
+        assert bool(answer.misfit) == bool(verdict.misfit)
+
+
+def test_the_table_is_kept_and_asked_anew_when_code_changes(monkeypatch) -> None:
+    asked: list[str] = []
+    real = table.verdict
+
+    def counted(model: Any, name: str, kind: Any) -> Any:
+        asked.append(name)
+        return real(model, name, kind)
+
+    monkeypatch.setattr(table, "verdict", counted)
+    first = fits()
+    assert len(asked) == len(registry.names()) * len(families())
+    assert fits() == first
+    assert len(asked) == len(registry.names()) * len(families())
+    monkeypatch.setattr(kept, "_version", lambda code: "another")
+    assert fits() == first
+    assert len(asked) == 2 * len(registry.names()) * len(families())
