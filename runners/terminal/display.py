@@ -23,7 +23,7 @@ class Display:
         self._console = console
         self._brief = brief
         """Finished runs of one row and dataset are one line, once the last of them has ended."""
-        self._finished: dict[tuple[str, str], list[RunRecord]] = {}
+        self._finished: dict[tuple[str, ...], list[RunRecord]] = {}
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -55,8 +55,10 @@ class Display:
         self._cells = {cell.spec.run_id: cell for cell in cells}
         self._work = work
         self._ended = 0
-        self._open = Counter(map(_place, cells))
-        """Runs that have not ended, by row and dataset."""
+        self._several = len({cell.spec.model for cell in cells}) > 1
+        """Models: a line names its own."""
+        self._open = Counter(map(self._place, cells))
+        """Runs that have not ended, by row, dataset and model."""
         self._all = self._progress.add_task("all runs", total=1.0, text="")
         self._update()
 
@@ -95,7 +97,7 @@ class Display:
         self._ended += 1
         label = safe(self._cells[outcome.run_id].describe())
         if outcome.status == "done" and self._brief:
-            self._finished.setdefault(_place(self._cells[outcome.run_id]), []).append(outcome)
+            self._finished.setdefault(self._place(self._cells[outcome.run_id]), []).append(outcome)
         elif outcome.status == "done":
             self._console.print(
                 f"{outcome.run_id}  {label}: top-1 {outcome.top1:.2f}% after {len(outcome.history)} epochs, "
@@ -111,11 +113,11 @@ class Display:
             self._console.print(f"{outcome.run_id}  {label}: {safe(outcome.reason)}", highlight=False)
         else:
             self._console.print(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}", highlight=False)
-        self._say_finished(_place(self._cells[outcome.run_id]))
+        self._say_finished(self._place(self._cells[outcome.run_id]))
         self._update()
 
-    def _say_finished(self, place: tuple[str, str]) -> None:
-        """One line for the finished runs of a row and dataset, with the last that ends."""
+    def _say_finished(self, place: tuple[str, ...]) -> None:
+        """One line for the finished runs of a row, dataset and model, with the last that ends."""
         self._open[place] -= 1
         runs = self._finished.get(place)
         if self._open[place] or not runs:
@@ -134,7 +136,6 @@ class Display:
         text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {duration(left)} left")
         self._progress.update(self._all, completed=share, text=text)
 
-
-def _place(cell: Cell) -> tuple[str, str]:
-    """Row and dataset."""
-    return cell.row, cell.spec.dataset.label
+    def _place(self, cell: Cell) -> tuple[str, ...]:
+        """Row, dataset and, where there are several, model."""
+        return cell.row, cell.spec.dataset.label, *([cell.spec.model.describe()] if self._several else [])

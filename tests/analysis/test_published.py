@@ -127,7 +127,7 @@ def test_what_stands_beside_the_runs_of_a_grid(name):
     found = {}
     for cell in grid.load(name).cells:
         model = cell.spec.model
-        size = f"kernel {model.kernel_size}" if model.arch == "convmixer" else f"heads {model.heads}"
+        size = f"kernel {model.kernel_size}" if model.arch == "convmixer" else f"heads {getattr(model, 'heads', 0)}"
         label = cell.spec.dataset.label + (f", {model.arch} {model.width}, {size}" if several else "")
         number = None if cell.misfit else value(cell.spec, name)
         assert found.setdefault((cell.row, label), number) == number, "the same at every seed"

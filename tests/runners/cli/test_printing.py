@@ -91,6 +91,22 @@ def test_brief_is_one_line_for_the_runs_of_a_row_and_dataset(here, tmp_path: Pat
     assert "after 2 epochs" not in printed
 
 
+def test_brief_tells_models_apart_and_every_reason_for_a_skip_is_said(here, tmp_path: Path) -> None:
+    small = {"image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
+    block = {**TINY["blocks"][0], "recipe": {"name": "small", "epochs": 1}}
+    presets = "vit_micro", "resmlp_micro", "convmixer_micro"
+    blocks = [{**block, "model": {"preset": preset, **small}} for preset in presets]
+    rows = {"Trunc normal": {"base": "trunc_normal"}, "Mimetic": {"base": "trunc_normal", "method": "mimetic"}}
+    path = write(tmp_path / "tiny.yaml", {**TINY, "rows": rows, "blocks": blocks})
+    for planned in (here("plan", path)[1], here("run", path, "--executor", "inline", "--brief")[1]):
+        for model in ("MlpMixer", "ConvMixer"):
+            reason = f"method 'mimetic': {model} has no attention layer"
+            assert re.search(f"skip(ping)? Mimetic, digits.100.: {reason}", planned)
+    runs = re.findall(r"(\w+), digits\[100\], (\w+) width 16 .*: top-1 \d+\.\d\d% \(1 seed\), \d+ s", planned)
+    assert set(runs) == {("normal", "ViT"), ("Mimetic", "ViT"), ("normal", "ResMLP"), ("normal", "ConvMixer")}
+    assert len(runs) == 4
+
+
 EVERY_COMMAND = """
 import sys
 from runners.cli import main as cli
