@@ -1,7 +1,8 @@
 """Choosing a setting for each row on validation images: `python -m analysis.choose STUDY`.
 
 A tuning study has the same rows at several values of a field of the recipe, the learning rate say. The rule is fixed:
-the highest mean validation top-1 after the last epoch; of equal means the smaller value. It is the same for every row.
+the highest mean of validation top-1, or mean IoU, after the last epoch; of equal means the smaller value. It is the
+same for every row.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ class Candidate:
     """One value and what it came to, by seed."""
 
     value: Value
-    top1: dict[int, float]
-    """Validation top-1 in percent."""
+    scores: dict[int, float]
+    """Validation top-1, or mean IoU, in percent."""
 
     @property
     def mean(self) -> float:
         """Over the seeds."""
-        return sum(self.top1.values()) / len(self.top1)
+        return sum(self.scores.values()) / len(self.scores)
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Choice:
     @property
     def lead(self) -> list[float]:
         """Best minus runner-up, by seed."""
-        other = self.others[0].top1
-        return [top1 - other[seed] for seed, top1 in self.best.top1.items()]
+        other = self.others[0].scores
+        return [score - other[seed] for seed, score in self.best.scores.items()]
 
     @property
     def edge(self) -> str:
@@ -87,9 +88,9 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
         raise VitinitError(f"study {study.name!r} has one recipe a row: there is nothing to choose from")
     found: dict[str, dict[Value, dict[int, float]]] = {row: defaultdict(dict) for row in study.rows}
     for run in runs:
-        found[run.row][tuple(getattr(run.spec.recipe, name) for name in fields)][run.spec.seed] = run.top1
+        found[run.row][tuple(getattr(run.spec.recipe, name) for name in fields)][run.spec.seed] = run.score
     values = {value for by_value in found.values() for value in by_value}
-    seeds = {seed for by_value in found.values() for top1 in by_value.values() for seed in top1}
+    seeds = {seed for by_value in found.values() for scores in by_value.values() for seed in scores}
     for row, by_value in found.items():
         for value in sorted(values):
             if missing := sorted(seeds - by_value[value].keys()):
@@ -119,8 +120,10 @@ def _written(fields: list[str], value: Value) -> str:
 def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[str]:
     """The answer for people, the choices first."""
     runs = list(study.contents.done.values())
-    images, n = runs[0].dataset.val or 0, len(choices[0].best.top1)
-    text = [f"Chosen on {images:,} validation images of {runs[0].spec.dataset.name}, mean top-1 over {n} seeds:"]
+    images, n = runs[0].dataset.val or 0, len(choices[0].best.scores)
+    text = [
+        f"Chosen on {images:,} validation images of {runs[0].spec.dataset.name}, mean {study.measured} over {n} seeds:"
+    ]
     width = max(len(one_line(choice.row)) for choice in choices)
     for choice in choices:
         leads = choice.lead
@@ -130,6 +133,8 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[
         edge = f"; the {choice.edge} tried" if choice.edge else ""
         value = _written(fields, choice.best.value)
         text.append(f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}  {sure}{edge}")
+    if runs[0].metric != "top1":
+        return text
     p = sum(choice.best.mean for choice in choices) / len(choices) / 100
     error = 100 * (p * (1 - p) / images) ** 0.5
     text.append(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
 from benchmark.models.registry import families
-from benchmark.records.record import EpochRow, FailureRecord, RunRecord, SkipRecord
+from benchmark.records.epoch import METRICS, EpochRow
+from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Contents, Layout, Store
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError, unknown_name
@@ -109,6 +110,26 @@ class Study:
             for run_id, its in setting.items():
                 columns[run_id] = f"{label} ({suffix[its]})" if suffix[its] else label
         return columns
+
+    @cached_property
+    def metrics(self) -> dict[str, str]:
+        """What the finished runs of each column are measured by, in words: `top-1` or `mean IoU`.
+
+        Raises:
+            VitinitError: those of one column are not measured by the same.
+        """
+        found: dict[str, str] = {}
+        for column in self.columns:
+            here = {METRICS[run.metric] for (place, _), runs in self.cells.items() if place == column for run in runs}
+            if len(here) > 1:
+                raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {' and by '.join(here)}")
+            found.update((column, metric) for metric in here)
+        return found
+
+    @property
+    def measured(self) -> str:
+        """The same of the whole study: `top-1 or mean IoU` where it has both."""
+        return " or ".join(name for name in METRICS.values() if name in self.metrics.values())
 
     @cached_property
     def examples(self) -> dict[tuple[str | None, str | None], RunSpec]:
@@ -301,7 +322,7 @@ def _applies(field: str, setting: dict[str, str]) -> bool:
 
 
 def _run(record: RunRecord, column: str) -> dict[str, Any]:
-    spec, (best_epoch, best_top1) = record.spec, record.best
+    spec, (best_epoch, best) = record.spec, record.best
     return {
         "run_id": record.run_id,
         "study": record.study,
@@ -322,8 +343,9 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "lr": spec.recipe.lr,
         "epochs": spec.recipe.epochs,
         "precision": spec.recipe.precision,
-        "top1": record.top1,
-        "best_top1": best_top1,
+        "metric": METRICS[record.metric],
+        "score": record.score,
+        "best_score": best,
         "best_epoch": best_epoch,
         "seconds": record.seconds,
         "init_seconds": record.init.seconds,

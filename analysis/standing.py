@@ -29,7 +29,7 @@ class Standing:
     """A method against its base and its placebo."""
 
     row: str
-    top1: pd.Series[float]
+    scores: pd.Series[float]
     """By seed, in percent."""
     base: Paired
     placebo: Paired
@@ -97,14 +97,14 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
     seen = could_show(found.placebo)
     if seen is not None:
         text.append(f"  With this n and spread, {seen:.1f} points would be found in four of five such studies.")
-    text += ["  Points of test top-1 by seed, 95 % interval (t); p: sign flips, Holm over these two.", ""]
+    text += [f"  Points of test {study.measured} by seed, 95 % interval (t); p: sign flips, Holm over these two.", ""]
     text += [*_among(found, beside), ""]
     text += _machines(study, beside)
-    mean, std = found.top1.mean(), found.top1.std(ddof=1) if len(found.top1) > 1 else None
+    mean, std = found.scores.mean(), found.scores.std(ddof=1) if len(found.scores) > 1 else None
     spread = "" if std is None else rf" $\pm$ {std:.2f}"
     differences = " & ".join(signed(pair.mean).replace("−", "$-$") for pair in (found.base, found.placebo))
     text += [
-        "LaTeX (top-1, minus base, minus placebo):",
+        f"LaTeX ({study.measured}, minus base, minus placebo):",
         rf"  {escape_latex(row)} & {mean:.2f}{spread} & {differences} \\",
     ]
     return text + ([f"More seeds: {more} 2h"] if more else ["These are all seeds of this tier."])

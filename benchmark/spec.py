@@ -213,6 +213,26 @@ class Recipe(Frozen):
         """Whether images are mixed, which makes their labels shares of classes."""
         return bool(self.mixup or self.cutmix)
 
+    def check_masks(self) -> None:
+        """Refuse what masks do not follow: they are padded, cropped and flipped with their images, no more.
+
+        Raises:
+            VitinitError: it names what is asked for.
+        """
+        asked = {
+            "rand_augment": self.rand_augment,
+            "mixup": self.mixup,
+            "cutmix": self.cutmix,
+            "random_erasing": self.random_erasing,
+            "crop_scale": self.crop_scale,
+            "crop_pct": self.crop_pct != 1,
+        }
+        if beyond := [name for name, value in asked.items() if value]:
+            raise VitinitError(
+                f"recipe {self.name!r}: {', '.join(beyond)} would change images and leave their masks as they are; a "
+                "dataset with masks goes with hflip and crop_padding"
+            )
+
     @property
     def mix_unit(self) -> int:
         """So many neighbours of a batch need one another: 1 where nothing is mixed."""

@@ -44,6 +44,7 @@ def test_imports_go_down_only(package):
 
 def test_analysis_reads_records_only():
     records = {
+        "benchmark.records.epoch",
         "benchmark.records.record",
         "benchmark.records.store",
         "benchmark.fields",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @CURVES.numbers("sample_efficiency")
 def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Chart]:
-    """A chart a dataset with several train sizes: test top-1, and beside it the gain relative to the base's.
+    """A chart a dataset with several train sizes: the score, and beside it the gain relative to the base's.
 
     Which row is the base of which: as in the table of gaps.
     """
@@ -35,7 +35,7 @@ def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Char
             continue
         compared = {row: other for row, other in baselines.items() if row in set(gains["row"])}
         base = compared_with(compared) if len(set(compared.values())) == 1 else "the own base"
-        accuracy = sizes_panel(measured(runs), runs, "top1", f"{measured(runs)} (%)", study)
+        accuracy = sizes_panel(measured(runs), runs, "score", f"{measured(runs)} (%)", study)
         gain = sizes_panel(f"gain relative to {base}", gains, "gain", "gain (%)", study)
         panels = [accuracy, replace(gain, reference=0.0)]
         charts[f"sample_efficiency-{file_part([name])}"] = Chart("Sample efficiency", name, panels)
@@ -50,7 +50,7 @@ def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Char
     to_baseline=True,
 )
 def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """A figure a dataset with several train sizes: test top-1, and beside it the gain relative to the base's."""
+    """A figure a dataset with several train sizes: the score, and beside it the gain relative to the base's."""
     sizes = {f"sample_efficiency-{file_part([name])}": runs for name, runs in several_sizes(study).items()}
     figures = {}
     for name, chart in over_train_size(study, baseline).items():
@@ -69,9 +69,9 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Fi
 
 
 def relative_gains(runs: pd.DataFrame, baselines: dict[str, str]) -> pd.DataFrame:
-    """Top-1 over the base's of the same seed and size, minus 1, in percent: runs with a column `gain`."""
+    """The score over the base's of the same seed and size, minus 1, in percent: runs with a column `gain`."""
     pairs = ["train_images", "seed"]
-    theirs = runs[runs["top1"] > 0][["row", *pairs, "top1"]].rename(columns={"row": "baseline"})
+    theirs = runs[runs["score"] > 0][["row", *pairs, "score"]].rename(columns={"row": "baseline"})
     ours = runs.assign(baseline=runs["row"].map(baselines)).dropna(subset="baseline")
     both = ours.merge(theirs, on=["baseline", *pairs], suffixes=("", "_baseline"))
-    return both.assign(gain=100 * (both["top1"] / both["top1_baseline"] - 1))
+    return both.assign(gain=100 * (both["score"] / both["score_baseline"] - 1))

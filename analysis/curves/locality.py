@@ -35,7 +35,7 @@ STRENGTH, LAYERS = "locality strength", "GPSA layers"
 
 @CURVES.numbers("locality")
 def charts(study: Study) -> dict[str, Chart]:
-    """A chart a dataset and setting: test top-1 over locality strength, a line a number of GPSA layers; and reversed.
+    """A chart a dataset and setting: the score over locality strength, a line a number of GPSA layers; and reversed.
 
     A ViT without a method and with the same setting is a ConViT of no GPSA layers.
     """
@@ -75,7 +75,7 @@ def _runs(study: Study) -> tuple[Runs, Runs]:
     vits: Runs = defaultdict(list)
     for record in (study.contents.done[run_id] for run_id in study.runs["run_id"]):
         spec, params = record.spec, dict(record.spec.method.params if record.spec.method else {})
-        run = {"row": record.row, "seed": spec.seed, "top1": record.top1, LAYERS: spec.model.gated_layers}
+        run = {"row": record.row, "seed": spec.seed, "score": record.score, LAYERS: spec.model.gated_layers}
         strength = params.pop("locality_strength", None)
         if strength is not None:
             key = (*_setting(spec), json.dumps(params, sort_keys=True))
@@ -96,7 +96,7 @@ def _chart(runs: pd.DataFrame, dataset: str, several: list[str], y: str) -> Char
     for x in several:
         # without GPSA layers there is no strength
         its, other = (runs[runs[LAYERS] > 0], LAYERS) if x == STRENGTH else (runs, STRENGTH)
-        lines = {f"{value:g}": line(group.groupby(x)["top1"]) for value, group in its.groupby(other)}
+        lines = {f"{value:g}": line(group.groupby(x)["score"]) for value, group in its.groupby(other)}
         panels.append(Panel(f"over {x}", dataset, Scale(x, y, other, log_x=x == STRENGTH), lines))
     return Chart("ConViT's locality and accuracy", where, panels)
 

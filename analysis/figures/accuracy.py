@@ -49,8 +49,10 @@ def over_epochs(study: Study) -> dict[str, Chart]:
     for column, cells in by_column.items():
         lines = {row: _line(records) for row, records in cells.items()}
         if len({epoch for line in lines.values() for epoch in line.x}) > 1:
-            classes = next(iter(cells.values()))[0].dataset.classes
-            panels.append(Panel(column, column, scale, lines, reference=100 / classes))
+            first = next(iter(cells.values()))[0]
+            # of mean IoU there is no level that guessing has: it goes by how much is background
+            chance = 100 / first.dataset.classes if first.metric == "top1" else None
+            panels.append(Panel(column, column, scale, lines, reference=chance))
     return {"accuracy": Chart("Accuracy over epochs", "", panels, reference="chance")} if panels else {}
 
 
@@ -58,8 +60,8 @@ def _line(records: list[RunRecord]) -> Line:
     """Over the epochs that any of these runs was evaluated after."""
     import pandas as pd
 
-    top1 = pd.DataFrame([record.evaluated for record in records]).sort_index(axis="columns")
-    return Line(top1.columns.to_numpy(), *(each.to_numpy() for each in (top1.mean(), top1.std(), top1.count())))
+    scores = pd.DataFrame([record.evaluated for record in records]).sort_index(axis="columns")
+    return Line(scores.columns.to_numpy(), *(each.to_numpy() for each in (scores.mean(), scores.std(), scores.count())))
 
 
 @FIGURES.add(
@@ -69,7 +71,7 @@ def _line(records: list[RunRecord]) -> Line:
     place=1,
 )
 def accuracy(study: Study) -> dict[str, Figure]:
-    """Test top-1 over epochs: a panel a dataset, a line a row; with two or more seeds a band of one std.
+    """Test top-1, or mean IoU, over epochs: a panel a dataset, a line a row; with two or more seeds a band of one std.
 
     More than `MOST` rows are shared out among several panels, each with the others in grey.
     """
@@ -109,7 +111,9 @@ def accuracy(study: Study) -> dict[str, Figure]:
 
 def _guessing(panel: Panel, images: int) -> set[str]:
     """Rows that never leave the 95 % interval of what guessing yields on so many test images."""
-    chance = panel.reference or 0.0
+    if panel.reference is None:
+        return set()
+    chance = panel.reference
     room = 1.96 * math.sqrt(chance * (100 - chance) / images)
     return {row for row, line in panel.lines.items() if max(abs(line.mean - chance)) <= room}
 

@@ -37,14 +37,15 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     from analysis import stats
 
     groups = study.runs.groupby(["row", "column"])
-    values = {key: group.set_index("seed")["top1"] for key, group in groups}
+    values = {key: group.set_index("seed")["score"] for key, group in groups}
     table = table_of(study, baseline)
     pairs = pairs_of(table)
     if not pairs:
         return {}
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
-    what = f"{measured(study.runs).capitalize()} minus that of {compared_to(table)}"
+    what = measured(study.runs)
+    what = f"{what[0].upper()}{what[1:]} minus that of {compared_to(table)}"
     title = f"{what}, by seed: mean with 95 % interval (t); dots: seeds"
     figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharex=True, sharey=True)
     known = looks(study)

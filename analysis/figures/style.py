@@ -245,10 +245,9 @@ def safe(label: str) -> str:
 
 
 def measured(runs: pd.DataFrame) -> str:
-    """What `top1` of these runs is: of test images, of validation images, or of either, as the panels' titles say."""
-    names = {"test": "test top-1", "val": "validation top-1"}
-    splits = set(runs["split"])
-    return names[splits.pop()] if len(splits) == 1 else "top-1"
+    """What `score` of these runs is: of test images, of validation images, or of either, as the panels' titles say."""
+    names, splits = {"test": "test ", "val": "validation "}, set(runs["split"])
+    return (names[splits.pop()] if len(splits) == 1 else "") + " or ".join(sorted(set(runs["metric"]), reverse=True))
 
 
 def file_part(labels: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def over_train_size(study: Study) -> dict[str, Chart]:
     """A panel a dataset that has several sizes, a line a row."""
     panels = [
-        sizes_panel(name, runs, "top1", f"{measured(runs)} (%)", study) for name, runs in several_sizes(study).items()
+        sizes_panel(name, runs, "score", f"{measured(runs)} (%)", study) for name, runs in several_sizes(study).items()
     ]
     return {"train_size": Chart("Accuracy over training images", "", panels)} if panels else {}
 
@@ -32,7 +32,7 @@ def over_train_size(study: Study) -> dict[str, Chart]:
     place=2,
 )
 def train_size(study: Study) -> dict[str, Figure]:
-    """Test top-1 after the last epoch over the number of training images, where a dataset has several."""
+    """Test top-1, or mean IoU, after the last epoch over the number of training images, where a dataset has several."""
     chart = over_train_size(study).get("train_size")
     if not chart:
         return {}

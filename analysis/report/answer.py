@@ -34,7 +34,7 @@ class Gain:
 
     @property
     def points(self) -> str:
-        """The mean in points of top-1."""
+        """The mean in points."""
         return signed(self.pair.mean)
 
     @property

@@ -40,7 +40,7 @@ class Run:
     images_per_s: float | None
     """Median over its epochs."""
     spark: str
-    """Points of its curve: test top-1 over epochs, from 0 to the highest of the dataset."""
+    """Points of its curve: its score over epochs, from 0 to the highest of the dataset."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
             )
     width, height = SPARK
     step = (width - 4) / max(spec.recipe.epochs - 1, 1)
-    tops = {epoch: top1 / (highest[dataset] or 1) for epoch, top1 in record.evaluated.items()}
+    tops = {epoch: score / (highest[dataset] or 1) for epoch, score in record.evaluated.items()}
     points = [f"{2 + (epoch - 1) * step:.1f},{height - 2 - (height - 4) * top:.1f}" for epoch, top in tops.items()]
     return Run(
         record=record,

@@ -6,7 +6,17 @@ from analysis.frame import Study
 from analysis.published import context
 from analysis.tables.notes import notes
 from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Across, Cell, Key, Table, Values, baselines_of, published_numbers, values_by_seed
+from analysis.tables.shared import (
+    Across,
+    Cell,
+    Key,
+    Table,
+    Values,
+    accuracy_of,
+    baselines_of,
+    published_numbers,
+    values_by_seed,
+)
 from analysis.text import one_line
 
 
@@ -16,11 +26,11 @@ def accuracy(asked: Asked) -> Table:
     study = asked.study
     baselines = baselines_of(study, asked.baseline)
     values = values_by_seed(study, asked.metric)
-    together = [c for c in _of_one_split(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
+    together = [c for c in _alike(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Top-1 accuracy by initialisation, study {study.name}."),
+        caption=one_line(f"{accuracy_of(study)} by initialisation, study {study.name}."),
         rows=study.rows,
         columns=study.columns,
         baselines=baselines,
@@ -81,10 +91,11 @@ def _best(rows: list[str], column: str, values: Values) -> list[Key]:
     return [key for key, interval in intervals.items() if interval and 0 in interval]
 
 
-def _of_one_split(study: Study) -> list[str]:
-    """The columns that were measured on test images, or where there are none all of them."""
+def _alike(study: Study) -> list[str]:
+    """The columns that were measured on test images, or where there are none all of them; by the first one's metric."""
     test = set(study.runs.loc[study.runs["split"] == "test", "column"])
-    return [column for column in study.columns if column in test or not test]
+    columns = [column for column in study.columns if column in study.metrics and (column in test or not test)]
+    return [column for column in columns if study.metrics[column] == study.metrics[columns[0]]]
 
 
 def _across(rows: list[str], baselines: dict[str, str], values: Values, columns: list[str]) -> dict[str, Across]:

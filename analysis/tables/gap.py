@@ -14,6 +14,7 @@ from analysis.tables.shared import (
     Cell,
     Table,
     Values,
+    accuracy_of,
     own_bases,
     published_numbers,
     values_by_seed,
@@ -75,13 +76,13 @@ def gap(asked: Asked) -> Table:
                 cells[label, _gap(row)] = _relative(row, bases[row], place, values, published)
     notes = [
         f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds.",
-        f"Gap: 100 (top-1 / top-1 of the base − 1), ours by seed, to {compared_with(bases)}. "
+        f"Gap: 100 ({study.measured} / {study.measured} of the base − 1), ours by seed, to {compared_with(bases)}. "
         f"Settings, tests and counts: table {study.name}.",
     ]
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Top-1 accuracy by number of training images, study {study.name}, and gaps."),
+        caption=one_line(f"{accuracy_of(study)} by number of training images, study {study.name}, and gaps."),
         rows=list(lines.values()),
         columns=[*plain, *(column for row in bases for column in (row, _gap(row)))],
         baselines={},

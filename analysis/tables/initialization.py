@@ -23,8 +23,11 @@ def _norm(record: RunRecord) -> float | None:
     return sum(norms) / len(norms) if norms else None
 
 
+def _score(record: RunRecord) -> float:
+    return record.score
+
+
 MEASURES: dict[str, Measure] = {
-    "top-1 (%)": lambda record: record.top1,
     "on target, pseudo-input (%)": lambda record: _mass(record.init.pseudo_input),
     "on target, images (%)": lambda record: _mass(record.init.real_images),
     "norm of W_q": _norm,
@@ -35,7 +38,7 @@ NOTES = (
     "on the pseudo-input that the method solved on (biases left out) and on real images. None without a target.",
     "Norm of W_q: Frobenius, mean over the heads of the first layer. Initialisation: base and method together; of a "
     "solution that an earlier run had computed, the time that it took then.",
-    "Mean ± sample standard deviation over n seeds; top-1 after the last epoch.",
+    "Mean ± sample standard deviation over n seeds; {} after the last epoch.",
 )
 
 
@@ -58,11 +61,13 @@ def initialization(asked: Asked) -> Table:
         if not any(record.init.pseudo_input for records in by_row.values() for record in records):
             continue
         rows |= by_row.keys()
-        for name, measure in MEASURES.items():
+        for name, measure in {f"{study.metrics[place]} (%)": _score, **MEASURES}.items():
             columns.append(f"{place}: {name}")
             for row in study.rows:
                 values = [value for record in by_row.get(row, ()) if (value := measure(record)) is not None]
                 cells[row, columns[-1]] = Cell(sample(sorted(values)) if values else None)
     caption = one_line(f"What initialisation does and costs, study {study.name}.")
     shown = [row for row in study.rows if row in rows]
-    return Table(asked.name, study, caption, shown, columns, {}, cells, notes=list(NOTES))
+    return Table(
+        asked.name, study, caption, shown, columns, {}, cells, notes=[note.format(study.measured) for note in NOTES]
+    )

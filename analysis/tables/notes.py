@@ -13,7 +13,7 @@ from analysis.text import count, one_line
 if TYPE_CHECKING:
     import pandas as pd
 
-SPLITS = {"test": "test top-1", "val": "top-1 on validation images, taken from the training split,"}
+SPLITS = {"test": "test {}", "val": "{} on validation images, taken from the training split,"}
 METRICS = {
     "last": "{} in percent after the last epoch",
     "best": "best {} in percent of all evaluated epochs (it selects on what it measures)",
@@ -22,9 +22,12 @@ METRICS = {
 
 def measured(study: Study, metric: str) -> str:
     """What the numbers of a study are, in one phrase."""
-    splits = set(study.runs["split"])
-    both = "test top-1 (in columns named validation, on images taken from the training split)"
-    return METRICS[metric].format(SPLITS[splits.pop()] if len(splits) == 1 else both)
+    splits, (first, *rest) = set(study.runs["split"]), study.measured.split(" or ")
+    for other in rest:
+        columns = [column for column, its in study.metrics.items() if its == other]
+        first += f" (on {', '.join(columns)}: {other})"
+    both = "test {} (in columns named validation, on images taken from the training split)"
+    return METRICS[metric].format((SPLITS[splits.pop()] if len(splits) == 1 else both).format(first))
 
 
 def notes(table: Table, metric: str) -> list[str]:

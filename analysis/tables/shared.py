@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from analysis.stats import Estimate, Paired, Sample
 
-METRICS = {"last": "top1", "best": "best_top1"}
+METRICS = {"last": "score", "best": "best_score"}
 LEVEL = 0.05
 """Of the tests: a p that cannot be under it is not shown."""
 
 Key = tuple[str, str]
 """Row and column label."""
 Values = Mapping[Key, "pd.Series[float]"]
-"""Top-1 in percent by seed."""
+"""Top-1, or mean IoU, in percent by seed."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,11 @@ class Table:
     """Rows are datasets, columns are initialisations."""
 
 
+def accuracy_of(study: Study) -> str:
+    """What a table of it shows, to begin a caption with."""
+    return {"top-1": "Top-1 accuracy", "mean IoU": "Mean IoU"}.get(study.measured, "Top-1 accuracy, or mean IoU,")
+
+
 def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:
     """The row that each row is compared with: this one, or without it the own base."""
     return own_bases(study) if baseline is None else {row: baseline for row in study.rows if row != baseline}
@@ -104,7 +109,7 @@ def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
 
 
 def values_by_seed(study: Study, metric: str) -> Values:
-    """Top-1 of the finished runs, by row and column."""
+    """What the finished runs are measured at, by row and column."""
     groups = study.runs.groupby(["row", "column"])
     return {(str(row), str(column)): group.set_index("seed")[METRICS[metric]] for (row, column), group in groups}
 

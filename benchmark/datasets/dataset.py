@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from benchmark.image_files.full_size import FullSizeData, Opened
 
 Arrays = tuple["np.ndarray", "np.ndarray"]
-"""Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N."""
+"""Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N.
+
+Of a `dense` dataset, in place of labels, masks: uint8, N x S x S, the class of each pixel, or `IGNORED`."""
 
 Report = Callable[[int, int], None]
 """Told how much is done, and of how much."""
@@ -60,6 +62,8 @@ class Dataset(ABC):
     """`full_size` gives its images in their own size, for recipes that crop them (`crop_scale`, `crop_pct`)."""
     takes_path: ClassVar[bool] = False
     """Written NAME:PATH; no other has a path in its spec."""
+    dense: ClassVar[bool] = False
+    """Every pixel has a class, and is predicted; measured by mean IoU. For one that is `InMemory`."""
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
         """Says why it cannot be used here; cheap, the contents of files are checked when they are read.
@@ -207,5 +211,6 @@ class InMemory(Dataset):
         from benchmark.image_files.arrays import levels, statistics
 
         *splits, classes = self.read(data_dir)
-        found = [(torch.from_numpy(images), torch.from_numpy(labels).long()) for images, labels in splits]
+        kind = torch.uint8 if self.dense else torch.int64
+        found = [(torch.from_numpy(images), torch.from_numpy(labels).to(kind)) for images, labels in splits]
         return found, classes, self.statistics or statistics(levels(found[0][0]))

@@ -81,10 +81,15 @@ def check_recipe(spec: RunSpec) -> None:
     """Refuse what does not go with the dataset, where that is known before it is read.
 
     Raises:
-        VitinitError: the recipe crops images in a way that is for another kind of dataset, which would be passed over
-            in silence; or it has a batch that is larger than the dataset, or padding wider than its images.
+        VitinitError: the dataset has masks, and the model has no classifier for each token, or the recipe changes
+            images in a way that masks do not follow; the recipe crops images in a way that is for another kind of
+            dataset, which would be passed over in silence; or it has a batch that is larger than the dataset, or
+            padding wider than its images.
     """
     recipe, dataset = spec.recipe, datasets.get(spec.dataset.name)
+    if dataset.dense:
+        spec.model.check_dense()
+        recipe.check_masks()
     images = dataset.training_images(spec.dataset)
     if images is not None and recipe.batch_size > images:
         raise VitinitError(

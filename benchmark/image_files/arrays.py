@@ -11,6 +11,9 @@ import torch
 
 from benchmark.image_files.images import no_bombs
 
+IGNORED = 255
+"""In a mask: a pixel that counts neither in training nor in what is measured."""
+
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel, pixels in 0..1."""
 
@@ -21,7 +24,7 @@ class Split:
 
     Attributes:
         images: uint8, N x 3 x S x S, RGB.
-        labels: int64, N, an index into `Data.classes`.
+        labels: int64, N, an index into `Data.classes`. Of a dense dataset masks, uint8, N x S x S: such, or `IGNORED`.
     """
 
     images: torch.Tensor
@@ -59,7 +62,7 @@ class Source:
     """A split whose images have not been brought to their size yet.
 
     Attributes:
-        labels: int64, N.
+        labels: As of a `Split`.
         images: Makes some of its images, by number: uint8, RGB, 3 x S x S each. Safe to call from several threads,
             within `no_bombs`.
     """
@@ -111,7 +114,10 @@ def decoded(sources: Sources, on_test: bool) -> Data:
 
 
 def in_memory(images: torch.Tensor, labels: torch.Tensor, image_size: int) -> Source:
-    """A split of images that are there already: uint8, N x 3 x S x S, of any side S."""
+    """A split of images that are there already: uint8, N x 3 x S x S, of any side S. Masks take the nearest pixel's."""
+    if labels.ndim > 1 and labels.shape[-1] != image_size:
+        side = (image_size, image_size)
+        labels = torch.nn.functional.interpolate(labels[:, None], side, mode="nearest-exact")[:, 0]
 
     def sized(numbers: torch.Tensor) -> torch.Tensor:
         chosen = images[numbers]

@@ -18,7 +18,8 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
     """The images to train on, and those of `val_size`: no image is in both.
 
     Args:
-        labels: int, N, of the whole training split.
+        labels: int, N, of the whole training split; or masks, N x S x S, in each of which are several classes: images
+            are then drawn from all, whatever is in them.
         spec: how many of each.
         classes: how many classes there are.
         draw: which subset, where the spec redraws it (`train_draw: seed`).
@@ -29,6 +30,8 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
     Raises:
         VitinitError: there are fewer images than that, or more classes.
     """
+    if labels.ndim > 1:
+        labels, classes = np.zeros(len(labels), np.int64), 1
     val = np.arange(0)
     if spec.val_size is not None:
         val = stratified(labels, spec.val_size, classes, "val_size")

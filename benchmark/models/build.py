@@ -10,16 +10,27 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def build_model(spec: ModelSpec, classes: int) -> nn.Module:
-    """The model with unspecified weights: an initialiser sets every parameter afterwards."""
+def build_model(spec: ModelSpec, classes: int, dense: bool = False) -> nn.Module:
+    """The model with unspecified weights: an initialiser sets every parameter afterwards.
+
+    With `dense` it predicts a class for every pixel (`benchmark/models/dense.py`), from the same parameters.
+
+    Raises:
+        VitinitError: the family cannot do that.
+    """
     import torch
 
+    from benchmark.models.dense import predicting_pixels
+
+    if dense:
+        spec.check_dense()
     with torch.random.fork_rng(devices=[]):  # timm draws while it builds; the global generator stays as it was
-        return spec.build(classes)
+        model = spec.build(classes)
+    return predicting_pixels(model, spec) if dense else model
 
 
 def at_image_size(model: nn.Module, spec: ModelSpec, image_size: int) -> nn.Module:
-    """The same model for images of another size, to be fine-tuned there: a copy, with another token grid.
+    """The same classifier for images of another size, to be fine-tuned there: a copy, with another token grid.
 
     What is not trained stays so. What becomes of position embeddings is the family's: `resized_state`.
 

@@ -29,6 +29,7 @@ class ConViT(Transformer):
         "convit_small": {"qkv_bias": False, "width": 432, "depth": 12, "heads": 9, "gpsa_layers": 10},
         "convit_base": {"qkv_bias": False, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
     }
+    dense: ClassVar[bool] = True
     later: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
     also_recorded: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
 

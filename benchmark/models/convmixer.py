@@ -25,6 +25,7 @@ class ConvMixer(ModelSpec):
         "convmixer_256_8": {"kernel_size": 3, "width": 256, "depth": 8},
         "convmixer_512_6": {"kernel_size": 3, "width": 512, "depth": 6},
     }
+    dense: ClassVar[bool] = True
     batch_norm: ClassVar[bool] = True
     telling: ClassVar[tuple[str, ...]] = ("width", "kernel_size")
     also_recorded: ClassVar[Mapping[str, Any]] = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import model_serializer, model_validator
 
 from benchmark.fields import Count, Frozen
+from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,6 +44,9 @@ class ModelSpec(Frozen):
     built at 32 pixels with patch 4."""
     batch_norm: ClassVar[bool] = False
     """Whether an image's output in training depends on the others of its batch."""
+    dense: ClassVar[bool] = False
+    """Whether its classifier can be put on every patch token (`benchmark/models/dense.py`): a model with timm's
+    `forward_features`, `forward_head` and `head_drop`, none of whose parameters serves another token alone."""
     telling: ClassVar[tuple[str, ...]] = ("width",)
     """Fields that name a setting best, where several would do."""
     later: ClassVar[Mapping[str, Any]] = {}
@@ -140,6 +144,15 @@ class ModelSpec(Frozen):
     def describe(self) -> str:
         """The model in one phrase."""
         return f"{self.label} width {self.width} depth {self.depth}, {self.mixing}, patch {self.patch_size}"
+
+    def check_dense(self) -> None:
+        """Refuse to predict a class for every pixel.
+
+        Raises:
+            VitinitError: the family is not `dense`.
+        """
+        if not self.dense:
+            raise VitinitError(f"a {self.label} cannot classify each patch token, as a dataset with masks asks")
 
     @property
     def attention_maps(self) -> tuple[int, int, int, int] | None:

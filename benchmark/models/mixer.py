@@ -22,6 +22,7 @@ class TokenMixing(ModelSpec):
     """
 
     kind: ClassVar[str] = "products of patches"
+    dense: ClassVar[bool] = True
 
     mlp_ratio: Positive = 4.0
     """Of the MLP over channels: its hidden features, in widths."""

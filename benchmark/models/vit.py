@@ -28,6 +28,7 @@ class ViT(Transformer):
         "vit_small": {"width": 384, "depth": 12, "heads": 6},
         "vit_base": {"width": 768, "depth": 12, "heads": 12},
     }
+    dense: ClassVar[bool] = True
     later: ClassVar[Mapping[str, Any]] = {"kernel_size": None, "layer_scale": None}
     also_recorded: ClassVar[Mapping[str, Any]] = {"gpsa_layers": None, "kernel_size": None}
 

@@ -68,6 +68,8 @@ def prepare_beton(
     if missing := ffcv_missing():
         raise VitinitError(missing)
     source = sources(spec, image_size, data_dir)
+    if source.train.labels.ndim > 1:
+        raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
     names, root = names_digest(spec), data_dir / FOLDER
     stem = folder_stem(spec, image_size)
 

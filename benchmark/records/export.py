@@ -84,8 +84,8 @@ def _row(outcome: Outcome, reason: str) -> Row:
         left_out = {"run_id", "study", "row", "status", "spec", "history", "sessions", "execution", "environment"}
         lists = {"method_parameters", "norms", "offset_maps"}
         fields = outcome.model_dump(mode="json", exclude={**dict.fromkeys(left_out, True), "init": lists})
-        best_epoch, best_top1 = outcome.best
-        row |= {"top1": outcome.top1, "best_top1": best_top1, "best_epoch": best_epoch}
+        best_epoch, best = outcome.best
+        row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}
         row |= flatten(fields)
     else:
         row |= {"schema_version": outcome.schema_version, "written": outcome.written}

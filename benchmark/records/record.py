@@ -18,7 +18,6 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -31,14 +30,14 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticSerializationError, from_json
+from pydantic_core import PydanticSerializationError
 
 from benchmark.fields import Fraction, Frozen
+from benchmark.records.epoch import RESULTS, EpochRow, Metric, Percent, results
 from benchmark.spec import SCHEMA_VERSION, RunSpec
 from initializers.errors import VitinitError, explain
 from initializers.report import InitReport, Share
 
-Percent = Annotated[float, Field(ge=0, le=100)]
 PerHead = list[list[NonNegativeFloat]]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FolderName = Annotated[str, Field(pattern=r"^[\w.-]*\w[\w.-]*$")]
@@ -62,32 +61,6 @@ def _finite(values: Any) -> Any:
 
 Details = Annotated[dict[str, Any], AfterValidator(_finite)]
 """Free fields, for people and for export."""
-
-
-class EpochRow(Frozen):
-    """One epoch; `epoch` counts from 1."""
-
-    epoch: PositiveInt
-    lr: NonNegativeFloat
-    train_loss: NonNegativeFloat
-    test_loss: NonNegativeFloat | None = None
-    """None, as is `test_top1`, after an epoch without evaluation, and where the run is evaluated on `val`."""
-    test_top1: Percent | None = None
-    val_loss: NonNegativeFloat | None = None
-    """On the part of the training split that is held out for validation; None where the run is evaluated on `test`."""
-    val_top1: Percent | None = None
-    seconds: NonNegativeFloat
-    images_per_s: NonNegativeFloat | None = None
-    """Training images a second, loading included, evaluation not; None in records of before this was taken."""
-
-    @property
-    def top1(self) -> float | None:
-        """Test top-1, or that on the validation part, in percent; a run has one of them only."""
-        return self.val_top1 if self.test_top1 is None else self.test_top1
-
-
-RESULTS = ("test_loss", "test_top1", "val_loss", "val_top1")
-_results = attrgetter(*RESULTS)
 
 
 class Probe(Frozen):
@@ -210,8 +183,8 @@ class RunRecord(_Outcome):
             raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
         evaluated = recipe.evaluated_epochs
         on = self.spec.dataset.evaluate_on
-        for name, column in zip(RESULTS, zip(*map(_results, self.history), strict=True), strict=True):
-            wanted = evaluated if name.startswith(on) else []
+        for name, column in zip(RESULTS, zip(*map(results, self.history), strict=True), strict=True):
+            wanted = evaluated if name in (f"{on}_loss", f"{on}_{self.metric}") else []
             if [epoch for epoch, value in zip(epochs, column, strict=True) if value is not None] != wanted:
                 raise ValueError(
                     f"history does not hold {name} of the epochs that are evaluated on it, and of no other"
@@ -223,7 +196,7 @@ class RunRecord(_Outcome):
         if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         images = getattr(self.dataset, on)
-        for epoch, top1 in self.evaluated.items():
+        for epoch, top1 in self.evaluated.items() if self.metric == "top1" else ():
             if not _share_of(top1, images):
                 raise ValueError(f"{on}_top1 {top1} of epoch {epoch} is no share of {images} images")
         for masked in self.masked:
@@ -241,21 +214,31 @@ class RunRecord(_Outcome):
         return self.model_dump(mode="json", exclude={**times, **rows})
 
     @property
-    def top1(self) -> float:
-        """Top-1 in percent after the last epoch, on what the run is evaluated on."""
-        top1 = self.history[-1].top1
-        assert top1 is not None  # as the spec says
-        return top1
+    def last(self) -> EpochRow:
+        """The last epoch."""
+        return self.history[-1]
+
+    @property
+    def metric(self) -> Metric:
+        """What the run is measured by."""
+        return self.last.metric
+
+    @property
+    def score(self) -> float:
+        """Its metric in percent after the last epoch, on what the run is evaluated on."""
+        score = self.last.score
+        assert score is not None  # as the spec says
+        return score
 
     @property
     def best(self) -> tuple[int, float]:
-        """The first epoch with the highest top-1, and that. It selects on what it measures: never the headline."""
+        """The first epoch with the highest score, and that. It selects on what it measures: never the headline."""
         return max(self.evaluated.items(), key=lambda row: row[1])
 
     @property
     def evaluated(self) -> dict[int, float]:
-        """Top-1 in percent by epoch."""
-        return {row.epoch: top1 for row in self.history if (top1 := row.top1) is not None}
+        """Its metric in percent by epoch."""
+        return {row.epoch: score for row in self.history if (score := row.score) is not None}
 
 
 class FailureRecord(_Outcome):
@@ -343,10 +326,9 @@ class Whole:
     status: Literal["done"] = "done"
 
     @property
-    def top1(self) -> float:
-        """Top-1 in percent after the last epoch, on what the run is evaluated on."""
-        last = from_json(self.last_epoch)
-        return float(last.get("val_top1") if last["test_top1"] is None else last["test_top1"])
+    def last(self) -> EpochRow:
+        """The last epoch, with its score."""
+        return EpochRow.model_validate_json(self.last_epoch)
 
 
 def whole_or_parsed(data: bytes) -> Outcome | Whole:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmark.records.record import EpochRow, FailureRecord, RunRecord
+from benchmark.records.epoch import EpochRow
+from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
 

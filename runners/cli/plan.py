@@ -16,6 +16,7 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 
+from benchmark.records.epoch import METRICS
 from benchmark.records.store import Outline, Store
 from initializers.errors import VitinitError, plain, unknown_name
 from runners.basics.machine import gpu_possible
@@ -312,15 +313,18 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
 
     table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD)
     states = [state for state in STATES if any(item.state == state for item in planned)]
-    for heading in ("row", "dataset", *states, "top-1 (last epoch)"):
+    metrics = {METRICS[contents.done[p.cell.run_id].last.metric] for p in planned if p.state == "done"}
+    measured = " or ".join(sorted(metrics, reverse=True)) or METRICS["top1"]
+    for heading in ("row", "dataset", *states, f"{measured} (last epoch)"):
         table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right")
     groups: dict[tuple[str, str], list[Planned]] = {}
     for item in planned:
         groups.setdefault((item.cell.row, item.cell.spec.dataset.label), []).append(item)
     for (row, dataset), items in groups.items():
-        top1 = [contents.done[item.cell.run_id].top1 for item in items if item.state == "done"]
+        last = [contents.done[item.cell.run_id].last for item in items if item.state == "done"]
         counts = Counter(item.state for item in items)
-        mean = f"{sum(top1) / len(top1):.2f}% (n={len(top1)})" if top1 else ""
+        scores = [row.score for row in last if row.score is not None]
+        mean = f"{sum(scores) / len(scores):.2f}% (n={len(scores)})" if scores else ""
         table.add_row(safe(row), safe(dataset), *(str(counts[state] or "") for state in states), mean)
     failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
     return Group(table, *(safe(line) for line in failed), _details(planned, contents))

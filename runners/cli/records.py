@@ -45,10 +45,10 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     record = found.record
     content = record.model_dump(mode="json")
     if isinstance(record, RunRecord):
-        epoch, top1 = record.best
+        epoch, best = record.best
         _say(
-            f"{record.row}, {record.spec.dataset.label}, seed {record.spec.seed}: top-1 {record.top1:.2f}% after the "
-            f"last of {len(record.history)} epochs; best epoch {epoch} with {top1:.2f}%"
+            f"{record.row}, {record.spec.dataset.label}, seed {record.spec.seed}: {record.last.scored(2)} after the "
+            f"last of {len(record.history)} epochs; best epoch {epoch} with {best:.2f}%"
         )
         content["init"].pop("offset_maps", None)
     for line in yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).splitlines():

@@ -215,8 +215,7 @@ def _print(event: Event) -> None:
     if event.epoch:
         row = event.epoch
         loss = f"training loss {row.train_loss:.3f}"
-        top1 = "" if row.top1 is None else f", top-1 {row.top1:.1f}%"
-        print(f"{event.run_id}  epoch {row.epoch}, {loss}{top1}", flush=True)
+        print(f"{event.run_id}  epoch {row.epoch}, {', '.join(filter(None, (loss, row.scored())))}", flush=True)
     elif event.resumed or event.trouble:
         print(f"{event.run_id}  {event.trouble or f'goes on from {event.resumed}'}", flush=True)
 

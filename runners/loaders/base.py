@@ -17,9 +17,11 @@ from benchmark.datasets.imagenet import IMAGENET
 from benchmark.image_files.arrays import Data
 from benchmark.image_files.beton import BetonData
 from benchmark.image_files.full_size import FullSizeData
+from benchmark.records.epoch import Metric
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
 from runners.augmentation.crop_and_flip import crop_and_flip
+from runners.augmentation.masks import joined, parted
 from runners.augmentation.mixing import erase, mix
 from runners.augmentation.rand_augment import carry_out, draw, fill_color
 from runners.basics.shard import Shard
@@ -40,7 +42,8 @@ ALONE = Shard()
 class Loader(ABC):
     """Training and test batches of one run: float32 normalised images and their targets, on the device.
 
-    Targets are int64 labels B, or shares of classes, float32, B x classes, where the recipe mixes images.
+    Targets are int64 labels B, or shares of classes, float32, B x classes, where the recipe mixes images. Of a dense
+    dataset they are masks, uint8, B x S x S, with the class of each pixel or `IGNORED`.
 
     The last, smaller training batch of an epoch is dropped, as timm does; of the held-out images, which accuracy is
     measured on, none is. Of several processes each gets its part of every batch and of the held-out images; together
@@ -51,6 +54,8 @@ class Loader(ABC):
         steps: optimiser steps in an epoch.
         image_size: pixels a side.
         device: where the batches are.
+        classes: how many there are.
+        metric: what is measured on the held-out images.
     """
 
     name: ClassVar[str]
@@ -78,7 +83,10 @@ class Loader(ABC):
         """This process's part of the images that accuracy is measured on."""
         self.image_size = data.image_size
         self._block = max(1, BLOCK // (3 * data.image_size**2))
-        self._labels, self._classes = data.train.labels.to(device), len(data.classes)
+        self._labels, self.classes = data.train.labels.to(device), len(data.classes)
+        self.metric: Metric = "miou" if self._dense else "top1"
+        if self._dense:
+            recipe.check_masks()
         mean, std = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
         self._fill = fill_color(mean).to(device)
         # of every pixel, because a CPU takes twice as long where one number is that of a whole channel
@@ -88,6 +96,10 @@ class Loader(ABC):
         )
         self._scale_CHW = (1 / (255 * std_CHW)).float().to(device)
         self._offset_CHW = (-mean_CHW / std_CHW).float().to(device)
+
+    @property
+    def _dense(self) -> bool:
+        return self._labels.ndim > 1
 
     @abstractmethod
     def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -151,20 +163,26 @@ class Loader(ABC):
         self, taken: Sequence[tuple[int, tuple[Tensor, Tensor]]], drawn: Sequence[np.ndarray], epoch: int
     ) -> list[tuple[Tensor, Tensor]]:
         """Batches of an epoch, augmented. No image depends on how many go through RandAugment at once."""
-        batches = [
-            self.crop_and_flip(images.to(self.device, non_blocking=True), epoch, step) for step, (images, _) in taken
-        ]
+        batches = [self.crop_and_flip(self._moved(*batch), epoch, step) for step, batch in taken]
         if drawn:
             sizes = [len(images) for images in batches]
             batches = list(carry_out(torch.cat(batches), np.concatenate(drawn), self._fill).split(sizes))
         steps = zip(batches, taken, strict=True)
         return [self._finish(images, numbers, epoch, step) for images, (step, (_, numbers)) in steps]
 
+    def _moved(self, images_BCHW: Tensor, numbers_B: Tensor) -> Tensor:
+        """All whose pixels crop and flip move: images, and masks as one more channel."""
+        images = images_BCHW.to(self.device, non_blocking=True)
+        return joined(images, self._targets(numbers_B)) if self._dense else images
+
+    def _targets(self, numbers_B: Tensor) -> Tensor:
+        return self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
+
     def _finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
-        recipe, images, first = self.recipe, images_BCHW, step * self.recipe.batch_size + self.part.start
-        targets = self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
+        recipe, first = self.recipe, step * self.recipe.batch_size + self.part.start
+        images, targets = parted(images_BCHW) if self._dense else (images_BCHW, self._targets(numbers_B))
         if recipe.mixes:
-            images, targets = mix(images, targets, recipe, self._classes, self.seed, epoch, first)
+            images, targets = mix(images, targets, recipe, self.classes, self.seed, epoch, first)
         images = self.normalise(images)
         if recipe.random_erasing:
             images = erase(images, recipe, self.seed, epoch, step, self.part)

@@ -55,6 +55,8 @@ def open_data(
     if loader != "ffcv" or own_loader:
         return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"), cropped)
     try:
+        if registry.get(spec.name).dense:
+            raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
         refuse_parts(spec)
         if missing := ffcv_missing():
             raise VitinitError(missing)
@@ -64,8 +66,9 @@ def open_data(
 
 
 def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
-    """Bytes of the images that are held in memory, found out without decoding them."""
-    return registry.get(spec.name).decoded(spec, data_dir) * 3 * image_size**2
+    """Bytes of the images, and masks, that are held in memory, found out without decoding them."""
+    dataset = registry.get(spec.name)
+    return dataset.decoded(spec, data_dir) * (3 + dataset.dense) * image_size**2
 
 
 def choose(decoded: int, memory: int) -> Literal["resident", "ffcv"]:

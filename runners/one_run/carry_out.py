@@ -94,7 +94,7 @@ def _claimed(
         def tell(event: Event) -> None:
             if event.epoch:
                 row = event.epoch
-                claim.update(row.epoch, cell.spec.recipe.epochs, row.top1, row.seconds)
+                claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
             on_event(event)
 
         checkpoints = Checkpoints(

@@ -52,7 +52,8 @@ class Owner(Frozen):
     released: bool = False
     epoch: int = 0
     epochs: int = 0
-    top1: float | None = None
+    scored: str = ""
+    """What the run was measured at last, for people."""
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
 
@@ -61,8 +62,8 @@ class Owner(Frozen):
         text = f"job {self.job} on {self.host}" if self.job else f"host {self.host} pid {self.pid}"
         if self.epochs:
             text += f", epoch {self.epoch}/{self.epochs}"
-        if self.top1 is not None:
-            text += f", top-1 {self.top1:.1f}%"
+        if self.scored:
+            text += f", {self.scored}"
         if self.epoch_seconds is not None:
             text += f", about {duration((self.epochs - self.epoch) * self.epoch_seconds)} left"
         return text
@@ -156,10 +157,10 @@ class Claim:
         except (OSError, ValidationError):
             return False  # that it cannot be read now does not mean that it is gone
 
-    def update(self, epoch: int, epochs: int, top1: float | None, seconds: float) -> None:
-        """Say how far the run is, and how long its last epoch took; an epoch without top-1 leaves the last one."""
-        latest = self.owner.top1 if top1 is None else top1
-        news = {"epoch": epoch, "epochs": epochs, "top1": latest, "epoch_seconds": seconds}
+    def update(self, epoch: int, epochs: int, scored: str, seconds: float) -> None:
+        """Say how far the run is, and how long its last epoch took; an epoch without a score leaves the last one."""
+        latest = scored or self.owner.scored
+        news = {"epoch": epoch, "epochs": epochs, "scored": latest, "epoch_seconds": seconds}
         self.owner = self.owner.model_copy(update=news)
         if not self.lost():
             self._rewrite()

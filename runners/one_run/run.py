@@ -13,7 +13,8 @@ from torch import Tensor
 
 from benchmark.grids.schema import Cell
 from benchmark.models.build import build_model, parameter_count
-from benchmark.records.record import DatasetInfo, EpochRow, RunRecord, Session
+from benchmark.records.epoch import EpochRow
+from benchmark.records.record import DatasetInfo, RunRecord, Session
 from benchmark.records.store import maps_path
 from initializers import registry
 from initializers.attention import has_attention
@@ -75,7 +76,7 @@ def run(
 
     def epoch_ended(row: EpochRow) -> None:
         if observer:
-            observer.see(training.model, row.epoch, evaluated=row.top1 is not None)
+            observer.see(training.model, row.epoch, evaluated=row.score is not None)
         on_event(Event(cell.run_id, epoch=row))
 
     between_steps()
@@ -133,7 +134,8 @@ class _Opened:
 
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
-        model = build_model(self.cell.spec.model, len(self.data.classes)).to(self.device)
+        dense = self.loader.metric == "miou"
+        model = build_model(self.cell.spec.model, len(self.data.classes), dense).to(self.device)
         for part in (self.base, self.method):
             if part:
                 part.freeze(model)

@@ -22,12 +22,12 @@ def masked(model: nn.Module, loader: Loader, labels: Tensor, images_seen: int) -
     As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10; it does not say which.
 
     Args:
-        model: trained; one that is no ConViT has no result.
+        model: trained; one that is no ConViT has no result, and neither has one that predicts pixels.
         loader: of the run.
         labels: of all images that accuracy is measured on.
         images_seen: training images times epochs.
     """
-    if not isinstance(model, ConVit):
+    if not isinstance(model, ConVit) or labels.ndim > 1:
         return []
     numbers = chosen(len(labels), max(LEAST_IMAGES, images_seen // LEAST_SHARE))
     depth = model.local_up_to_layer

@@ -1,4 +1,4 @@
-"""Live progress in the terminal: runs done, epoch, top-1, time left; a line a finished run, or a row and dataset."""
+"""Live progress in the terminal: runs done, epoch, score, time left; a line a finished run, or a row and dataset."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from benchmark.grids.schema import Cell
+from benchmark.records.epoch import METRICS
 from benchmark.records.record import FailureRecord, RunRecord
 from runners.basics.setting import Ended, Event
 from runners.terminal.duration import duration
@@ -35,7 +36,7 @@ class Display:
         self._cells: dict[str, Cell] = {}
         self._share: dict[str, float] = {}
         """How much of each run is done, 0 to 1."""
-        self._top1: dict[str, str] = {}
+        self._scored: dict[str, str] = {}
         """What was last said of each run's accuracy."""
 
     def __enter__(self) -> Display:
@@ -82,10 +83,10 @@ class Display:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
             return
         row = event.epoch
-        if row.top1 is not None:
-            self._top1[event.run_id] = f", top-1 {row.top1:.1f}%"
-        top1 = self._top1.get(event.run_id, "")
-        text = f"epoch {row.epoch}/{epochs}{top1}, {row.images_per_s or 0:,.0f} images/s"
+        if row.scored():
+            self._scored[event.run_id] = f", {row.scored()}"
+        scored = self._scored.get(event.run_id, "")
+        text = f"epoch {row.epoch}/{epochs}{scored}, {row.images_per_s or 0:,.0f} images/s"
         self._progress.update(task, completed=row.epoch, text=text)
         self._share[event.run_id] = row.epoch / epochs
         self._update()
@@ -100,7 +101,7 @@ class Display:
             self._finished.setdefault(self._place(self._cells[outcome.run_id]), []).append(outcome)
         elif outcome.status == "done":
             self._console.print(
-                f"{outcome.run_id}  {label}: top-1 {outcome.top1:.2f}% after {len(outcome.history)} epochs, "
+                f"{outcome.run_id}  {label}: {outcome.last.scored(2)} after {len(outcome.history)} epochs, "
                 f"{outcome.seconds:.0f} s",
                 highlight=False,
             )
@@ -122,10 +123,10 @@ class Display:
         runs = self._finished.get(place)
         if self._open[place] or not runs:
             return
-        mean = sum(run.top1 for run in runs) / len(runs)
+        mean = sum(run.score for run in runs) / len(runs)
         of = f"mean of {len(runs)} seeds" if len(runs) > 1 else "1 seed"
         seconds = sum(run.seconds for run in runs)
-        text = f"{safe(', '.join(place))}: top-1 {mean:.2f}% ({of}), {seconds:.0f} s"
+        text = f"{safe(', '.join(place))}: {METRICS[runs[0].metric]} {mean:.2f}% ({of}), {seconds:.0f} s"
         self._console.print(text, highlight=False)
 
     def _update(self) -> None:

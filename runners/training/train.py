@@ -14,14 +14,14 @@ import torch
 from timm.optim import param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmark.records.record import EpochRow
+from benchmark.records.epoch import EpochRow
 from benchmark.spec import Recipe
 from runners.basics.streams import derive
 from runners.loaders.base import Loader
 from runners.training.distributed import ALONE, World
+from runners.training.scoring import MeanIoU, Top1, training_loss
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -157,16 +157,16 @@ def train(
                 between_steps()
             train_loss = float(training.loss_sum) / loader.steps
             training_seconds = time.perf_counter() - start
-            loss = top1 = None
+            loss = score = None
             if recipe.evaluates_after(epoch + 1):
-                loss, top1 = evaluate(model, loader, recipe, between_steps, world, micro_batch)
+                loss, score = evaluate(model, loader, recipe, between_steps, world, micro_batch)
             if not all(math.isfinite(each) for each in (train_loss, loss) if each is not None):
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, {evaluate_on} loss {loss}")
             row = EpochRow(
                 epoch=epoch + 1,
                 lr=training.optimizer.param_groups[0]["lr"],
                 train_loss=train_loss,
-                **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_top1": top1},
+                **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_{loader.metric}": score},
                 seconds=time.perf_counter() - start,
                 images_per_s=loader.steps * recipe.batch_size / training_seconds,
             )
@@ -203,7 +203,7 @@ def optimize(
         to_come = number < len(parts) and isinstance(parallel, DistributedDataParallel)
         with parallel.no_sync() if to_come else nullcontext():  # type: ignore[operator]
             with autocast(recipe, images.device):
-                loss = F.cross_entropy(parallel(images), targets, label_smoothing=recipe.label_smoothing)
+                loss = training_loss(parallel(images), targets, recipe.label_smoothing)
             loss = loss * (len(images) / recipe.batch_size)
             scaler.scale(loss * processes).backward()
         losses.append(loss.detach())
@@ -247,22 +247,20 @@ def evaluate(
     world: World = ALONE,
     micro_batch: int | None = None,
 ) -> tuple[float, float]:
-    """Mean cross-entropy (no label smoothing) and top-1 in percent over all held-out images, of all processes."""
+    """Mean cross-entropy (no label smoothing) and top-1, or mean IoU, in percent over all held-out images.
+
+    Of all processes; which of the two, `loader.metric` says.
+    """
     model.eval()
-    loss = torch.zeros((), dtype=torch.float64, device=loader.device)
-    correct = torch.zeros((), dtype=torch.float64, device=loader.device)
-    count = 0
+    dense = loader.metric == "miou"
+    found = MeanIoU(loader.device, loader.classes) if dense else Top1(loader.device)
     for batch in world.in_step(loader.held_out()):
         for images, labels in micro_batches(*batch, micro_batch) if batch else ():
             with autocast(recipe, loader.device):
                 logits: Tensor = model(images)
-            loss += F.cross_entropy(logits.float(), labels, reduction="sum")
-            correct += (logits.argmax(-1) == labels).sum()
-            count += len(labels)
+            found.add(logits, labels)
         between_batches()
-    totals = torch.stack([loss, correct, torch.tensor(count, dtype=torch.float64, device=loader.device)])
-    all_loss, all_correct, all_count = world.sum(totals).tolist()
-    return all_loss / all_count, 100 * all_correct / all_count
+    return found.over(world)
 
 
 def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:

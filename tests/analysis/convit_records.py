@@ -92,7 +92,7 @@ def ablation(root: Path) -> Path:
 def masked(record: RunRecord, **top1: float) -> RunRecord:
     """The record with these accuracies: `content_1=30` without content in one layer."""
     cells = [
-        {"term": term, "layers": int(layers), "images": 1000, "top1": value, "top1_whole": record.top1}
+        {"term": term, "layers": int(layers), "images": 1000, "top1": value, "top1_whole": record.score}
         for (term, layers), value in ((name.split("_"), value) for name, value in top1.items())
     ]
     return type(record).model_validate(record.model_dump() | {"masked": cells})

@@ -29,8 +29,8 @@ def test_runs_and_epochs(tmp_path):
         "arch": "vit",
         "seed": 3,
         "epochs": 3,
-        "top1": 40.0,
-        "best_top1": 45.0,
+        "score": 40.0,
+        "best_score": 45.0,
         "best_epoch": 2,
         "init_seconds": 0.5,
         "real_mass": 0.5,
@@ -77,7 +77,7 @@ def test_union_of_folders_the_first_wins(tmp_path):
         skipped("Imp.-5"),
     )
     study = load([first, second])
-    assert dict(zip(study.runs["row"], study.runs["top1"], strict=True)) == {
+    assert dict(zip(study.runs["row"], study.runs["score"], strict=True)) == {
         "Mimetic": 1.0,
         "Trunc normal": 3.0,
         "Imp.-3": 4.0,

@@ -36,7 +36,7 @@ def test_every_run_is_on_the_page_with_the_numbers_of_its_record(small):
     shown = {re.search(r"[0-9a-f]{16}", text).group(): text for _, text in page.find("tr", **{"class": "run"})}
     assert shown.keys() == records.keys()
     for run_id, record in records.items():
-        cells = f"{record.spec.seed} {record.top1:.2f} {record.best[1]:.2f} {record.seconds:.1f}"
+        cells = f"{record.spec.seed} {record.score:.2f} {record.best[1]:.2f} {record.seconds:.1f}"
         words = shown[run_id].split()
         assert Counter(cells.split()) <= Counter(words), run_id
         assert {record.environment["commit"][:10], "cpu", record.weights} <= set(words)

@@ -60,7 +60,9 @@ def test_an_outline_tells_of_finished_runs_what_reading_tells(study: Path) -> No
     store.write(record(2))
     store.write(record(3))
     read, outline = store.read("small").done, store.outline("small").done
-    assert {run_id: run.top1 for run_id, run in outline.items()} == {run_id: run.top1 for run_id, run in read.items()}
+    assert {run_id: run.last.score for run_id, run in outline.items()} == {
+        run_id: run.score for run_id, run in read.items()
+    }
     assert all((run.run_id, run.study, run.status) == (run_id, "small", "done") for run_id, run in outline.items())
     assert sorted(type(run).__name__ for run in outline.values()) == ["RunRecord", "Whole", "Whole"]
 

@@ -85,7 +85,7 @@ def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_pa
         row, other = by_csv[expected.run_id], by_pandas.loc[expected.run_id]
         assert row["row"] == other["row"] == expected.row
         assert row["status"] == "done"
-        assert float(row["top1"]) == other["top1"] == expected.top1
+        assert float(row["top1"]) == other["top1"] == expected.score
         assert float(row["best_top1"]) == expected.best[1]
         assert float(row["recipe.lr"]) == expected.spec.recipe.lr
         assert json.loads(row["recipe.betas"]) == list(expected.spec.recipe.betas)
@@ -128,7 +128,7 @@ def test_export_of_parquet(study: Path, tmp_path: Path) -> None:
         Store(study.parent).write(record(index))
     assert call("export", "--results", study.parent, "--out", tmp_path / "out", "--format", "parquet")[0] == 0
     runs = pd.read_parquet(tmp_path / "out/runs.parquet")
-    assert runs.top1.tolist() == [done.top1 for done in Store(study.parent).read("small").done.values()]
+    assert runs.top1.tolist() == [done.score for done in Store(study.parent).read("small").done.values()]
 
 
 def test_export_of_an_unknown_study_and_of_nothing(study: Path, tmp_path: Path) -> None:

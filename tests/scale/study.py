@@ -15,7 +15,8 @@ from benchmark.datasets.cifar import CIFAR10, CIFAR100
 from benchmark.datasets.svhn import SVHN_CROPPED
 from benchmark.grids.grid import load
 from benchmark.grids.schema import Cell
-from benchmark.records.record import EpochRow, FailureRecord, RunRecord, to_bytes
+from benchmark.records.epoch import EpochRow
+from benchmark.records.record import FailureRecord, RunRecord, to_bytes
 from benchmark.records.store import Store
 
 NAME = "scale"

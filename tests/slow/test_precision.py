@@ -29,7 +29,7 @@ def test_bf16_reaches_the_top1_of_fp32_over_five_seeds(here, tmp_path, capsys):
     code, output = here("run", "precisions.yaml", "--executor", "local", "--results", "results")
     assert code == 0, output
     records = sorted(Store(tmp_path / "results").read("precisions").done.values(), key=lambda record: record.spec.seed)
-    top1 = {p: [r.top1 for r in records if r.spec.recipe.precision == p] for p in ("fp32", "bf16")}
+    top1 = {p: [r.score for r in records if r.spec.recipe.precision == p] for p in ("fp32", "bf16")}
     differences = [second - first for first, second in zip(top1["fp32"], top1["bf16"], strict=True)]
     mean = statistics.mean(differences)
     low, high = stats.t.interval(0.95, len(differences) - 1, loc=mean, scale=stats.sem(differences))

@@ -94,7 +94,7 @@ def _blocks(table: Table, room: int) -> list[Block]:
     blocks = []
     for column in table.columns:
         cells = {row: table.cells[row, column] for row in table.rows}
-        parts = _parts(cells, usual, compared)
+        parts = _parts(cells, usual, table.study.metrics.get(column, "") if compared else "")
         if any(text not in ("", NOTHING) for part in parts for text in part.texts.values()):
             blocks.append(Block(one_line(column), tuple(parts)))
     if table.across:
@@ -108,7 +108,7 @@ def _blocks(table: Table, room: int) -> list[Block]:
     return result
 
 
-def _parts(cells: dict[str, Cell], usual: int | None, compared: bool) -> list[Part]:
+def _parts(cells: dict[str, Cell], usual: int | None, measured: str) -> list[Part]:
     paper = {row: f"{cell.published.value:.2f}" if cell.published else "" for row, cell in cells.items()}
     theirs = {
         row: "" if cell.published_difference is None else signed(cell.published_difference)
@@ -117,7 +117,7 @@ def _parts(cells: dict[str, Cell], usual: int | None, compared: bool) -> list[Pa
     published = any(paper.values()) or any(theirs.values())
     bold = frozenset(row for row, cell in cells.items() if cell.best)
     ours = {row: _mean(cell, usual) for row, cell in cells.items()}
-    parts = [Part("ours" if published else "top-1" if compared else "", ours, bold)]
+    parts = [Part("ours" if published else measured, ours, bold)]
     if any(paper.values()):
         parts.append(Part("paper", paper))
     differences = {row: _difference(cell) for row, cell in cells.items()}

@@ -153,7 +153,7 @@ def _wait(todo: Todo) -> None:
                 run_id, label = item.cell.run_id, safe(item.cell.describe())
                 if item.state in ("done", "failed") and known[run_id] != item.state:
                     failed = f"[red]failed[/red], {safe(item.reason)}"
-                    end = failed if item.state == "failed" else f"top-1 {todo.contents.done[run_id].top1:.2f}%"
+                    end = failed if item.state == "failed" else todo.contents.done[run_id].last.scored(2)
                     console.print(f"{run_id}  {label}: {end}", highlight=False)
                 known[run_id] = item.state
             quiet = 0 if {"queued", "live"} & set(known.values()) else quiet + 1

@@ -227,7 +227,7 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     timeless = [row.model_dump(exclude={"seconds", "images_per_s"}) for row in redone.history]
     assert timeless == [row.model_dump(exclude={"seconds", "images_per_s"}) for row in lost.history]
 
-    assert f"{lost.top1:.2f}%" in here("show", lost.run_id[:6])[1]
+    assert f"{lost.score:.2f}%" in here("show", lost.run_id[:6])[1]
     assert tables.main([]) == 0
     assert "Mimetic" in capsys.readouterr().out
     assert r"\toprule" in (tmp_path / "results/local/smoke/tables/smoke.tex").read_text()

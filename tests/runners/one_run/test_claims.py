@@ -74,7 +74,7 @@ def test_another_process_with_the_same_pid_is_not_the_owner(tmp_path):
 def test_a_released_claim_can_be_taken_by_the_same_process(tmp_path):
     for number in (1, 2, 3):
         with claims.held(tmp_path, Stop()) as claim:
-            claim.update(number, 10, 12.5, 60.0)
+            claim.update(number, 10, "top-1 12.5%", 60.0)
             assert (
                 claims.live(tmp_path)
                 .describe()
@@ -187,7 +187,7 @@ def test_a_frozen_owner_notices_that_its_run_was_finished_by_another(tmp_path):
             assert other.path == frozen.path
             assert frozen.lost()
             assert not other.lost()
-            frozen.update(3, 4, 50.0, 60.0)
+            frozen.update(3, 4, "top-1 50.0%", 60.0)
             frozen.release()
             assert claims.live(folder).since == other.owner.since
             assert claims.live(folder).epoch == 0

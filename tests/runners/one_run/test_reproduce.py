@@ -119,7 +119,7 @@ def test_a_reference_record_can_be_repeated(tmp_path):
     found = results(comparison)
     assert (found["dataset checksum"], found["learning rate"]) == ("equal", "equal")
     now = Store(tmp_path / "out").outcome("small", run_id)
-    assert now.top1 == pytest.approx(then.top1, abs=8)
+    assert now.score == pytest.approx(then.score, abs=8)
     assert now.history[0].train_loss == pytest.approx(then.history[0].train_loss, rel=0.02)
     for old, new in zip(then.init.norms, now.init.norms, strict=True):
         assert new.query == pytest.approx(old.query, rel=1e-4)

@@ -38,7 +38,7 @@ def test_a_record_says_what_it_was_evaluated_on(tmp_path):
     assert (val.dataset.test, val.dataset.val) == (None, 77)
     assert all(row.val_top1 is None and row.test_top1 is not None for row in test.history)
     assert all(row.test_top1 is None and row.test_loss is None and row.val_top1 is not None for row in val.history)
-    assert round(val.top1 * 77 / 100, 6).is_integer(), "a share of 77 images"
+    assert round(val.score * 77 / 100, 6).is_integer(), "a share of 77 images"
     assert test.weights == val.weights, "looking elsewhere changes nothing"
     assert from_bytes(to_bytes(val)) == val
     content = json.loads(val.model_dump_json())
@@ -46,7 +46,7 @@ def test_a_record_says_what_it_was_evaluated_on(tmp_path):
     with pytest.raises(ValueError, match="test_top1"):
         RunRecord.model_validate_json(json.dumps(content))
     whole = Store(tmp_path).outcome("tiny", val.run_id)
-    assert whole.top1 == val.top1
+    assert whole.score == val.score
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -209,7 +209,7 @@ def test_a_run_is_the_same_with_and_without_probes_and_resumed(tmp_path, row):
         [("content", 1, 360), ("position", 1, 360)] if row == "convit" else []
     )
     if row == "convit":
-        assert record.masked[0].top1_whole == pytest.approx(record.top1)
+        assert record.masked[0].top1_whole == pytest.approx(record.score)
 
 
 def test_probes_that_a_run_began_without_are_left_out_and_said_to_be(tmp_path):

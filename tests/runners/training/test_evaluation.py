@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from benchmark.grids.schema import Cell
-from benchmark.records.record import EpochRow, RunRecord
+from benchmark.records.epoch import EpochRow
+from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
 from runners.basics.setting import Event
 from runners.basics.stop import Stop, Stopped

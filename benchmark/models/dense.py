@@ -1,0 +1,47 @@
+"""A class for every pixel: a linear classifier on each patch token, enlarged bilinearly (Strudel et al., 2105.05633).
+
+It is the classifier that the family has, so that bases set it, and methods leave it, as in any other run.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from benchmark.models.family import ModelSpec
+
+
+def predicting_pixels(model: nn.Module, spec: ModelSpec) -> nn.Module:
+    """The same model, its output now B x S x S x classes, the class last as in a classifier's.
+
+    Parameters and their names stay. Class tokens are left out, and a norm that comes after pooling is of every token.
+
+    Args:
+        model: of a family that is `dense`.
+        spec: its own.
+    """
+    changed: Any = model
+    changed.forward_head = partial(_logits_of_pixels, model, spec.grid, spec.image_size)
+    return model
+
+
+def _logits_of_pixels(model: Any, grid: int, image_size: int, features: Tensor) -> Tensor:
+    import torch
+
+    tokens_BND = features.flatten(2).transpose(1, 2) if features.ndim == 4 else features[:, -(grid**2) :]
+    norm = getattr(model, "fc_norm", None)
+    logits_BNK = model.head(model.head_drop(norm(tokens_BND) if norm else tokens_BND))
+    logits_BGGK = logits_BNK.unflatten(1, (grid, grid))
+    # two products, and not F.interpolate: on a GPU its gradient has no order of summation that is always the same
+    enlarged_GS = enlarging(grid, image_size).to(logits_BGGK)
+    return torch.einsum("gs, bghk, ht -> bstk", enlarged_GS, logits_BGGK, enlarged_GS)
+
+
+def enlarging(grid: int, image_size: int) -> Tensor:
+    """What each of G tokens counts for each of S pixels of a line, G x S: bilinear, corners not aligned."""
+    import torch
+
+    return torch.nn.functional.interpolate(torch.eye(grid)[None], size=image_size, mode="linear")[0]

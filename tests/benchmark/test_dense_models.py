@@ -1,0 +1,90 @@
+"""Models that predict a class for every pixel: the classifier of every token, enlarged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from benchmark.grids.resolve import resolve_model
+from benchmark.models.build import build_model
+from benchmark.models.dense import enlarging
+from benchmark.models.family import ModelSpec
+from benchmark.models.registry import families
+from initializers import registry
+from initializers.attention import has_attention, mean_attention
+from initializers.errors import VitinitError
+
+CLASSES, SIDE, PATCH = 5, 32, 4
+IMAGES_BCHW = torch.randn(3, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+DENSE = [name for name, family in families().items() if family.dense]
+VIT_FIELDS: list[dict[str, Any]] = [{}, {"pool": "token", "position": "learned"}, {"layer_scale": 0.1}]
+
+
+def smallest(arch: str, **fields: Any) -> ModelSpec:
+    specs = (resolve_model({"preset": name, "image_size": SIDE, "patch_size": PATCH, **fields})
+             for name in families()[arch].presets)  # fmt: skip
+    return min(specs, key=lambda spec: spec.size)
+
+
+def initialised(spec: ModelSpec, dense: bool) -> Any:
+    model = build_model(spec, CLASSES, dense)
+    registry.build("trunc_normal", {"std": 0.2}).apply(model, torch.Generator().manual_seed(0), lambda *_: None)
+    return model.eval()
+
+
+@pytest.mark.parametrize("arch", DENSE)
+def test_every_dense_family_predicts_every_pixel_with_the_parameters_that_it_has(arch: str) -> None:
+    spec = smallest(arch)
+    model, classifier = initialised(spec, dense=True), initialised(spec, dense=False)
+    assert [name for name, _ in model.named_parameters()] == [name for name, _ in classifier.named_parameters()]
+    assert model.state_dict().keys() == classifier.state_dict().keys()
+    for ours, theirs in zip(model.parameters(), classifier.parameters(), strict=True):
+        assert torch.equal(ours, theirs), "a base sets the same weights"
+    output = model.train()(IMAGES_BCHW)
+    assert output.shape == (3, SIDE, SIDE, CLASSES)
+    output.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters()), "else processes wait for its gradient"
+
+
+@pytest.mark.parametrize("fields", VIT_FIELDS, ids=["mean", "class-token", "layer-scale"])
+def test_the_head_is_a_product_for_each_token_then_bilinear(fields: dict[str, Any]) -> None:
+    model = initialised(smallest("vit", **fields), dense=True)
+    last = []
+    hook = model.blocks[-1].register_forward_hook(lambda _, __, output: last.append(output))
+    with torch.no_grad():
+        found = model(IMAGES_BCHW)
+        hook.remove()
+        tokens_BND = last[0][:, -((SIDE // PATCH) ** 2) :]
+        norm = model.norm if fields.get("pool") == "token" else model.fc_norm
+        normed_BND = F.layer_norm(tokens_BND, tokens_BND.shape[-1:], norm.weight, norm.bias, norm.eps)
+        logits_BKN = torch.einsum("kd, bnd -> bkn", model.head.weight, normed_BND) + model.head.bias[:, None]
+        grid = logits_BKN.unflatten(2, (SIDE // PATCH, SIDE // PATCH))
+        expected = F.interpolate(grid, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(found, expected.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("grid", "side"), [(8, 32), (4, 4), (1, 8), (14, 224)])
+def test_enlarging_by_two_products_is_bilinear_interpolation(grid: int, side: int) -> None:
+    values = torch.randn(2, 3, grid, grid, dtype=torch.float64)
+    up_GS = enlarging(grid, side).double()
+    found = torch.einsum("gs, bkgh, ht -> bkst", up_GS, values, up_GS)
+    expected = F.interpolate(values, size=(side, side), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_attention_and_its_probes_are_those_of_the_classifier() -> None:
+    spec = smallest("vit")
+    model, classifier = initialised(spec, dense=True), initialised(spec, dense=False)
+    assert has_attention(model)
+    assert torch.equal(mean_attention(model, IMAGES_BCHW), mean_attention(classifier, IMAGES_BCHW))
+
+
+@pytest.mark.parametrize("arch", [name for name in families() if name not in DENSE])
+def test_what_cannot_says_so_in_one_line(arch: str) -> None:
+    spec = smallest(arch)
+    with pytest.raises(VitinitError, match=f"a {spec.label} cannot classify each patch token") as caught:
+        build_model(spec, CLASSES, dense=True)
+    assert "\n" not in str(caught.value)
