@@ -77,7 +77,7 @@ def test_done_before_live_before_skip_before_failed(folder):
         claims.held(unfinished(folder, failed), stop),
         claims.held(unfinished(folder, to_do), stop) as claim,
     ):
-        claim.update(1, 2, 12.34, 90.0)
+        claim.update(1, 2, "top-1 12.3%", 90.0)
         shutil.rmtree(folder / "data")
         live = planned(folder, "live")
         assert {item.cell.run_id for item in live} == {failed.cell.run_id, to_do.cell.run_id}
