@@ -17,6 +17,9 @@ WIDEST, NARROWEST = 2.4, 0.9
 SAME = 0.02
 """Of the y-axis: lines that are never further apart can hardly be told apart."""
 
+NAMED = 4
+"""So many cells without probes are named."""
+
 
 def coincide(lines: list[Line], height: float) -> bool:
     """Whether two or more lines are one to the eye, on a y-axis of this height."""
@@ -38,7 +41,10 @@ def without_probes(study: Study) -> list[str]:
     """A line for the cells of the table whose records hold no probes, where those of others do."""
     missing = [f"{row} ({column})" for (column, row), runs in study.cells.items() if not any(r.probes for r in runs)]
     probed = len(missing) < len(study.cells)
-    return [one_line(f"without probes, so in no figure of them: {', '.join(missing)}")] if probed and missing else []
+    if not probed or not missing:
+        return []
+    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    return [one_line(f"without probes, so in no figure of them: {', '.join(missing[:NAMED])}{more}")]
 
 
 def outer_labels(grid: list[Axes], y: str) -> None:

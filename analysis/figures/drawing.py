@@ -51,9 +51,12 @@ def main(
             if args.out:
                 out = args.out / study.name if len(studies) > 1 else args.out
             files, absent = _draw(study, chosen, args.baseline if args.baseline in study.rows else None, out)
-            said = [one_line(f"Study {study.name}: {count(files, 'figure')} in {out}")]
-            for line in [] if args.quiet else [*said, *(f"  {line}" for line in [*remarks(study), *absent])]:
+            why = [*remarks(study), *absent] if len(studies) == 1 or args.figure else []
+            said = [one_line(f"Study {study.name}: {count(files, 'figure')} in {out}"), *(f"  {line}" for line in why)]
+            for line in [] if args.quiet else said:
                 print(line)
+        if len(studies) > 1 and not (args.figure or args.quiet):
+            print("What is not drawn, and why: --study NAME")
 
     return command.guarded(run)
 

@@ -220,5 +220,11 @@ def test_records_without_probes_or_maps_say_so_once_for_each_reason(tmp_path, ca
     assert curves.main(["--results", str(root), "--out", str(tmp_path / "out"), "--quiet"]) == 0
     assert capsys.readouterr().out == ""
     assert list((tmp_path / "out").iterdir()) == []
+    write(root, done("Mimetic", (10.0,), study="other"))
+    assert curves.main(["--results", str(root), "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        *(f"Study {name}: 0 figures in {tmp_path / 'out' / name}" for name in ("small", "other")),
+        "What is not drawn, and why: --study NAME",
+    ]
     assert curves.main(["--results", str(root), "--baseline", "Mimic"]) == 2
     assert "unknown baseline row 'Mimic'; did you mean 'Mimetic'" in capsys.readouterr().err
