@@ -40,6 +40,11 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def capitalised(text: str) -> str:
+    """With a capital at the beginning; the rest stays as it is, unlike with `str.capitalize`."""
+    return text[:1].upper() + text[1:]
+
+
 def signed(value: float) -> str:
     """Two decimals with a sign, a true minus, and no sign for zero."""
     text = f"{value:+.2f}".replace("-", "−")

@@ -17,6 +17,7 @@ from analysis.figures.gains import (
 from analysis.figures.registry import FIGURES
 from analysis.figures.style import looks, measured, panel_title, panels, safe
 from analysis.frame import Study
+from analysis.text import capitalised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,8 +45,7 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         return {}
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
-    what = measured(study.runs)
-    what = f"{what[0].upper()}{what[1:]} minus that of {compared_to(table)}"
+    what = f"{capitalised(measured(study.runs))} minus that of {compared_to(table)}"
     title = f"{what}, by seed: mean with 95 % interval (t); dots: seeds"
     figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharex=True, sharey=True)
     known = looks(study)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F
 
+from benchmark.grids import grid
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
 from benchmark.models.dense import enlarging
@@ -87,4 +89,40 @@ def test_what_cannot_says_so_in_one_line(arch: str) -> None:
     spec = smallest(arch)
     with pytest.raises(VitinitError, match=f"a {spec.label} cannot classify each patch token") as caught:
         build_model(spec, CLASSES, dense=True)
+    assert "\n" not in str(caught.value)
+
+
+GRID = """
+title: Masks
+rows:
+  Base: {{base: kaiming_uniform}}
+blocks:
+  - datasets: [{{name: shapes, train_size: 100}}]
+    model: {{preset: {preset}, image_size: 32, patch_size: 4}}
+    recipe: {{name: small, epochs: 1, hflip: 0.5, crop_padding: 2, {more}}}
+    seeds: [0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("preset", "more", "words"),
+    [
+        (
+            "vit_micro",
+            "rand_augment: rand-m9, mixup: 0.8",
+            "rand_augment, mixup would change images",
+        ),
+        ("vit_micro", "crop_scale: [0.5, 1.0]", "crop_scale would change images"),
+        ("deit_micro", "", "a distilled DeiT cannot classify each patch token"),
+        ("vit_micro", "", None),
+    ],
+)
+def test_a_plan_refuses_what_masks_cannot_follow(tmp_path: Path, preset: str, more: str, words: str | None) -> None:
+    (tmp_path / "masks.yaml").write_text(GRID.format(preset=preset, more=more))
+    if words is None:
+        (cell,) = grid.load(str(tmp_path / "masks.yaml")).cells
+        assert not cell.misfit
+        return
+    with pytest.raises(VitinitError, match=f"grid 'masks', row 'Base': .*{words}") as caught:
+        grid.load(str(tmp_path / "masks.yaml"))
     assert "\n" not in str(caught.value)

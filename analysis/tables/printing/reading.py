@@ -8,7 +8,7 @@ from statistics import median
 from analysis.tables.notes import compared_with, measured, settings
 from analysis.tables.printing.terminal import usual_seeds
 from analysis.tables.shared import Cell, Table
-from analysis.text import count, one_line, signed
+from analysis.text import capitalised, count, one_line, signed
 
 SHOWN = 3
 """So many settings, or columns in one sentence, are spoken of; the others are in the foot of the table."""
@@ -18,7 +18,7 @@ def heading(table: Table, metric: str) -> list[str]:
     """What stands above a table: what its numbers are, and the setting of its runs."""
     study = table.study
     n = usual_seeds(table)
-    text = f"{measured(study, metric).capitalize()}, ± standard deviation, {count(n or 0, 'seed')} unless n is given."
+    text = f"{capitalised(measured(study, metric))}, ± standard deviation, {count(n or 0, 'seed')} unless n is given."
     if compared := {row: table.baselines[row] for row, _ in _compared(table)}:
         to = table.baseline or f"the row's own base ({compared_with(compared)})"
         text += f" Difference: by seed, to {to}, with its 95 % interval (t)."

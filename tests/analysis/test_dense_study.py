@@ -1,0 +1,75 @@
+"""Studies of runs on masks: mean IoU where top-1 is elsewhere, and never one average of both."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis.figures.accuracy import over_epochs
+from analysis.figures.style import measured
+from analysis.frame import Study, load
+from analysis.report.page import to_html
+from analysis.report.section import section
+from analysis.tables.registry import build
+from initializers.errors import VitinitError
+from tests.analysis.synthetic_records import done, write
+from tests.synthetic_masks import dense
+
+MIOU = {"Kaiming uniform": (40.0, 41.0, 42.0), "Mimetic": (45.0, 47.0, 48.0)}
+
+
+def of_masks(root: Path) -> Path:
+    return write(
+        root,
+        *(dense(row, (10.0, last), seed=seed) for row, its in MIOU.items() for seed, last in enumerate(its)),
+    )
+
+
+def both(root: Path) -> Study:
+    for row in MIOU:
+        write(
+            of_masks(root), *(done(row, (20.0, 60.0), dataset="cifar10", seed=seed, study="masks") for seed in range(3))
+        )
+    return load([root])
+
+
+def test_the_table_says_mean_iou_wherever_it_said_top1(tmp_path: Path) -> None:
+    study = load([of_masks(tmp_path)])
+    assert (study.metrics, study.measured) == ({"shapes": "mean IoU"}, "mean IoU")
+    table = build(study)
+    assert table.caption == "Mean IoU by initialisation, study masks."
+    assert table.notes[0].startswith("Ours: test mean IoU in percent after the last epoch")
+    assert not any("top-1" in note for note in table.notes)
+    difference = table.cells["Mimetic", "shapes"].against
+    assert difference is not None
+    assert difference.mean == pytest.approx((5 + 6 + 6) / 3)
+    (panel,) = over_epochs(study)["accuracy"].panels
+    assert panel.reference is None, "guessing has no mean IoU of its own"
+    assert panel.scale.y == "test mean IoU (%)"
+
+
+def test_the_page_says_mean_iou_too(tmp_path: Path) -> None:
+    page = re.sub(r"<script.*?</script>", "", to_html([section(load([of_masks(tmp_path)]))]), flags=re.DOTALL)
+    assert "points of mean IoU" in page
+    assert "top-1" not in page
+    assert "48.00" in page
+
+
+def test_columns_of_two_metrics_have_no_common_average(tmp_path: Path) -> None:
+    study = both(tmp_path)
+    assert study.metrics == {"cifar10": "top-1", "shapes": "mean IoU"}
+    table = build(study, together=True)
+    assert table.together == ["cifar10"]
+    assert not table.across
+    assert table.caption.startswith("Top-1 accuracy, or mean IoU, by initialisation")
+    assert table.notes[0].startswith("Ours: test top-1 (on shapes: mean IoU) in percent")
+    assert measured(study.runs) == "test top-1 or mean IoU"
+
+
+def test_two_metrics_in_one_column_are_refused(tmp_path: Path) -> None:
+    write(of_masks(tmp_path), done("Mimetic", (20.0, 60.0), dataset="shapes", seed=7, study="masks"))
+    with pytest.raises(VitinitError, match="study 'masks': runs on shapes are measured by .*mean IoU") as caught:
+        build(load([tmp_path]))
+    assert "\n" not in str(caught.value)

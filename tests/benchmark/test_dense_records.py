@@ -1,0 +1,70 @@
+"""Records of runs that are measured by mean IoU; those of before stay as they are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from stored_records import REFERENCE
+
+from benchmark.records.export import tables
+from benchmark.records.record import RunRecord, Whole, from_bytes, to_bytes, whole_or_parsed
+from benchmark.records.store import Store
+from tests.synthetic_masks import dense, history
+
+
+def content(record: RunRecord, **changes: Any) -> str:
+    return json.dumps({**json.loads(record.model_dump_json()), **changes})
+
+
+def test_a_record_comes_back_with_its_mean_iou_and_no_top1() -> None:
+    record = dense("Mimetic", (30.123456789, 41.5))
+    again = from_bytes(to_bytes(record))
+    assert again == record
+    assert (record.metric, record.score, record.best) == ("miou", 41.5, (2, 41.5))
+    assert record.last.scored() == "mean IoU 41.5%"
+    assert [row.test_top1 for row in record.history] == [None, None]
+    whole = whole_or_parsed(to_bytes(record))
+    assert isinstance(whole, Whole)
+    assert (whole.last.metric, whole.last.score) == ("miou", 41.5)
+
+
+def test_a_record_of_before_gains_no_field() -> None:
+    for path in REFERENCE:
+        record = from_bytes(path.read_bytes())
+        assert isinstance(record, RunRecord)
+        assert record.metric == "top1"
+        assert b"miou" not in to_bytes(record)
+        written = {name for row in json.loads(path.read_bytes())["history"] for name in row}
+        assert written - {"images_per_s"} <= record.history[0].model_dump().keys()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        history((30.0, 41.5), also={"test_top1": 50.0}),
+        [*history((30.0,)), *history((30.0, 41.5), metric="top1")[1:]],
+        history((30.0, 41.5), on="val"),
+        history((30.0, 100.5)),
+        [*history((30.0,)), {**history((30.0, 41.5))[1], "test_miou": None}],
+    ],
+    ids=["both", "one-then-the-other", "of-the-other-split", "more-than-all", "none-at-the-end"],
+)
+def test_what_does_not_fit_together_is_refused(rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(ValueError, match=r"history|less than or equal to 100"):
+        RunRecord.model_validate_json(content(dense("Mimetic", (30.0, 41.5)), history=rows))
+
+
+def test_a_mean_iou_need_be_no_share_of_the_images() -> None:
+    record = dense("Mimetic", (100 / 7,))
+    assert from_bytes(to_bytes(record)) == record
+
+
+def test_the_export_names_each_runs_metric(tmp_path) -> None:
+    store = Store(tmp_path)
+    store.write(dense("Mimetic", (30.0, 41.5)))
+    (row,), epochs = tables(store, ["masks"])
+    assert (row["miou"], row["best_miou"], row["best_epoch"]) == (41.5, 41.5, 2)
+    assert "top1" not in row
+    assert [epoch["test_miou"] for epoch in epochs] == [30.0, 41.5]
