@@ -109,9 +109,8 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
 
     # without the package, the record is a file that says what it needs
     done = fresh("-m", "runners.cli", "store", "check", "--results", "results/local", cwd=installed, COLUMNS="300")
-    assert f"unknown arch 'their_mixer'; available: {', '.join(families())}" in " ".join(
-        (done.stdout + done.stderr).split()
-    )
+    said = " ".join((done.stdout + done.stderr).split())
+    assert f"unknown arch 'their_mixer'; did you mean 'mixer'? available: {', '.join(families())}" in said
 
 
 @pytest.mark.parametrize(
