@@ -85,6 +85,8 @@ def test_a_pointer_over_a_curve_shows_row_epoch_mean_spread_and_n(tab, page, rec
     tab.open(page)
     show_chart(tab)
     assert tab.run(TIPS) == []
+    before = colours_of(tab)[GREEN]
+    assert before > 100
     tops = [
         record["history"][2]["test_top1"]
         for record in records
@@ -95,6 +97,7 @@ def test_a_pointer_over_a_curve_shows_row_epoch_mean_spread_and_n(tab, page, rec
     tab.until(f"{TIPS}.length")
     value = f"{statistics.mean(tops):.2f} ± {statistics.stdev(tops):.2f}"
     assert tab.run(TIPS) == [f"row: Mimetic epoch: 3 mean ± sd: {value} n: 3"], "one, not one each for line and dot"
+    assert 0.5 < colours_of(tab)[GREEN] / before < 2, "in its own colour, but for what the tooltip covers"
     tab.point(5, 5)
     tab.until(f"{TIPS}.length === 0")
 
@@ -155,7 +158,8 @@ def colours_of(tab: Browser) -> Counter[tuple[int, ...]]:
     return Counter(Image.open(io.BytesIO(shot)).convert("RGB").get_flattened_data())
 
 
-BLACK, WHITE = (0, 0, 0), (255, 255, 255)
+BLACK, WHITE, GREEN = (0, 0, 0), (255, 255, 255), (0, 158, 115)
+"""The last is mimetic's."""
 
 
 def test_the_curves_follow_light_and_dark_at_once(tab, page):

@@ -148,7 +148,10 @@ class Chart {
       const dots = plot.scatter(field("x"), field("mean"), {source, size: 5});
       lines.set(line[0], [band, curve, dots]);
       seen.push(points.filter((p) => p.mean !== null).length > 1 ? curve : dots); // both would have a tooltip each
-      for (const renderer of lines.get(line[0])) renderer.visible = !this.hidden.has(line[0]);
+      for (const renderer of lines.get(line[0])) {
+        renderer.visible = !this.hidden.has(line[0]);
+        renderer.hover_glyph = null; // else it is blue while the pointer is over it, as another row may be
+      }
     }
     const rowed = panel.row !== null || each === "row";
     const tooltips = [
