@@ -146,7 +146,7 @@ def one_step_with_an_overflow(world: World) -> tuple[bool, float]:
     """fp16, and images in the last process that are too bright for it: whether the weights stay, and the scale."""
     training, loader = begun(VIT, RECIPE.model_copy(update={"precision": "fp16"}), world)
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
-    parallel = train.warmed_up(world.parallel(training.model), training)
+    parallel = train.warmed_up(world.parallel(training.model), training, loader.image_size)
     images, labels = next(loader.train(0))
     images = images * (1e30 if world.rank == world.size - 1 else 1)
     optimize(training, parallel, [(images, labels)], [0], world.size)
