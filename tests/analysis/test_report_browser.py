@@ -155,7 +155,8 @@ def colours_of(tab: Browser) -> Counter[tuple[int, ...]]:
     box = tab.run(f"{CHART}.querySelector('.plot').getBoundingClientRect().toJSON()")
     clip = {name: box[name] for name in ("x", "width", "height")} | {"y": box["y"] + tab.run("scrollY"), "scale": 1}
     shot = base64.b64decode(tab.tell("Page.captureScreenshot", format="png", clip=clip)["data"])
-    return Counter(Image.open(io.BytesIO(shot)).convert("RGB").get_flattened_data())
+    image = Image.open(io.BytesIO(shot)).convert("RGB")
+    return Counter({colour: number for number, colour in image.getcolors(image.width * image.height)})
 
 
 BLACK, WHITE, GREEN = (0, 0, 0), (255, 255, 255), (0, 158, 115)
