@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from benchmark.fields import Frozen
@@ -39,7 +40,7 @@ def fits() -> Fits:
     """Asked once, then kept until our code changes; where a package has families or initialisers, asked each time."""
     models = {arch: spec for arch in families.families() if (spec := smallest(arch))}
     only_ours = all(map(families.ours, models.values())) and not plugins.installed(plugins.INITIALIZERS)
-    key = kept.key((*fitting.CODE,), f"{KIND} {sorted(models)}")
+    key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}")
     if only_ours and (found := kept.read(KIND, key, Fits)):
         return found
     from initializers import registry
