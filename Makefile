@@ -27,7 +27,7 @@ $(READY): requirements.lock pyproject.toml
 	  { echo "Python cannot make environments here; on Debian: apt-get install python3-venv"; exit 2; }
 	@printf 'setting up %s: about a minute, more where packages must be fetched ... ' $(VENV)
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check uv
+	@$(BIN)/pip install -qq --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
 	@$(BIN)/vitinit list grids >/dev/null # asks torch once and keeps the answers, so that the first plan comes at once
