@@ -14,6 +14,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+import benchmark
 import initializers
 from benchmark.files import kept
 from initializers import plugins
@@ -225,14 +226,32 @@ def _augmentation(recipe: Recipe) -> str:
     return ", ".join(name.replace("_", " ") for name, value in found.items() if value) or "none"
 
 
-def _grids(name: str | None) -> None:
-    from benchmark.grids import grid
+class Grids(BaseModel):
+    """What is listed of each shipped grid, by name: how many runs, and its title."""
 
+    lines: dict[str, tuple[int, str]]
+
+
+def _grids(name: str | None) -> None:
     table = _table("grid", "runs", "what", right=("runs",))
-    for found in _chosen("grid", name, grid.names()):
-        loaded = grid.load(found)
-        table.add_row(safe(found), str(len(loaded.cells)), safe(loaded.title))
+    lines = _counted().lines
+    for found in _chosen("grid", name, list(lines)):
+        runs, title = lines[found]
+        table.add_row(safe(found), str(runs), safe(title))
     console.print(table)
+
+
+def _counted() -> Grids:
+    """Kept until our code or a grid changes: to count runs is to resolve them all."""
+    key = kept.key((Path(benchmark.__path__[0]), Path(initializers.__path__[0])), "grids")
+    found = kept.read("lists", key, Grids)
+    if found is None:
+        from benchmark.grids import grid
+
+        loaded = {each: grid.load(each) for each in grid.names()}
+        found = Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})
+        kept.write("lists", key, found)
+    return found
 
 
 def _table(*headings: str, right: tuple[str, ...] = ()) -> Table:

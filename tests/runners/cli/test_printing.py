@@ -12,7 +12,7 @@ import pytest
 import yaml
 from rich.cells import cell_len
 
-from benchmark.grids import parts
+from benchmark.grids import grid, parts
 from benchmark.models import registry as models
 from initializers import registry as initializers
 from initializers.methods.impulse import solvers
@@ -60,6 +60,17 @@ def test_lists_name_what_can_be_chosen(here) -> None:
     recipe = parts.resolve_recipe({"name": "standard"})
     assert [line.partition(":")[0] for line in whole] == [name for name in type(recipe).model_fields if name != "name"]
     assert here("list", "recipes", "standard2")[0] == 2
+
+
+def test_the_list_of_grids_is_the_same_once_it_is_kept(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITINIT_CACHE", str(tmp_path / "cache"))
+    first = here("list", "grids")[1]
+    (kept,) = (tmp_path / "cache" / "lists").iterdir()
+    written = kept.stat().st_mtime_ns
+    assert here("list", "grids")[1] == first
+    assert kept.stat().st_mtime_ns == written
+    for name in ("small", "families-smoke"):
+        assert re.search(rf"^{name} +{len(grid.load(name).cells)} ", first, flags=re.MULTILINE)
 
 
 def test_what_fits_what_is_a_table_with_reasons(here) -> None:
