@@ -56,8 +56,11 @@ class Display:
         self._cells = {cell.spec.run_id: cell for cell in cells}
         self._work = work
         self._ended = 0
-        self._several = len({cell.spec.model for cell in cells}) > 1
-        """Models: a line names its own."""
+        models: dict[tuple[str, str], set[str]] = {}
+        for cell in cells:
+            models.setdefault(_row_and_dataset(cell), set()).add(cell.spec.model.describe())
+        self._several = {place for place, found in models.items() if len(found) > 1}
+        """Rows and datasets of several models: a line names its own."""
         self._open = Counter(map(self._place, cells))
         """Runs that have not ended, by row, dataset and model."""
         self._all = self._progress.add_task("all runs", total=1.0, text="")
@@ -138,5 +141,10 @@ class Display:
         self._progress.update(self._all, completed=share, text=text)
 
     def _place(self, cell: Cell) -> tuple[str, ...]:
-        """Row, dataset and, where there are several, model."""
-        return cell.row, cell.spec.dataset.label, *([cell.spec.model.describe()] if self._several else [])
+        """Row, dataset and, where they are of several models, model."""
+        place = _row_and_dataset(cell)
+        return (*place, cell.spec.model.describe()) if place in self._several else place
+
+
+def _row_and_dataset(cell: Cell) -> tuple[str, str]:
+    return cell.row, cell.spec.dataset.label
