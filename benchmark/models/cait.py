@@ -71,16 +71,7 @@ class CaiT(Transformer):
         from timm.models.cait import Cait
 
         model = Cait(
-            img_size=self.image_size,
-            patch_size=self.patch_size,
-            num_classes=classes,
-            embed_dim=self.width,
-            depth=self.depth,
-            num_heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            qkv_bias=self.qkv_bias,
-            drop_rate=self.drop_rate,
-            drop_path_rate=self.drop_path_rate,
+            **self.timm_arguments(classes),
             init_values=self.layer_scale,
             depth_token_only=self.class_layers,
             mlp_ratio_token_only=self.mlp_ratio,

@@ -73,16 +73,8 @@ class ConViT(Transformer):
         from benchmark.models.layers.gated_attention import fuse_attention
 
         model = ConVit(
-            img_size=self.image_size,
-            patch_size=self.patch_size,
-            num_classes=classes,
-            embed_dim=self.width // self.heads,  # timm multiplies it by the number of heads
-            depth=self.depth,
-            num_heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            qkv_bias=self.qkv_bias,
-            drop_rate=self.drop_rate,
-            drop_path_rate=self.drop_path_rate,
+            **self.timm_arguments(classes)
+            | {"embed_dim": self.width // self.heads},  # timm multiplies it by the number of heads
             local_up_to_layer=self.gpsa_layers,
         )
         tokens_in_memory_order(model)

@@ -51,16 +51,7 @@ class DeiT(Transformer):
         from timm.models.deit import VisionTransformerDistilled
 
         model = VisionTransformerDistilled(
-            img_size=self.image_size,
-            patch_size=self.patch_size,
-            num_classes=classes,
-            embed_dim=self.width,
-            depth=self.depth,
-            num_heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            qkv_bias=self.qkv_bias,
-            drop_rate=self.drop_rate,
-            drop_path_rate=self.drop_path_rate,
+            **self.timm_arguments(classes),
             weight_init="skip",
         )
         tokens_in_memory_order(model)

@@ -38,6 +38,21 @@ class Transformer(ModelSpec):
             raise ValueError(f"position 'sincos' needs a width divisible by 4, not {self.width}")
         return self
 
+    def timm_arguments(self, classes: int) -> dict[str, Any]:
+        """The arguments that timm's ViT-like models have in common."""
+        return {
+            "img_size": self.image_size,
+            "patch_size": self.patch_size,
+            "num_classes": classes,
+            "embed_dim": self.width,
+            "depth": self.depth,
+            "num_heads": self.heads,
+            "mlp_ratio": self.mlp_ratio,
+            "qkv_bias": self.qkv_bias,
+            "drop_rate": self.drop_rate,
+            "drop_path_rate": self.drop_path_rate,
+        }
+
     @property
     def hidden(self) -> int:
         """Features between the two layers of an MLP."""

@@ -46,19 +46,10 @@ class ViT(Transformer):
         from timm.models.vision_transformer import VisionTransformer
 
         model = VisionTransformer(
-            img_size=self.image_size,
-            patch_size=self.patch_size,
-            num_classes=classes,
-            embed_dim=self.width,
-            depth=self.depth,
-            num_heads=self.heads,
-            mlp_ratio=self.mlp_ratio,
-            qkv_bias=self.qkv_bias,
+            **self.timm_arguments(classes),
             global_pool=self.pool,
             class_token=self.pool == "token",
             no_embed_class=self.position == "sincos",
-            drop_rate=self.drop_rate,
-            drop_path_rate=self.drop_path_rate,
             init_values=self.layer_scale,
             weight_init="skip",
         )
