@@ -1,0 +1,91 @@
+"""What each method gains and what its placebo gains, the largest gain first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from analysis.figures.gains import (
+    compared_to,
+    draw_estimate,
+    draw_zero,
+    one_line_each,
+    pairs_of,
+    seeds_of,
+    table_of,
+)
+from analysis.figures.registry import FIGURES
+from analysis.figures.style import Look, label_axes, legend_below, measured, panel_title, panels, safe
+from analysis.frame import Study
+from analysis.text import capitalised
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+ITSELF = Look("black", "-", "o")
+PLACEBO = {
+    "spectrum": Look("#D55E00", "-", "s", filled=False),
+    "norm": Look("#0072B2", "-", "^", filled=False),
+    "entropy": Look("#009E73", "-", "D", filled=False),
+}
+"""By what it keeps."""
+BELOW = 0.3
+"""A placebo is so much of a line below its method, the next one so much below that."""
+
+
+def placebos(study: Study) -> dict[str, dict[str, str]]:
+    """Of each row whose method has a placebo over the same base and model: those rows by what they keep."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    specs = {row: study.examples[row, None] for row in study.rows}
+    for row, spec in specs.items():
+        for other, its in specs.items():
+            if not (spec.method and its.method and its.method.name == "placebo"):
+                continue
+            of = {"name": spec.method.name, **spec.method.params}
+            if its.method.params["of"] == of and (its.base, its.model) == (spec.base, spec.model):
+                found[row][its.method.params["keep"]] = other
+    return dict(found)
+
+
+@FIGURES.add(
+    "forest",
+    "no method with a gain has its placebo beside it",
+    caption="A method that gains no more than its placebo does not owe its gain to its pattern.",
+    place=4,
+    to_baseline=True,
+)
+def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
+    """A panel a dataset, a line a row but for placebos, which stand below their method."""
+    table, of = table_of(study, baseline), placebos(study)
+    pairs = pairs_of(table)
+    beside = {name for its in of.values() for name in its.values()}
+    gains = {row: [pairs[row, column].mean for column in table.columns if (row, column) in pairs] for row in table.rows}
+    rows = sorted((row for row in gains if gains[row] and row not in beside), key=lambda row: -fmean(gains[row]))
+    if not any(gains[name] for row in rows for name in of.get(row, {}).values()):
+        return {}
+    columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
+    what = f"{capitalised(measured(study.runs))} minus that of {compared_to(table)}"
+    title = f"{what}, by seed\nmean with 95 % interval (t), the largest gain first"
+    kept = [keep for keep in PLACEBO if any(keep in of.get(row, {}) for row in rows)]
+    figure, grid = panels(len(columns), (0.14 + 0.07 * len(kept)) * len(rows) + 0.4, title, sharex=True, sharey=True)
+    handles: dict[str, Line2D] = {}
+    for axes, column in zip(grid, columns, strict=True):
+        for place, row in enumerate(rows):
+            if (row, column) in pairs:
+                pair = pairs[row, column]
+                handles["the row itself"] = draw_estimate(axes, pair.mean, place, ITSELF, pair.interval)
+            for step, keep in enumerate(kept, start=1):
+                if (of.get(row, {}).get(keep), column) in pairs:
+                    pair = pairs[of[row][keep], column]
+                    down = place + step * BELOW
+                    handles[f"its placebo ({keep})"] = draw_estimate(
+                        axes, pair.mean, down, PLACEBO[keep], pair.interval
+                    )
+        draw_zero(axes.axvline)
+        one_line_each(axes, rows)
+        panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
+    label_axes(grid, f"difference in {measured(study.runs)} (points)", "")
+    legend_below(figure, list(handles.values()), list(handles))
+    return {"forest": figure}
