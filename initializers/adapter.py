@@ -126,6 +126,8 @@ class Adapter:
     """Parameters of no Linear, convolution or norm, by shell patterns of their names in the model."""
     filters: bool = False
     """Whether tokens are mixed by depthwise convolutions alone, as in a ConvMixer."""
+    token_mixing: tuple[str, ...] = ()
+    """What modules are called that mix tokens by one Linear between patches, or by an MLP of two."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Types of attention modules for which no method is made, each with the reason."""
     beside: tuple[Type, ...] = ()

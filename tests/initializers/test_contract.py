@@ -14,6 +14,7 @@ import torch
 from pydantic import ValidationError
 from small_models import ARCHS, differing, generator, images, larger_checkpoint, model, silent, state, streams
 
+from benchmark.grids.resolve import resolve_model
 from initializers import registry
 from initializers.errors import VitinitError
 from initializers.initialize import initialize
@@ -219,7 +220,8 @@ def test_method_changes_only_what_it_declares_and_leaves_it_finite(
 
 @pytest.mark.parametrize("name", registry.names())
 def test_every_pattern_of_touches_names_a_parameter_of_some_model(name: str) -> None:
-    known = {n for spec in ARCHS.values() for n in model(spec).state_dict()}
+    resmlp = resolve_model({"preset": "resmlp_micro", "image_size": 32, "patch_size": 4})
+    known = {n for spec in (*ARCHS.values(), resmlp) for n in model(spec).state_dict()}
     for pattern in registry.get(name).touches:
         assert fnmatch.filter(known, pattern), pattern
 
@@ -272,9 +274,10 @@ def test_bases_fit_every_architecture_and_methods_those_that_have_what_they_set(
     for name in ("kaiming_uniform", "trunc_normal"):
         assert {arch for n, arch in FITTING if n == name} == set(ARCHS)
     for name in ("mimetic", "impulse"):
-        assert {arch for n, arch in FITTING if n == name} == set(ARCHS) - {"convmixer"}
+        assert {arch for n, arch in FITTING if n == name} == set(ARCHS) - {"convmixer", "mixer"}
     assert [arch for n, arch in FITTING if n == "convit_gpsa"] == ["convit"]
     assert [arch for n, arch in FITTING if n == "conv_filters"] == ["convmixer"]
+    assert [arch for n, arch in FITTING if n == "impulse_mixing"] == ["mixer"]
 
 
 @pytest.mark.parametrize("name", registry.names())

@@ -40,7 +40,11 @@ REFUSED: dict[str, dict[str, str]] = {
     },
 }
 """Why, by model and initialiser; what a placebo of `mimetic` is refused for is what `mimetic` is."""
-ONLY = {"convit_gpsa": "timm ConViT", "conv_filters": "timm ConvMixer"}
+ONLY = {
+    "convit_gpsa": ("timm ConViT",),
+    "conv_filters": ("timm ConvMixer",),
+    "impulse_mixing": ("timm MLP-Mixer", "timm ResMLP"),
+}
 KEPT = r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1|logit_scale)$"
 """Layer scales, which are the library's."""
 
@@ -51,7 +55,7 @@ NO_TOKENS = {NO_ATTENTION, CHANNELS, COSINES, BRANCHES}
 def reason(name: str, method: str) -> str | None:
     known = REFUSED.get(name, {})
     if method in ONLY:
-        return None if ONLY[method] == name else "has none; choose a model of arch"
+        return None if name in ONLY[method] else "has none; choose a model of arch"
     if method == "lsuv":
         return "needs training images"
     if method == "weight_selection":
