@@ -23,6 +23,7 @@ from analysis.figures.style import (
     panels,
     safe,
     span,
+    title_of_scores,
 )
 from analysis.frame import Study
 from analysis.series import Chart, Line, Panel, Scale
@@ -53,7 +54,9 @@ def over_epochs(study: Study) -> dict[str, Chart]:
             # of mean IoU there is no level that guessing has: it goes by how much is background
             chance = 100 / first.dataset.classes if first.metric == "top1" else None
             panels.append(Panel(column, column, scale, lines, reference=chance))
-    return {"accuracy": Chart("Accuracy over epochs", "", panels, reference="chance")} if panels else {}
+    return (
+        {"accuracy": Chart(f"{title_of_scores(study)} over epochs", "", panels, reference="chance")} if panels else {}
+    )
 
 
 def _line(records: list[RunRecord]) -> Line:

@@ -250,6 +250,11 @@ def measured(runs: pd.DataFrame) -> str:
     return (names[splits.pop()] if len(splits) == 1 else "") + " or ".join(sorted(set(runs["metric"]), reverse=True))
 
 
+def title_of_scores(study: Study) -> str:
+    """What a figure of them is called."""
+    return {"top-1": "Accuracy", "mean IoU": "Mean IoU"}.get(study.measured, "Accuracy or mean IoU")
+
+
 def file_part(labels: Iterable[str]) -> str:
     """Labels as a part of a file's name."""
     return "-".join(re.sub(r"[^\w.-]+", "_", label).strip("_") for label in labels)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import BAND, legend, line_with_band, looks, measured, panel_title, panels, safe, span
+from analysis.figures.style import (
+    BAND,
+    legend,
+    line_with_band,
+    looks,
+    measured,
+    panel_title,
+    panels,
+    safe,
+    span,
+    title_of_scores,
+)
 from analysis.frame import Study
 from analysis.series import Chart, Panel, Scale, line
 
@@ -22,7 +33,7 @@ def over_train_size(study: Study) -> dict[str, Chart]:
     panels = [
         sizes_panel(name, runs, "score", f"{measured(runs)} (%)", study) for name, runs in several_sizes(study).items()
     ]
-    return {"train_size": Chart("Accuracy over training images", "", panels)} if panels else {}
+    return {"train_size": Chart(f"{title_of_scores(study)} over training images", "", panels)} if panels else {}
 
 
 @FIGURES.add(

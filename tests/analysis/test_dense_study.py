@@ -45,7 +45,9 @@ def test_the_table_says_mean_iou_wherever_it_said_top1(tmp_path: Path) -> None:
     difference = table.cells["Mimetic", "shapes"].against
     assert difference is not None
     assert difference.mean == pytest.approx((5 + 6 + 6) / 3)
-    (panel,) = over_epochs(study)["accuracy"].panels
+    chart = over_epochs(study)["accuracy"]
+    assert chart.title == "Mean IoU over epochs"
+    (panel,) = chart.panels
     assert panel.reference is None, "guessing has no mean IoU of its own"
     assert panel.scale.y == "test mean IoU (%)"
 
