@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"
 KAIMING, TRUNC = "Kaiming uniform", "Trunc normal"
 DATA = ("cifar10", "cifar100")
-STUDIES = sorted(path.name for path in REFERENCE.glob("*-small"))
+STUDIES = sorted(path.name for path in REFERENCE.glob("*-small") if path.name != "catalogue-small")
+"""Of three seeds."""
 
 
 def text(value: float, digits: int = 1, sign: bool = False) -> str:
@@ -77,10 +78,12 @@ class Study:
                 "record": records,
             }
         )
-        self.runs["top1"] = [record["history"][-1]["test_top1"] for record in self.runs["record"]]
+        last = [record["history"][-1] for record in records]
+        self.runs["top1"] = [epoch["test_top1"] for epoch in last]
+        self.runs["miou"] = [epoch.get("test_miou") for epoch in last]
         self.rows = list(self.runs["row"].unique())
         self.seeds = sorted(self.runs["seed"].unique())
-        assert self.seeds in ([0, 1, 2], list(range(12)))
+        assert self.seeds in (list(range(n)) for n in (3, 8, 12))
 
     def __len__(self) -> int:
         return len(self.runs)
