@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import findings
 import findings_in_short
+import findings_of_masks
 import findings_of_placebos
 import findings_of_tuning
 import pytest
@@ -31,6 +32,7 @@ PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
     ("results/README.md", "## Must spatial filters be trained"): findings.must_filters_be_trained,
     ("results/README.md", "## What of ConViT counts"): findings.what_of_convit_counts,
     ("results/README.md", "## Which initialisation needs fewest images"): findings.which_needs_fewest_images,
+    ("results/README.md", "## Does it help where every token answers"): findings_of_masks.where_every_token_answers,
     (
         "results/README.md",
         "## Does favouring neighbours cost global context",
@@ -78,6 +80,11 @@ def test_another_number_and_a_new_sentence_are_found() -> None:
 def test_the_table_of_learning_rates_is_that_of_the_records() -> None:
     text = (ROOT / "results/README.md").read_text(encoding="utf-8")
     assert [row for row in findings_of_tuning.table() if row not in text] == []
+
+
+def test_the_table_of_masks_is_that_of_the_records() -> None:
+    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
+    assert [row for row in findings_of_masks.table() if row not in text] == []
 
 
 def test_what_is_said_of_speed_was_measured() -> None:
