@@ -12,16 +12,16 @@ RATES = {3e-4: "3e-4", 1e-3: "1e-3", 3e-3: "3e-3"}
 STRUCTURED = {"Mimetic", "Imp.-3", "ConViT"}
 
 
-def runs() -> pd.DataFrame:
+def runs(tuning: str = "standard-tuning", images: int = 8000) -> pd.DataFrame:
     """Validation top-1 by row, learning rate and seed."""
-    records = [json.loads(path.read_bytes()) for path in (REFERENCE / "standard-tuning").glob("*.json")]
+    records = [json.loads(path.read_bytes()) for path in (REFERENCE / tuning).glob("*.json")]
     rows = [
         (each["row"], each["spec"]["recipe"]["lr"], each["spec"]["seed"], each["history"][-1]["val_top1"])
         for each in records
     ]
     assert all(row["test_top1"] is None for each in records for row in each["history"])
     assert {each["dataset"]["val"] for each in records} == {2000}
-    assert {each["dataset"]["train"] for each in records} == {8000}
+    assert {each["dataset"]["train"] for each in records} == {images}
     return pd.DataFrame(rows, columns=["row", "lr", "seed", "top1"])
 
 
