@@ -47,6 +47,7 @@ STOREYS = {
         "text command stats registry series",
         "frame published",
         "tables choose",
+        "plotting",
         "figures standing",
         "curves",
         "report",

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from analysis.curves.registry import CURVES
-from analysis.figures.style import BAND, file_part, legend, measured, panels, safe, span
 from analysis.figures.train_size import over_sizes, several_sizes, sizes_panel
 from analysis.frame import Study
+from analysis.plotting.style import BAND, file_part, legend, measured, panels, safe, span
 from analysis.series import Chart
 from analysis.tables import gap
 from analysis.tables.notes import compared_with

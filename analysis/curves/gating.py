@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
 from analysis.curves.registry import CURVES
-from analysis.figures.style import COLOURS, DASHES, counted, file_part, legend_below, panels, safe
 from analysis.frame import Study
+from analysis.plotting.style import COLOURS, DASHES, counted, file_part, legend_below, panels, safe
 from analysis.series import Chart, Line, Panel, Scale
 from benchmark.records.record import RunRecord
 

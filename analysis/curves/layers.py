@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
 from analysis.curves.registry import CURVES
-from analysis.figures.style import (
+from analysis.frame import Study
+from analysis.plotting.style import (
     BAND,
     Look,
     counted,
@@ -23,7 +24,6 @@ from analysis.figures.style import (
     panels,
     safe,
 )
-from analysis.frame import Study
 from analysis.series import Chart, Line, Panel, Scale, lines, mean_distance
 from benchmark.records.record import Probe, RunRecord
 

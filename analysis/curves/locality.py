@@ -7,7 +7,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from analysis.curves.registry import CURVES
-from analysis.figures.style import (
+from analysis.frame import Study
+from analysis.plotting.style import (
     BAND,
     COLOURS,
     DASHES,
@@ -21,7 +22,6 @@ from analysis.figures.style import (
     safe,
     span,
 )
-from analysis.frame import Study
 from analysis.series import Chart, Panel, Scale, line
 from benchmark.spec import RunSpec
 

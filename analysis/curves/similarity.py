@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from analysis.curves.cka import cka
 from analysis.curves.registry import CURVES
 from analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
-from analysis.figures.style import WIDTH, file_part, safe
 from analysis.frame import Study
+from analysis.plotting.style import WIDTH, file_part, safe
 from analysis.text import one_line
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import (
+from analysis.frame import Study
+from analysis.plotting.style import (
     ACROSS,
     BAND,
     CHARACTERS,
@@ -25,7 +26,6 @@ from analysis.figures.style import (
     span,
     title_of_scores,
 )
-from analysis.frame import Study
 from analysis.series import Chart, Line, Panel, Scale
 from analysis.tables.shared import own_bases
 from benchmark.records.record import RunRecord

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from analysis.figures.kept import NONE, Kept, kept
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import WIDTH, file_part, safe
 from analysis.frame import Study
+from analysis.plotting.style import WIDTH, file_part, safe
 from analysis.text import count
 
 if TYPE_CHECKING:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.gains import (
+from analysis.figures.registry import FIGURES
+from analysis.frame import Study
+from analysis.plotting.gains import (
     NO_PAIRS,
     compared_to,
     draw_estimate,
@@ -14,9 +16,7 @@ from analysis.figures.gains import (
     seeds_of,
     table_of,
 )
-from analysis.figures.registry import FIGURES
-from analysis.figures.style import looks, measured, panel_title, panels, safe
-from analysis.frame import Study
+from analysis.plotting.style import looks, measured, panel_title, panels, safe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analysis import command
-from analysis.figures import fonts, style
 from analysis.figures.registry import Drawing, Drawings
 from analysis.frame import Study, load_all
+from analysis.plotting import fonts, style
 from analysis.tables.shared import check_baseline
 from analysis.text import count, one_line
 

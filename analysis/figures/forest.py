@@ -6,7 +6,9 @@ from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from analysis.figures.gains import (
+from analysis.figures.registry import FIGURES
+from analysis.frame import Study
+from analysis.plotting.gains import (
     compared_to,
     draw_estimate,
     draw_zero,
@@ -15,9 +17,7 @@ from analysis.figures.gains import (
     seeds_of,
     table_of,
 )
-from analysis.figures.registry import FIGURES
-from analysis.figures.style import Look, label_axes, legend_below, measured, panel_title, panels, safe
-from analysis.frame import Study
+from analysis.plotting.style import Look, label_axes, legend_below, measured, panel_title, panels, safe
 from analysis.text import capitalised
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import LETTER, WIDTH, safe
 from analysis.frame import Study
+from analysis.plotting.style import LETTER, WIDTH, safe
 from analysis.text import count
 from benchmark.records.record import RunRecord
 

@@ -7,8 +7,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import BAND, file_part, legend, line_with_band, looks, panels, safe
 from analysis.frame import Study
+from analysis.plotting.style import BAND, file_part, legend, line_with_band, looks, panels, safe
 from analysis.series import Chart, Panel, Scale, lines, mean_distance
 from analysis.tables.start import measured, starts
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
-from analysis.figures.style import (
+from analysis.frame import Study
+from analysis.plotting.style import (
     BAND,
     legend,
     line_with_band,
@@ -17,7 +18,6 @@ from analysis.figures.style import (
     span,
     title_of_scores,
 )
-from analysis.frame import Study
 from analysis.series import Chart, Panel, Scale, line
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not studies:
             found[0].require_runs()
         check_baseline(args.baseline, studies)
-        from analysis.figures import fonts
+        from analysis.plotting import fonts
 
         for line in fonts.use_for(studies):
             print(line)

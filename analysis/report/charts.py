@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from analysis.figures.style import COLOURS, DASHES, looks
 from analysis.frame import Study
+from analysis.plotting.style import COLOURS, DASHES, looks
 from analysis.series import Chart, Line, Panel, Scale
 
 if TYPE_CHECKING:

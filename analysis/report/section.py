@@ -154,8 +154,8 @@ def _figures(study: Study, baseline: str | None) -> Iterator[Drawn]:
     import matplotlib.pyplot as plt
 
     from analysis.curves.registry import CURVES
-    from analysis.figures import style
     from analysis.figures.registry import FIGURES
+    from analysis.plotting import style
 
     style.set_defaults()
     for drawings in (FIGURES, CURVES):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from analysis.figures.style import WIDTH
+from analysis.plotting.style import WIDTH
 
 
 def assert_readable(figure: Figure) -> None:

@@ -10,8 +10,8 @@ from synthetic_records import done, write
 
 from analysis.figures import __main__ as figures
 from analysis.figures.attention import after, before, layers, training
-from analysis.figures.style import set_defaults
 from analysis.frame import load
+from analysis.plotting.style import set_defaults
 from benchmark.records.maps import AttentionMaps, maps_to_bytes
 from benchmark.records.store import maps_path
 

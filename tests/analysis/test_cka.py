@@ -12,8 +12,8 @@ from synthetic_records import done, write
 
 from analysis.curves.cka import cka
 from analysis.curves.similarity import epochs, initializers, layers
-from analysis.figures.style import set_defaults
 from analysis.frame import load
+from analysis.plotting.style import set_defaults
 from benchmark.records.maps import AttentionMaps, maps_to_bytes
 from benchmark.records.store import maps_path
 from initializers.errors import VitinitError

@@ -20,8 +20,8 @@ from analysis.curves.gating import gating
 from analysis.curves.layers import QUANTITIES, over_epochs
 from analysis.curves.locality import locality
 from analysis.curves.registry import CURVES
-from analysis.figures.style import looks, set_defaults
 from analysis.frame import load
+from analysis.plotting.style import looks, set_defaults
 
 mpl.use("agg")
 

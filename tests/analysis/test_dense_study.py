@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from analysis.figures.accuracy import over_epochs
-from analysis.figures.style import measured
 from analysis.frame import Study, load
+from analysis.plotting.style import measured
 from analysis.report.page import to_html
 from analysis.report.section import section
 from analysis.tables.registry import build

@@ -12,9 +12,9 @@ from contract_studies import committed_studies, contract_studies
 from figure_checks import assert_readable
 
 from analysis.curves.registry import CURVES
-from analysis.figures import fonts, style
 from analysis.figures.registry import FIGURES, Drawing
 from analysis.frame import Study, load
+from analysis.plotting import fonts, style
 
 DRAWINGS = {
     f"{drawings.package}: {drawing.name}": drawing for drawings in (FIGURES, CURVES) for drawing in drawings.entries()

@@ -15,9 +15,9 @@ from analysis.figures.accuracy import accuracy
 from analysis.figures.cost import cost
 from analysis.figures.differences import differences
 from analysis.figures.offsets import offsets
-from analysis.figures.style import WIDTH, looks, set_defaults
 from analysis.figures.train_size import train_size
 from analysis.frame import load, load_all
+from analysis.plotting.style import WIDTH, looks, set_defaults
 from benchmark.records.store import Layout, Store
 
 mpl.use("agg")

@@ -10,7 +10,7 @@ import pytest
 from synthetic_records import done, write
 
 from analysis.figures import __main__ as figures
-from analysis.figures.style import safe
+from analysis.plotting.style import safe
 
 IN_NO_FONT = "\U00018b00 \U00018b01"
 """Khitan small script; a machine would have to be set up for it."""

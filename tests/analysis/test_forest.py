@@ -9,8 +9,8 @@ from figure_checks import assert_readable
 from synthetic_records import KAIMING, MIMETIC, ROWS, TRUNC, done, write
 
 from analysis.figures.forest import forest
-from analysis.figures.style import set_defaults
 from analysis.frame import load
+from analysis.plotting.style import set_defaults
 
 mpl.use("agg")
 

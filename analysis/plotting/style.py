@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.figures import fonts
 from analysis.frame import ROWS, Study
+from analysis.plotting import fonts
 from analysis.series import Line
 from analysis.text import one_line
 from initializers.errors import VitinitError

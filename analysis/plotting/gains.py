@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from analysis.figures.style import Look, safe, span
 from analysis.frame import Study
+from analysis.plotting.style import Look, safe, span
 from analysis.tables.registry import build
 from analysis.tables.shared import Table
 

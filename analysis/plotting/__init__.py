@@ -1,0 +1,1 @@
+"""How figures are drawn, whatever they show: colours, fonts, panels, estimates."""
