@@ -126,6 +126,8 @@ class Report:
     untrained: tuple[str, ...] = ()
     """Parameters that base or method mean to stay as they start. Excluding them from training is left to you:
     `for name in report.untrained: model.get_parameter(name).requires_grad_(False)`."""
+    remarks: tuple[str, ...] = ()
+    """What else base or method say of the weights that they set."""
 
     def __str__(self) -> str:
         lines = [f"{self.model}, seed {self.seed}"]
@@ -142,6 +144,7 @@ class Report:
             lines.append(f"(uniform attention has {self.uniform:.3f} there)")
         lines += [f"not between tokens, left to the base: {name}" for name in self.beside if self.method]
         lines += [f"to exclude from training: {name}" for name in self.untrained]
+        lines += self.remarks
         return "\n".join(_short(line, WIDTH) for line in lines)
 
 
@@ -222,6 +225,7 @@ def initialize(
             beside=_beside(model),
             layer_scale=layer_scale,
             untrained=_untrained(model, parts),
+            remarks=tuple(f"{part.kind} {part.name}: {said}" for part in parts if (said := part.remark(model))),
         )
 
 

@@ -111,6 +111,10 @@ class Initializer(BaseModel):
         """What of it, on a model that it fits, is in no paper, in a phrase; empty where nothing is."""
         return ""
 
+    def remark(self, model: nn.Module) -> str:
+        """What a user should know of the weights as set, in a phrase for `vitinit.Report`; empty where nothing."""
+        return ""
+
     def attention_of(self, model: nn.Module) -> list[AttentionLayer]:
         """The attention layers of a model.
 

@@ -72,22 +72,25 @@ class Place:
     """In the rows of each of these matrices."""
 
 
-HEAD = re.compile(r"[^.]*(head|classifier)")
+HEAD = re.compile(r"head|classifier")
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)")
 """Of a block without attention that methods set, such as a Mixer's."""
 
 
 def places(model: nn.Module) -> dict[str, Place]:
-    """That of every Linear, by its name."""
-    found: dict[str, Place] = {}
+    """That of every Linear, by its name; the same where the model is a part of another."""
+    known, heads, found = families(model), _heads(model), dict[str, Place]()
+    mixing = {name for family in known for name in family.adapter.token_mixing}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
-            mlp = MLP.search(name)
-            role: Role = (
-                "head" if HEAD.match(name) else "other" if not mlp else "mlp_out" if mlp[1] == "2" else "mlp_in"
-            )
-            found.setdefault(name, Place(role))
+            found.setdefault(name, Place("head" if name in heads else _in_mlp(name, mixing)))
         kind = kind_of(module)
+        if kind is False or isinstance(kind, str):  # no method sets it, and a base sets it as it does the others
+            for part, inner in module.named_children():
+                if part == "qkv" and isinstance(inner, nn.Linear) and inner.out_features == 3 * inner.in_features:
+                    found[f"{name}.{part}"] = Place("qkv", 3, int(getattr(module, "num_heads", 1)))
+                elif part == "proj":
+                    found[f"{name}.{part}"] = Place("proj")
         if isinstance(kind, Attention):
             home = name.rpartition(".")[0]
             layer = AttentionLayer(name, module, model.get_submodule(home) if home else None)
@@ -98,6 +101,28 @@ def places(model: nn.Module) -> dict[str, Place]:
             *inner, last = layer.mlp or ["", ""]
             found |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
     return found
+
+
+def _heads(model: nn.Module) -> set[str]:
+    """The last Linear in each module that is called a head, from the model of a known family on."""
+    paths = [f"{family.path}." for family in families(model) if family.path]
+    last: dict[str, str] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            home = next((path for path in paths if name.startswith(path)), "")
+            parts = name.removeprefix(home).split(".")
+            depth = next((depth for depth, part in enumerate(parts, 1) if HEAD.search(part)), None)
+            if depth:
+                last[home + ".".join(parts[:depth])] = name
+    return set(last.values())
+
+
+def _in_mlp(name: str, mixing: set[str]) -> Role:
+    """That of a Linear beside attention. One that mixes tokens alone is the last of its branch."""
+    if name.rpartition(".")[2] in mixing:
+        return "mlp_out"
+    mlp = MLP.search(name)
+    return "other" if not mlp else "mlp_out" if mlp[1] == "2" else "mlp_in"
 
 
 class WholeModel(Initializer):

@@ -59,7 +59,7 @@ def table() -> Iterator[str]:
     def cells(row: str) -> str:
         top1 = s.top1(row)
         (rate,) = {record["spec"]["recipe"]["lr"] for record in s.of(row, "record")}
-        lr = {3e-4: "3e-4", 1e-3: "1e-3", 3e-3: "3e-3"}[rate]
+        lr = {3e-3: "3e-3", 1e-2: "1e-2"}[rate]
         return f"| {row} | {lr} | {text(top1.mean(), 2)} ± {text(top1.std(), 2)} |"
 
     def difference(values: pd.Series | None) -> str:

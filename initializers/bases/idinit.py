@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
-from torch import Tensor
+from torch import Tensor, nn
 
 from initializers.registry import register
 from initializers.whole_model import ByMatrix, Place
@@ -21,7 +21,7 @@ class IdInit(ByMatrix):
     columns from m on, or where there are none at j = i + 1 modulo n. Biases are 0.
 
     Not verified: `tau` for GELU, how the paper treats W_q, W_k and W_v (here three matrices), any result on a ViT. A
-    convolution is the Linear from all that it sees. Embeddings are those of timm.
+    convolution is the Linear from all that it sees. A learned position embedding is N(0, 0.02^2), the class token 0.
     """
 
     name: ClassVar[str] = "idinit"
@@ -29,6 +29,10 @@ class IdInit(ByMatrix):
     tau: PositiveFloat = 1.0
     eps: PositiveFloat = 1e-6
     loose: NonNegativeFloat = 1e-6
+
+    def ours(self, model: nn.Module) -> str:
+        """All of it."""
+        return "our reading of the paper; no code of its authors was found"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Of `tau`, or near 0 at the end of a branch."""

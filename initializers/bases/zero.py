@@ -1,4 +1,4 @@
-"""Base `zero`: every weight of zeros and ones, nothing drawn."""
+"""Base `zero`: every weight of zeros and ones; no weight is drawn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from initializers.registry import register
 from initializers.whole_model import ByMatrix, Place
@@ -19,9 +19,11 @@ class Zero(ByMatrix):
     A weight of m outputs and n inputs is the first m rows of the identity, or where m > n the corner of a Hadamard
     matrix of 2^k rows, k = ceil(log2 m), times `hadamard`'s constant.
 
+    A convolution has this matrix in the middle of its kernel, and 0 elsewhere.
+
     What is ours, for the paper's code has no transformer: the patch embedding is treated as a Linear; the last Linear
-    of a branch is 0 by default, as the last convolution of a branch in the paper's ResNet; the head as any weight.
-    Embeddings are those of timm.
+    of a branch is 0 by default, as the last convolution of a branch in the paper's ResNet; a depthwise filter is a one
+    in its middle; the head as any weight. A learned position embedding is N(0, 0.02^2), the class token 0.
     """
 
     name: ClassVar[str] = "zero"
@@ -29,6 +31,10 @@ class Zero(ByMatrix):
     hadamard: Literal["released", "paper"] = "released"
     """The constant: 2^(-k/2) in the released code, 2^(-(k-1)/2) in the paper."""
     last_of_branch: Literal["zero", "identity"] = "zero"
+
+    def ours(self, model: nn.Module) -> str:
+        """On all models: the paper has none of them."""
+        return "the paper has convolutional networks; last Linear of a branch 0, patch embedding as a Linear"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Draws nothing."""
@@ -41,6 +47,20 @@ class Zero(ByMatrix):
             order = math.ceil(math.log2(outputs))
             constant = 2 ** (-(order - (self.hadamard == "paper")) / 2)
             weight_OI.copy_(constant * hadamard(order)[:outputs, :inputs])
+
+    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+        """As a Linear where patches do not overlap, else by the middle of the kernel; bias 0."""
+        if module.stride == module.kernel_size:
+            super().convolution(module, generator)
+            return
+        module.weight.zero_()
+        middle = module.weight[(slice(None), slice(None), *(size // 2 for size in module.kernel_size))]
+        if module.groups > 1 and middle.shape[1] == 1:
+            middle.fill_(1.0)
+        else:
+            self.matrix(middle, Place(), generator)
+        if module.bias is not None:
+            module.bias.zero_()
 
 
 def hadamard(order: int) -> Tensor:

@@ -16,7 +16,8 @@ class DepthScaled(Initializer):
     """W_proj and the last Linear of each MLP are divided, so that the residual stream keeps its size with depth.
 
     By sqrt(2 l) in block l = 1, 2, ... (BEiT, EVA and timm's `fix_init`), or by sqrt(2 L) in each of L blocks (as GPT-2
-    does, from general knowledge). Biases keep their base, like all else.
+    does, from general knowledge). Biases keep their base, like all else; so do CaiT's blocks of class attention, which
+    do not count as blocks.
     """
 
     name: ClassVar[str] = "depth_scaled"

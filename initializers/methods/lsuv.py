@@ -24,7 +24,7 @@ class Lsuv(Initializer):
     Traps. The authors' code goes by the order of registration; here it is that of execution, which is the same in a
     ViT and not in a ConViT. The fused W_q, W_k and W_v are scaled as one. LayerNorm makes later layers blind to the
     scale of earlier ones, and with unit outputs of every branch the residual stream grows like the root of twice the
-    depth.
+    depth. The Linear of CaiT that mixes heads after the softmax sees small numbers, so it gets large weights.
     """
 
     name: ClassVar[str] = "lsuv"
@@ -38,6 +38,16 @@ class Lsuv(Initializer):
     center: bool = False
     """Move the bias by the mean output with each correction: the authors' code does, the paper does not."""
 
+    def check(self, model: nn.Module) -> None:
+        """Refuse attention that does not call its Linears, so that nobody sees what they give."""
+        super().check(model)
+        for name, part in model.named_modules():
+            if isinstance(part, nn.MultiheadAttention):
+                raise VitinitError(
+                    f"method 'lsuv' on {type(model).__name__}: {name or 'it'} is an nn.MultiheadAttention, whose "
+                    "weights are no layers of their own; choose a model with Linears for W_q, W_k and W_v"
+                )
+
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
         """Refuse: there are no images."""
         self.apply_with(model, generator, progress, Resources())
@@ -49,7 +59,8 @@ class Lsuv(Initializer):
         """Set every Linear and convolution.
 
         Raises:
-            VitinitError: there are no training images, or a layer takes no part in a forward pass.
+            VitinitError: there are no training images, the model does not take them, or a layer takes no part in a
+                forward pass.
         """
         if resources.training_images is None:
             raise VitinitError("method 'lsuv' needs training images, and there are none here")
@@ -83,8 +94,13 @@ def _in_order(model: nn.Module, images_BCHW: Tensor) -> list[nn.Linear | nn.Conv
     layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)}
     order: dict[nn.Linear | nn.Conv2d, None] = {}
     hooks = [layer.register_forward_hook(lambda module, *_: order.setdefault(module)) for layer in layers.values()]
-    with evaluated(model, hooks):
-        model(images_BCHW)
+    try:
+        with evaluated(model, hooks):
+            model(images_BCHW)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        size = " x ".join(map(str, images_BCHW.shape[1:]))
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise VitinitError(f"method 'lsuv': {type(model).__name__} does not take images of {size}: {why}") from None
     for name, layer in layers.items():
         if layer not in order:
             raise VitinitError(f"method 'lsuv': {name} takes no part in a forward pass of {type(model).__name__}")

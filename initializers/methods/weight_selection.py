@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from initializers.adapter import found
-from initializers.attention import attention_layers, family
+from initializers.attention import attention_layers, family, has_attention
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress, register
 
@@ -118,8 +118,8 @@ class WeightSelection(Initializer):
 
     Traps. A checkpoint does not say how many heads it is of: with as many features a head as the larger model, a head
     gets every second feature of two heads of a model twice as wide. Of larger patches every so many-th pixel is taken.
-    Fixed position embeddings are selected too, and those of another number of tokens are refused. Where the released
-    code rounds (in float32, up to T), it would fail; the end at T - 1 is that of its users.
+    Fixed position embeddings are selected too, and those of another number of tokens are refused. The released code
+    ran up to T at first, which failed; since its pull request 8 it ends at T - 1, as here.
     """
 
     name: ClassVar[str] = "weight_selection"
@@ -207,7 +207,7 @@ def _position(model: nn.Module) -> str:
 def _joined(model: nn.Module) -> dict[str, int]:
     """The tensors that hold W_q, W_k and W_v, or their biases, and how many of them."""
     parts: dict[str, int] = {}
-    for layer in attention_layers(model):
+    for layer in attention_layers(model) if has_attention(model) else ():
         for part in (layer.kind.query, layer.kind.key, layer.kind.value):
             weight, bias = (found(layer.module, path) for path in (part.weight, part.bias))
             joined = [part.weight, part.bias] if bias is not None and len(bias) == len(weight) else [part.weight]

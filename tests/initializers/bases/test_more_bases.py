@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -191,7 +190,7 @@ def test_every_linear_of_every_library_has_its_place(name: str) -> None:
         end = linear.rsplit(".", 1)[-1]
         role = found[linear].role
         if end in ("qkv", "to_qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj"):
-            assert role == ("other" if re.search("XCiT|V2", name) else "qkv"), linear
+            assert role == ("other" if name == "Hugging Face Swin V2" else "qkv"), linear
         if end == "fc2" and "meta_mlp" not in linear:  # which gives a relative position bias
             assert role == "mlp_out", linear
         if end in ("head", "classifier"):
@@ -212,3 +211,105 @@ def test_at_one_seed_three_matrices_are_one() -> None:
         if base == "orthogonal":
             for matrix in (q, k, v):
                 torch.testing.assert_close(matrix @ matrix.T, torch.eye(12), atol=1e-5, rtol=0)
+
+
+class Holds(nn.Module):
+    """A model under a name that says nothing."""
+
+    def __init__(self, held: nn.Module) -> None:
+        super().__init__()
+        self.inner = held
+
+
+@pytest.mark.parametrize("base", registry.names("base"))
+@pytest.mark.parametrize(
+    "name", ["timm DeiT distilled", "timm CaiT", "torchvision ViT", "timm ResMLP", "Hugging Face ViT"]
+)
+def test_a_model_inside_another_gets_what_it_gets_alone(base: str, name: str) -> None:
+    alone, held = zoo.build(name), Holds(zoo.build(name))
+    for m in (alone, held):
+        vitinit.initialize(m, base=base, seed=3)
+    inner = held.inner.state_dict()
+    assert [key for key, value in alone.state_dict().items() if not torch.equal(value, inner[key])] == []
+
+
+def test_of_a_head_of_several_linears_the_last_is_the_classifier() -> None:
+    m = model(VIT)
+    m.head = nn.Sequential(nn.Linear(VIT.width, 20), nn.GELU(), nn.Linear(20, 10))
+    vitinit.initialize(m, base="jax_vit")
+    xavier(f64(m.head[0].weight))
+    assert not m.head[2].weight.any()
+
+
+@pytest.mark.parametrize(("base", "near"), [("zero", 0.0), ("idinit", 2e-6)])
+@pytest.mark.parametrize(
+    ("name", "last", "not_last"),
+    [
+        ("timm ResMLP", ("linear_tokens", "mlp_channels.fc2"), ("mlp_channels.fc1",)),
+        ("timm MLP-Mixer", ("mlp_tokens.fc2", "mlp_channels.fc2"), ("mlp_tokens.fc1", "mlp_channels.fc1")),
+        ("timm CaiT", ("attn.proj", "mlp.fc2"), ("attn.v", "mlp.fc1")),
+    ],
+)
+def test_the_last_linear_of_every_branch_is_near_zero(
+    base: str, near: float, name: str, last: tuple[str, ...], not_last: tuple[str, ...]
+) -> None:
+    m = zoo.build(name)
+    vitinit.initialize(m, base=base)
+    linears = {n: f64(part.weight) for n, part in m.named_modules() if isinstance(part, nn.Linear)}
+    assert {end for end in (*last, *not_last) if any(n.endswith(f".{end}") for n in linears)} == {*last, *not_last}
+    for n, weight in linears.items():
+        if n.endswith(last):
+            assert np.abs(weight).max() <= near, n
+        elif n.endswith(not_last):
+            assert np.abs(weight).max() > 0.05, n
+
+
+def test_a_convolution_of_zero_is_in_the_middle_of_its_kernel() -> None:
+    m = zoo.build("timm ConvMixer")
+    vitinit.initialize(m, base="zero")
+    depthwise = [f64(part.weight) for part in m.modules() if isinstance(part, nn.Conv2d) and part.groups > 1]
+    wanted = np.zeros_like(depthwise[0])
+    wanted[:, 0, wanted.shape[2] // 2, wanted.shape[3] // 2] = 1
+    for weight in depthwise:
+        np.testing.assert_array_equal(weight, wanted)
+    plain = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1))
+    vitinit.initialize(plain, base="zero")
+    np.testing.assert_array_equal(f64(plain[0].weight)[:, :, 1, 1], np.eye(8))
+    assert f64(plain[0].weight).sum() == 8
+
+
+@pytest.mark.parametrize("name", ["timm XCiT", "timm Swin V2", "timm Swin V2 CR"])
+def test_a_fused_weight_of_attention_that_methods_refuse_is_three_matrices(name: str) -> None:
+    m = zoo.build(name)
+    vitinit.initialize(m, base="jax_vit")
+    (weight, *_) = (f64(part.weight) for n, part in m.named_modules() if n.endswith(".qkv"))
+    assert len(weight) == 3 * weight.shape[1]
+    for matrix in np.split(weight, 3):
+        xavier(matrix)
+
+
+def test_the_report_says_what_rank_sines_have() -> None:
+    report = vitinit.initialize(model(TINY), base="sinusoidal")
+    assert report.remarks == ("base sinusoidal: rank of 192 in the first layer: W_q 95, W_proj 95",)
+    assert str(report).endswith(report.remarks[0])
+    fused = vitinit.initialize(model(TINY), base={"name": "sinusoidal", "qkv": "fused"})
+    assert fused.remarks == (f"base sinusoidal: rank of 192 in the first layer: W_q {qkv_rank()}, W_proj 95",)
+    assert vitinit.initialize(zoo.build("timm ConvMixer"), base="sinusoidal").remarks == ()
+
+
+def qkv_rank() -> int:
+    """Of the first third of 576 x 192 sines."""
+    rows, columns = np.arange(1, 577)[:, None], np.arange(192)
+    return int(np.linalg.matrix_rank(np.sin(rows * (2 * np.pi * columns / 192 + 2 * np.pi / 576))[:192], tol=1e-5))
+
+
+def test_sines_that_are_all_zero_are_not_rounding_errors() -> None:
+    m = nn.Sequential(nn.Linear(2, 2))
+    vitinit.initialize(m, base="sinusoidal")
+    assert not m[0].weight.any()
+
+
+def test_a_patch_embedding_that_is_no_convolution_is_not_kept_from_training() -> None:
+    before = nn.Sequential(nn.Linear(4, 4))
+    with pytest.raises(vitinit.VitinitError, match="no convolution as patch embedding; stop_grad_conv1 must be false"):
+        vitinit.initialize(before, base={"name": "moco_v3", "stop_grad_conv1": True})

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import ARCHS, f64, generator, images, model, silent, state
+import zoo
+from small_models import ARCHS, differing, f64, generator, images, model, silent, state
 from torch import nn
 
+import vitinit
 from initializers import registry
 from initializers.errors import VitinitError
 from initializers.registry import Resources
@@ -98,3 +100,18 @@ def test_without_images_nothing_is_changed() -> None:
     with pytest.raises(VitinitError, match="needs training images"):
         registry.build("lsuv", {}).apply(m, generator(), silent)
     assert all(torch.equal(value, before[name]) for name, value in m.state_dict().items())
+
+
+def test_images_of_another_size_are_one_line_and_change_nothing() -> None:
+    m = model(ARCHS["vit"])
+    before = {name: value.clone() for name, value in state(m).items()}
+    with pytest.raises(VitinitError, match=r"does not take images of 3 x 24 x 24: .*") as caught:
+        vitinit.initialize(m, "lsuv", images=images(2, size=24))
+    assert "\n" not in str(caught.value)
+    assert not differing(before, state(m))
+
+
+def test_attention_whose_linears_are_not_called_is_refused_before_anything() -> None:
+    m = zoo.build("torchvision ViT")
+    with pytest.raises(VitinitError, match="is an nn.MultiheadAttention"):
+        registry.build("lsuv", {}).check(m)

@@ -283,3 +283,14 @@ def test_a_file_that_has_changed_since_it_was_named_is_refused(tmp_path: Path) -
     method = registry.build("weight_selection", params)
     with pytest.raises(vitinit.VitinitError, match="is another file now: its sha256 begins with"):
         method.check(model())
+
+
+def test_per_matrix_changes_nothing_where_there_is_no_attention(tmp_path: Path) -> None:
+    m, fused = (zoo.build("timm MLP-Mixer") for _ in range(2))
+    path = saved(
+        zoo.timm("mlp_mixer.MlpMixer", **{**zoo.SIZE, "patch_size": 8, "num_blocks": 3, "embed_dim": 72})(),
+        tmp_path / "larger.pt",
+    )
+    select(m, path, qkv="per_matrix")
+    select(fused, path)
+    assert not differing(state(m), state(fused))
