@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
-from benchmark.models.registry import families
+from benchmark import settings
 from benchmark.records.epoch import METRICS, EpochRow
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Contents, Layout, Store
@@ -36,8 +34,6 @@ DATASETS = (
     "imagenet",
 )
 """Rows (where their order was not put down) and datasets in the order of the tables; others follow by name."""
-Setting = tuple[str, str]
-"""A row label, and the JSON of all that a cell must agree on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,23 +89,8 @@ class Study:
 
     @cached_property
     def column(self) -> dict[str, str]:
-        """Column label by run_id: the dataset's label.
-
-        A cell must never mix settings. Where a row holds runs of several settings on one dataset (the recipe was
-        changed, say), the fields that tell them apart split the column.
-        """
-        by_label: dict[str, list[RunRecord | FailureRecord | SkipRecord]] = defaultdict(list)
-        for outcome in self.outcomes:
-            by_label[outcome.spec.dataset.label].append(outcome)
-        columns = {}
-        for label, outcomes in by_label.items():
-            # Thousands of runs have a few settings between them: each is looked at once.
-            setting = {o.run_id: (o.row, o.spec.model_dump_json(exclude={"dataset", "seed"})) for o in outcomes}
-            done = {setting[run_id] for run_id in setting if run_id in self.contents.done}
-            suffix = _distinguish({s: {"row": s[0], **flat(s[1])} for s in set(setting.values())}, done)
-            for run_id, its in setting.items():
-                columns[run_id] = f"{label} ({suffix[its]})" if suffix[its] else label
-        return columns
+        """Column label by run_id: the dataset's, and where a cell would mix settings, what tells them apart."""
+        return settings.columns({o.run_id: (o.row, o.spec) for o in self.outcomes}, self.contents.done)
 
     @cached_property
     def metrics(self) -> dict[str, str]:
@@ -279,46 +260,6 @@ def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout]:
 
 def _rank(name: str, order: Sequence[str]) -> int:
     return order.index(name) if name in order else len(order)
-
-
-def flat(setting: str) -> dict[str, str]:
-    """Every field of a JSON object as text, by its path: `model.width`."""
-
-    def flatten(prefix: str, value: Any) -> Iterable[tuple[str, str]]:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                yield from flatten(f"{prefix}.{key}" if prefix else key, inner)
-        else:
-            yield prefix, value if isinstance(value, str) else json.dumps(value)
-
-    return dict(flatten("", json.loads(setting)))
-
-
-def _distinguish(settings: dict[Setting, dict[str, str]], done: Iterable[Setting]) -> dict[Setting, str]:
-    """For each setting, the few fields that separate those of finished runs of one row; an empty text where none do."""
-    by_row = defaultdict(list)
-    for setting in done:
-        by_row[settings[setting]["row"]].append(settings[setting])
-
-    def kinds(fields: Iterable[str]) -> int:
-        return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
-
-    fields = {field for setting in settings.values() for field in setting}
-    families_alone = kinds(["model.arch"]) == kinds(fields)
-    chosen = ["model.arch"] if families_alone and kinds(fields) > kinds([]) else []
-    telling = [f"model.{name}" for family in families().values() for name in family.telling]
-    for field in sorted(fields, key=lambda field: (_rank(field, telling), field)):
-        if kinds([*chosen, field]) > kinds(chosen):
-            chosen.append(field)
-    names = {f: ".".join(f.split(".")[-2:]) for f in chosen}
-    names |= {f: f.partition(".")[2] for f in chosen if f.startswith(("model.", "recipe.")) and f != "recipe.name"}
-    return {key: ", ".join(f"{names[f]} {s[f]}" for f in chosen if _applies(f, s)) for key, s in settings.items()}
-
-
-def _applies(field: str, setting: dict[str, str]) -> bool:
-    """Whether a model of this family has the field, and not one value for ever."""
-    always = families()[setting["model.arch"]].also_recorded
-    return field.removeprefix("model.") not in always and setting.get(field, "null") != "null"
 
 
 def _run(record: RunRecord, column: str) -> dict[str, Any]:

@@ -85,6 +85,8 @@ class Initializer(BaseModel):
     pattern in `touches` that fits, only attention."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
+    condition: ClassVar[str] = ""
+    """What whether it fits a model depends on, where the default parameters do not say; shown to people."""
     later: ClassVar[dict[str, Any]] = {}
     """Parameters that came after the first records, each with its default, which leaves a run as it was before.
 

@@ -30,7 +30,7 @@ STOREYS = {
         "fields files",
         "models",
         "spec speed",
-        "records image_files",
+        "records image_files settings",
         "datasets",
         "grids preparing",
     ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study, flat
+from analysis.frame import Study
 from analysis.report.answer import Answer, answer
 from analysis.report.charts import Plot, plot
 from analysis.tables.registry import build, names
@@ -17,6 +17,7 @@ from analysis.tables.render import Column, columns
 from analysis.tables.shared import Table
 from analysis.text import count, one_line
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
+from benchmark.settings import flat
 
 if TYPE_CHECKING:
     from analysis.figures.registry import Drawing

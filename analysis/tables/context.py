@@ -32,6 +32,8 @@ def beside(table: Table) -> list[str]:
         )
         if any(cell.published_difference is not None for cell in table.cells.values()):
             lines[-1] += " Its differences are between its own numbers."
+        said = dict.fromkeys(f"{number.cell.column}: {number.cell.note}." for number in standing if number.cell.note)
+        lines[-1] = " ".join((lines[-1], *said))
     found = table.published
     if found:
         here = {id(number.cell) for number in standing}

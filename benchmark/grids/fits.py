@@ -11,7 +11,7 @@ from benchmark.grids import fitting
 from benchmark.models import registry as families
 from benchmark.models.family import ModelSpec
 from benchmark.spec import InitializerSpec
-from initializers import plugins
+from initializers import plugins, registry
 from initializers.errors import VitinitError
 
 KIND = "families"
@@ -27,6 +27,8 @@ class Verdict(Frozen):
     """Why it does not fit, with the family's name for the model; empty where it does."""
     ours: str = ""
     """What of it is in no paper; empty where nothing is."""
+    condition: str = ""
+    """On what it depends, where the defaults do not say."""
 
 
 class Fits(Frozen):
@@ -43,8 +45,6 @@ def fits() -> Fits:
     key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}")
     if only_ours and (found := kept.read(KIND, key, Fits)):
         return found
-    from initializers import registry
-
     kinds: tuple[Literal["base", "method"], ...] = "base", "method"
     answer = Fits.model_validate(
         {
@@ -65,11 +65,12 @@ def smallest(arch: str) -> ModelSpec | None:
 
 
 def verdict(model: ModelSpec, name: str, kind: Literal["base", "method"]) -> Verdict:
-    """What an initialiser at its defaults says of a model."""
+    """What an initialiser at its defaults says of a model, or what it would have to be given."""
+    if condition := registry.get(name).condition:
+        return Verdict(condition=condition)
     try:
         part = fitting.resolve_initializer({"name": name}, kind)
     except VitinitError as error:
         return Verdict(misfit=str(error))
     misfit = fitting.misfit(model, *((part, None) if kind == "base" else (UNDER, part)))
-    cls = type(fitting.empty_model(model)).__name__
-    return Verdict(misfit=misfit.replace(cls, model.label), ours="" if misfit else fitting.ours(model, part, kind))
+    return Verdict(misfit=misfit, ours="" if misfit else fitting.ours(model, part, kind))

@@ -84,13 +84,16 @@ def with_weights(method: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def misfit(model: ModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:
-    """Why base or method do not fit the model; empty where they do. Nothing is allocated or trained."""
+    """Why base or method do not fit the model; empty where they do. Nothing is allocated or trained.
+
+    It calls the model as tables do, by its family, and not by the class that the library has for several.
+    """
     try:
         for part, kind in ((base, "base"), (method, "method")):
             if part is not None:
                 _check_fit(model, part.model_dump_json(), kind)
     except VitinitError as error:
-        return str(error)
+        return str(error).replace(type(empty_model(model)).__name__, model.label)
     return ""
 
 

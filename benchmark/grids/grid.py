@@ -13,6 +13,7 @@ from benchmark.grids.fitting import with_weights
 from benchmark.grids.parts import HERE, read
 from benchmark.grids.resolve import resolve
 from benchmark.grids.schema import Cell, Grid, GridFile, Series
+from benchmark.settings import columns
 from initializers.errors import VitinitError, explain, unknown_name
 
 MAX_RUNS = 100_000
@@ -75,9 +76,12 @@ def _cells(resolved: list[Series], study: str) -> list[Cell]:
     count = sum(len(series.seeds) for series in resolved)
     if count > MAX_RUNS:
         raise VitinitError(f"grid {study!r}: has {count:,} runs, at most {MAX_RUNS:,} are possible")
+    named = {str(number): series for number, series in enumerate(resolved)}
+    fitting = {number for number, series in named.items() if not series.misfit}
+    column = columns({number: (series.row, series.spec) for number, series in named.items()}, fitting)
     cells: dict[str, Cell] = {}
-    for series in resolved:
-        for cell in series.cells():
+    for number, series in named.items():
+        for cell in series.cells(column[number]):
             other = cells.setdefault(cell.run_id, cell)
             if other.row != cell.row:
                 raise VitinitError(f"grid {study!r}, row {cell.row!r}: is the same run as row {other.row!r}")

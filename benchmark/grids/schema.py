@@ -92,15 +92,22 @@ class Cell:
     spec: RunSpec
     misfit: str = ""
     """Why the row's initialisers do not fit the model of its block; such a run is skipped."""
+    column: str = ""
+    """What tells it from the other runs of its row that are no repetitions of it (`benchmark.settings.columns`)."""
 
     @cached_property
     def run_id(self) -> str:
         """The spec's run_id, computed once: a plan of thousands of runs asks for it several times."""
         return self.spec.run_id
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Row and column, in which it and its repetitions at other seeds are alone."""
+        return self.row, self.column or self.spec.dataset.label
+
     def describe(self) -> str:
-        """Row, dataset and seed, for people."""
-        return f"{self.row}, {self.spec.dataset.label}, seed {self.spec.seed}"
+        """Row, column and seed, for people."""
+        return f"{', '.join(self.place)}, seed {self.spec.seed}"
 
 
 class Series(Frozen):
@@ -113,10 +120,11 @@ class Series(Frozen):
     misfit: str = ""
     """As in `Cell`."""
 
-    def cells(self) -> list[Cell]:
+    def cells(self, column: str = "") -> list[Cell]:
         """Its runs, in the order of the seeds."""
         # a copy is not validated, and need not be: the seeds are
-        return [Cell(self.row, self.spec.model_copy(update={"seed": seed}), self.misfit) for seed in self.seeds]
+        specs = [self.spec.model_copy(update={"seed": seed}) for seed in self.seeds]
+        return [Cell(self.row, spec, self.misfit, column) for spec in specs]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from benchmark.image_files.subset import parts
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
-FORMATS = tuple(sorted(set(IMAGE_FORMATS.values())))
-"""PIL's names of what is decoded."""
+FORMATS = tuple(sorted({*IMAGE_FORMATS.values(), "GIF"}))
+"""PIL's names of what is decoded; Pets has a few GIFs with a JPEG's name."""
 
 
 class FullSize(ABC):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from initializers.errors import VitinitError
 
@@ -105,9 +105,13 @@ def opened(source: Path | IO[bytes], formats: tuple[str, ...]) -> Iterator[Image
         formats: PIL's names. Without them, a file can choose any decoder by its contents, whatever its extension.
 
     Raises:
-        ValueError: it has more than 8 bits a channel.
+        ValueError: it is no such image, or has more than 8 bits a channel.
     """
-    with Image.open(source, formats=formats) as image:
+    try:
+        image = Image.open(source, formats=formats)
+    except UnidentifiedImageError:  # whose own text is the address of the bytes
+        raise ValueError(f"it is no {', '.join(formats[:-1])} or {formats[-1]}") from None
+    with image:
         # PIL clips deeper pixels at 255 instead of scaling them: an almost white image.
         if image.mode[0] in "IF":
             raise ValueError(f"more than 8 bits a channel (mode {image.mode})")

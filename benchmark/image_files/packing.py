@@ -17,7 +17,7 @@ from benchmark.files.atomic import sync_folder, write_atomically
 from benchmark.image_files.images import opened
 from benchmark.image_files.layout import MANIFEST, packed_files
 from benchmark.image_files.packed import ENTRY, FORMATS, Manifest, SplitInfo, read_manifest
-from initializers.errors import VitinitError
+from initializers.errors import VitinitError, plain
 
 AHEAD = 64
 """So many image files are in memory at once."""
@@ -76,7 +76,7 @@ def checked(content: bytes, where: str) -> bytes:
             image.draft(None, (1, 1))  # a JPEG is then decoded to its end, but at an eighth of its size
             image.load()
     except Exception as error:  # PIL's decoders raise errors of many types
-        raise VitinitError(f"cannot use the image {where}: {error}") from error
+        raise VitinitError(f"cannot use the image {where}: {plain(str(error), 200)}") from error
     return hashlib.sha256(content).digest()
 
 

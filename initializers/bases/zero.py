@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,8 @@ class Zero(ByMatrix):
             super().convolution(module, generator)
             return
         module.weight.zero_()
-        middle = module.weight[(slice(None), slice(None), *(size // 2 for size in module.kernel_size))]
+        index: Any = (..., *(size // 2 for size in module.kernel_size))
+        middle = module.weight[index]
         if module.groups > 1 and middle.shape[1] == 1:
             middle.fill_(1.0)
         else:

@@ -45,6 +45,7 @@ class Placebo(Initializer):
     """
 
     name: ClassVar[str] = "placebo"
+    condition: ClassVar[str] = "where the method fits that it is a placebo of"
     touches: ClassVar[tuple[str, ...]] = ("*",)
     """No more than the method's own, which `apply_with` looks at: nothing else is written to."""
 

@@ -125,6 +125,7 @@ class WeightSelection(Initializer):
     name: ClassVar[str] = "weight_selection"
     touches: ClassVar[tuple[str, ...]] = ("*",)
     deterministic: ClassVar[bool] = True
+    condition: ClassVar[str] = "with a checkpoint of a larger model of the family: --weights FILE"
 
     weights: WeightsFile | None = None
     """The checkpoint: a path. It must be given."""

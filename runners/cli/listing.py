@@ -184,12 +184,14 @@ def _fits(name: str | None) -> None:
 
 
 def _says(of: Verdict) -> str:
-    return f"no: {of.misfit}" if of.misfit else f"yes; ours, in no paper: {of.ours}" if of.ours else "yes"
+    if of.misfit:
+        return f"no: {of.misfit}"
+    return f"yes; ours, in no paper: {of.ours}" if of.ours else f"yes; {of.condition}" if of.condition else "yes"
 
 
 def _cell(of: Verdict, label: str, notes: dict[str, int]) -> str:
     """Yes or no, and the number of a note; what several cells say in the same words has one number."""
-    if not (of.misfit or of.ours):
+    if not (of.misfit or of.ours or of.condition):
         return "yes"
     note = re.sub(r"^((base|method) '\w+':? )+", "", of.misfit.replace(label, "it")) or _says(of).partition("; ")[2]
     return f"{'no' if of.misfit else 'yes'} {notes.setdefault(note, len(notes) + 1)}"

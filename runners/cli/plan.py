@@ -210,7 +210,7 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
             f": {item.reason}" if item.reason and item.state in ("queued", "failed", "to do") else "",
         )
         numbers = str(spec.seed), str(spec.recipe.epochs)
-        lines.append((item.cell.run_id, item.cell.row, spec.dataset.label, *numbers, item.state + reason))
+        lines.append((item.cell.run_id, *item.cell.place, *numbers, item.state + reason))
     # Not through rich, which takes seconds for thousands of lines and would break them at the terminal's width.
     columns = [_aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*lines, strict=True))]
     heading, *rest = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
@@ -319,7 +319,7 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
         table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right")
     groups: dict[tuple[str, str], list[Planned]] = {}
     for item in planned:
-        groups.setdefault((item.cell.row, item.cell.spec.dataset.label), []).append(item)
+        groups.setdefault(item.cell.place, []).append(item)
     for (row, dataset), items in groups.items():
         last = [contents.done[item.cell.run_id].last for item in items if item.state == "done"]
         counts = Counter(item.state for item in items)

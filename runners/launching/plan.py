@@ -30,8 +30,7 @@ class Planned:
     @property
     def skipped(self) -> str:
         """What is skipped, for people: a dataset that is not here, or a row that does not fit its block's model."""
-        dataset = self.cell.spec.dataset.label
-        return f"{self.cell.row}, {dataset}" if self.cell.misfit else dataset
+        return ", ".join(self.cell.place) if self.cell.misfit else self.cell.spec.dataset.label
 
 
 def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outline]:

@@ -24,7 +24,7 @@ class Display:
         self._console = console
         self._brief = brief
         """Finished runs of one row and dataset are one line, once the last of them has ended."""
-        self._finished: dict[tuple[str, ...], list[RunRecord]] = {}
+        self._finished: dict[tuple[str, str], list[RunRecord]] = {}
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -56,13 +56,8 @@ class Display:
         self._cells = {cell.spec.run_id: cell for cell in cells}
         self._work = work
         self._ended = 0
-        models: dict[tuple[str, str], set[str]] = {}
-        for cell in cells:
-            models.setdefault(_row_and_dataset(cell), set()).add(cell.spec.model.describe())
-        self._several = {place for place, found in models.items() if len(found) > 1}
-        """Rows and datasets of several models: a line names its own."""
-        self._open = Counter(map(self._place, cells))
-        """Runs that have not ended, by row, dataset and model."""
+        self._open = Counter(cell.place for cell in cells)
+        """Runs that have not ended, by row and column."""
         self._all = self._progress.add_task("all runs", total=1.0, text="")
         self._update()
 
@@ -101,7 +96,7 @@ class Display:
         self._ended += 1
         label = safe(self._cells[outcome.run_id].describe())
         if outcome.status == "done" and self._brief:
-            self._finished.setdefault(self._place(self._cells[outcome.run_id]), []).append(outcome)
+            self._finished.setdefault(self._cells[outcome.run_id].place, []).append(outcome)
         elif outcome.status == "done":
             self._console.print(
                 f"{outcome.run_id}  {label}: {outcome.last.scored(2)} after {len(outcome.history)} epochs, "
@@ -117,11 +112,11 @@ class Display:
             self._console.print(f"{outcome.run_id}  {label}: {safe(outcome.reason)}", highlight=False)
         else:
             self._console.print(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}", highlight=False)
-        self._say_finished(self._place(self._cells[outcome.run_id]))
+        self._say_finished(self._cells[outcome.run_id].place)
         self._update()
 
-    def _say_finished(self, place: tuple[str, ...]) -> None:
-        """One line for the finished runs of a row, dataset and model, with the last that ends."""
+    def _say_finished(self, place: tuple[str, str]) -> None:
+        """One line for the finished runs of a row and column, with the last that ends."""
         self._open[place] -= 1
         runs = self._finished.get(place)
         if self._open[place] or not runs:
@@ -139,12 +134,3 @@ class Display:
         left = (time.monotonic() - self._start) * (1 - share) / share if share else None
         text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {duration(left)} left")
         self._progress.update(self._all, completed=share, text=text)
-
-    def _place(self, cell: Cell) -> tuple[str, ...]:
-        """Row, dataset and, where they are of several models, model."""
-        place = _row_and_dataset(cell)
-        return (*place, cell.spec.model.describe()) if place in self._several else place
-
-
-def _row_and_dataset(cell: Cell) -> tuple[str, str]:
-    return cell.row, cell.spec.dataset.label

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import time
 import warnings
@@ -49,6 +50,8 @@ class Training:
         undecayed: Any = getattr(model, "no_weight_decay", tuple)()  # timm's transformers have it
         groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
         self.optimizer = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
+        # a recipe of one epoch has a schedule that does nothing, and no user has to know
+        logging.getLogger(CosineLRScheduler.__module__).setLevel(logging.ERROR)
         per_step = recipe.schedule_per == "step"
         unit = steps_per_epoch if per_step else 1
         self.scheduler = CosineLRScheduler(

@@ -204,8 +204,10 @@ def test_resmlp_by_hand() -> None:
 def test_models_without_attention_say_so(name: str) -> None:
     base = InitializerSpec(name="trunc_normal")
     for method in ("mimetic", "impulse"):
-        found = misfit(preset(name, 32, 4), base, InitializerSpec(name=method))
-        assert found == f"method '{method}': MlpMixer has no attention layer"
+        model = preset(name, 32, 4)
+        label = {"mixer_micro": "MLP-Mixer", "resmlp_micro": "ResMLP"}[name]
+        found = misfit(model, base, InitializerSpec(name=method))
+        assert found == f"method '{method}': {label} has no attention layer"
 
 
 def test_a_mixer_without_features_is_no_model() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,15 +35,20 @@ def images(_: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("arch", families())
-def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch: str) -> None:
+def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch: str, tmp_path: Path) -> None:
     found, spec = fits(), smallest(arch)
     assert spec is not None
     assert set(found.base) == set(registry.names("base"))
     assert set(found.method) == set(registry.names("method"))
     model: Any = build_model(spec, 10)
+    checkpoint = tmp_path / "as_large.pt"
+    initialize(model, registry.build("trunc_normal", {}), None, lambda named: stream(1, named))
+    torch.save(model.state_dict(), checkpoint)
     for name, kind in [*((name, "base") for name in found.base), *((name, "method") for name in found.method)]:
         verdict = {**found.base, **found.method}[name][arch]
-        part = registry.build(name, {})
+        assert bool(verdict.condition) == (name in ("weight_selection", "placebo"))
+        given = {"weight_selection": {"weights": str(checkpoint)}, "placebo": {"of": "lsuv"}}
+        part = registry.build(name, given.get(name, {}))
         base, method = (part, None) if kind == "base" else (registry.build("trunc_normal", {}), part)
         try:
             initialize(model, base, method, lambda named: stream(0, named), resources=Resources(training_images=images))
@@ -59,7 +65,7 @@ def test_no_family_is_without_a_base_and_none_with_attention_without_mimetic() -
     for arch in families():
         assert not found.base["kaiming_uniform"][arch].misfit
         assert not found.base["trunc_normal"][arch].misfit
-    for method in ("mimetic", "impulse", "placebo"):
+    for method in ("mimetic", "impulse"):
         row = found.method[method]
         assert [arch for arch in OURS if row[arch].misfit] == ["convmixer", "mixer", "resmlp"]
         assert [arch for arch in OURS if row[arch].ours] == (["cait", "swin"] if method == "impulse" else ["cait"])

@@ -147,8 +147,17 @@ def test_folder_with_a_file_that_is_no_image(good: Path) -> None:
 
 
 def test_folder_with_a_format_that_its_extensions_do_not_say(good: Path) -> None:
-    Image.new("RGB", (8, 8)).save(good / "a/bad.png", format="GIF")
-    assert f"cannot use the image {good / 'a/bad.png'}" in error_of(folder_spec(good))
+    Image.new("RGB", (8, 8)).save(good / "a/bad.png", format="TGA")
+    message = error_of(folder_spec(good))
+    assert f"cannot use the image {good / 'a/bad.png'}: it is no BMP, GIF, JPEG, PNG, PPM, TIFF or WEBP" in message
+
+
+def test_a_gif_with_the_name_of_a_jpeg_is_read_as_pets_has_some(good: Path) -> None:
+    before = len(load(folder_spec(good), 8, NOWHERE).train.labels)
+    Image.new("RGB", (8, 8), (0, 255, 0)).save(good / "a/a_gif.jpg", format="GIF")
+    Image.new("RGB", (8, 8), (0, 255, 0)).save(good / "a/b_gif.jpg", format="GIF")
+    data = load(folder_spec(good), 8, NOWHERE)
+    assert len(data.train.labels) > before
 
 
 def test_folder_with_a_16_bit_image(good: Path) -> None:

@@ -7,6 +7,7 @@ nothing is unpacked to the disk. From then on it is a packed dataset as ImageNet
 from __future__ import annotations
 
 import hashlib
+import shutil
 import urllib.error
 import urllib.request
 from abc import abstractmethod
@@ -102,7 +103,7 @@ class Archived(Packed):
         )
 
     def download(self, data_dir: Path, report: Report = silent) -> None:
-        """Downloads what is missing, checks md5 sums, and packs; what it downloaded is then removed."""
+        """Checks what is there, downloads what is missing, and packs; what it downloaded is then removed."""
         from benchmark.image_files.packing import refuse_existing, scratch_beside
 
         folder = data_dir / self.name
@@ -114,25 +115,37 @@ class Archived(Packed):
             with scratch_beside(folder) as scratch:
                 if is_packed(folder):
                     return  # another process has just finished
-                fetched = [file for file in self.archives if self._fetched(file, data_dir, scratch, report)]
+                missing = [file for file in self.archives if not self._path(file, data_dir).is_file()]
+                for file in self.archives.keys() - missing:
+                    self._check(file, data_dir)
+                for file in missing:
+                    self._fetch(file, data_dir, scratch, report)
                 self._pack(data_dir, scratch, report)
-            for file in fetched:
-                (data_dir / file).unlink()
+            shutil.rmtree(self._downloads(data_dir), ignore_errors=True)
         except OSError as error:
             raise VitinitError(f"cannot prepare {folder}: {plain(str(error))}") from error
 
-    def _fetched(self, file: str, data_dir: Path, scratch: Path, report: Report) -> bool:
-        """Whether it had to be downloaded; whole and with the right md5 it then is under its name, or not at all."""
+    def _downloads(self, data_dir: Path) -> Path:
+        """Where archives lie that we downloaded, until the dataset is packed; apart from what users put there."""
+        return data_dir / f"{self.name}.downloads"
+
+    def _path(self, file: str, data_dir: Path) -> Path:
+        """That of an archive."""
+        return theirs if (theirs := data_dir / file).is_file() else self._downloads(data_dir) / file
+
+    def _check(self, file: str, data_dir: Path) -> None:
+        path, archive = self._path(file, data_dir), self.archives[file]
+        if (found := md5_of(path)) != archive.md5:
+            raise VitinitError(
+                f"{path} is damaged: md5 {found} ({_bytes(path.stat().st_size, archive)}), expected md5 "
+                f"{archive.md5}; move it away and run 'vitinit data get {self.name}'"
+            )
+
+    def _fetch(self, file: str, data_dir: Path, scratch: Path, report: Report) -> None:
+        """Download it: whole and with the right md5 it then is under its name, or not at all."""
         from benchmark.image_files.packing import check_room
 
-        path, archive = data_dir / file, self.archives[file]
-        if path.is_file():
-            if (found := md5_of(path)) != archive.md5:
-                raise VitinitError(
-                    f"{path} is damaged: md5 {found} ({_bytes(path.stat().st_size, archive)}), expected md5 "
-                    f"{archive.md5}; move it away and run 'vitinit data get {self.name}'"
-                )
-            return False
+        path, archive = self._path(file, data_dir), self.archives[file]
         check_room(data_dir, archive.size or 0)
         part = scratch / path.name
         try:
@@ -145,17 +158,16 @@ class Archived(Packed):
             raise self._not_downloaded(why, data_dir)
         path.parent.mkdir(parents=True, exist_ok=True)
         part.replace(path)
-        return True
 
     def _not_downloaded(self, why: str, data_dir: Path) -> VitinitError:
-        missing = [file for file in self.archives if not (data_dir / file).is_file()]
+        missing = [file for file in self.archives if not self._path(file, data_dir).is_file()]
         return VitinitError(f"cannot download {self.name} ({plain(why)}); put {listed(missing)} into {data_dir}")
 
     def _pack(self, data_dir: Path, scratch: Path, report: Report) -> None:
         from benchmark.image_files.packed import ENTRY, Manifest
         from benchmark.image_files.packing import SplitWriter, check_room, finish
 
-        paths = [data_dir / file for file in self.archives]
+        paths = [self._path(file, data_dir) for file in self.archives]
         found = self._looked_through(paths)
         arranged = self._checked(found, data_dir)
         splits = {"train": arranged.train, "val": arranged.test}
@@ -207,10 +219,11 @@ class Archived(Packed):
         found = self._read(paths, wanted)
         with no_bombs(), ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
             while batch := list(islice(found, AHEAD)):
-                names, contents = zip(*batch, strict=True)
-                yield from zip(names, contents, pool.map(checked, contents, names), strict=True)
+                places, names, contents = zip(*batch, strict=True)
+                where = [f"{name} in {path}" for path, name in zip(places, names, strict=True)]
+                yield from zip(names, contents, pool.map(checked, contents, where), strict=True)
 
-    def _read(self, paths: list[Path], wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+    def _read(self, paths: list[Path], wanted: set[str]) -> Iterator[tuple[Path, str, bytes]]:
         from benchmark.image_files.archives import members
 
         for path in paths:
@@ -218,7 +231,7 @@ class Archived(Packed):
                 if member.name in wanted:
                     try:
                         for suffix, content in self.images_in(member.read()):
-                            yield member.name + suffix, content
+                            yield path, member.name + suffix, content
                     except ValueError as error:
                         raise VitinitError(f"{path}: {member.name} cannot be read: {plain(str(error), 200)}") from error
 
@@ -243,7 +256,7 @@ class Archived(Packed):
         return arranged
 
     def _archives(self, data_dir: Path) -> str:
-        return ", ".join(str(data_dir / file) for file in self.archives)
+        return ", ".join(str(self._path(file, data_dir)) for file in self.archives)
 
 
 def _copied(archive: Archive, part: Path, report: Report) -> tuple[int, str]:

@@ -1,0 +1,77 @@
+"""Telling settings apart: which runs are repetitions of one another, and what the others differ in, in a few words."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from benchmark.models.registry import families
+from benchmark.spec import RunSpec
+
+Setting = tuple[str, str]
+"""A row label, and the JSON of all that repetitions must agree on."""
+
+
+def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str] | None = None) -> dict[str, str]:
+    """What each run is a repetition of, beside its row: the dataset's label.
+
+    Where a row holds runs of several settings on one dataset (of two models, or the recipe was changed), the fields
+    that tell them apart follow it: `cifar10 (arch swin)`.
+
+    Args:
+        runs: Row and spec, by run_id.
+        counted: Those of which no two settings may share row and label; None for all.
+    """
+    by_label: dict[str, dict[str, Setting]] = defaultdict(dict)
+    for run_id, (row, spec) in runs.items():
+        by_label[spec.dataset.label][run_id] = row, spec.model_dump_json(exclude={"dataset", "seed"})
+    labels = {}
+    for label, setting in by_label.items():
+        # Thousands of runs have a few settings between them: each is looked at once.
+        apart = {setting[run_id] for run_id in setting if counted is None or run_id in counted}
+        suffix = _distinguish({s: {"row": s[0], **flat(s[1])} for s in set(setting.values())}, apart)
+        for run_id, its in setting.items():
+            labels[run_id] = f"{label} ({suffix[its]})" if suffix[its] else label
+    return labels
+
+
+def flat(setting: str) -> dict[str, str]:
+    """Every field of a JSON object as text, by its path: `model.width`."""
+
+    def flatten(prefix: str, value: Any) -> Iterable[tuple[str, str]]:
+        if isinstance(value, dict) and value:
+            for key, inner in value.items():
+                yield from flatten(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            yield prefix, value if isinstance(value, str) else json.dumps(value)
+
+    return dict(flatten("", json.loads(setting)))
+
+
+def _distinguish(settings: dict[Setting, dict[str, str]], apart: Iterable[Setting]) -> dict[Setting, str]:
+    """For each setting, the few fields that separate those of one row that must be; an empty text where none do."""
+    by_row = defaultdict(list)
+    for setting in apart:
+        by_row[settings[setting]["row"]].append(settings[setting])
+
+    def kinds(fields: Iterable[str]) -> int:
+        return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
+
+    fields = {field for setting in settings.values() for field in setting}
+    families_alone = kinds(["model.arch"]) == kinds(fields)
+    chosen = ["model.arch"] if families_alone and kinds(fields) > kinds([]) else []
+    telling = [f"model.{name}" for family in families().values() for name in family.telling]
+    for field in sorted(fields, key=lambda field: (telling.index(field) if field in telling else len(telling), field)):
+        if kinds([*chosen, field]) > kinds(chosen):
+            chosen.append(field)
+    names = {f: ".".join(f.split(".")[-2:]) for f in chosen}
+    names |= {f: f.partition(".")[2] for f in chosen if f.startswith(("model.", "recipe.")) and f != "recipe.name"}
+    return {key: ", ".join(f"{names[f]} {s[f]}" for f in chosen if _applies(f, s)) for key, s in settings.items()}
+
+
+def _applies(field: str, setting: dict[str, str]) -> bool:
+    """Whether a model of this family has the field, and not one value for ever."""
+    always = families()[setting["model.arch"]].also_recorded
+    return field.removeprefix("model.") not in always and setting.get(field, "null") != "null"
