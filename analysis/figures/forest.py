@@ -31,6 +31,8 @@ PLACEBO = {
     "entropy": Look("#009E73", "-", "D", filled=False),
 }
 """By what it keeps."""
+LOWEST = 1.3
+"""Inches of a panel with its title and numbers, however few rows it has."""
 BELOW = 0.3
 """A placebo is so much of a line below its method, the next one so much below that."""
 
@@ -69,7 +71,8 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     what = f"{capitalised(measured(study.runs))} minus that of {compared_to(table)}"
     title = f"{what}, by seed\nmean with 95 % interval (t), the largest gain first"
     kept = [keep for keep in PLACEBO if any(keep in of.get(row, {}) for row in rows)]
-    figure, grid = panels(len(columns), (0.14 + 0.07 * len(kept)) * len(rows) + 0.4, title, sharex=True, sharey=True)
+    height = max((0.14 + 0.07 * len(kept)) * len(rows) + 0.4, LOWEST)
+    figure, grid = panels(len(columns), height, title, sharex=True, sharey=True)
     handles: dict[str, Line2D] = {}
     for axes, column in zip(grid, columns, strict=True):
         for place, row in enumerate(rows):

@@ -157,7 +157,7 @@ def panels(
 def label_axes(grid: list[Axes], x: str, y: str) -> None:
     """Names of the axes of panels: x below each of them, y left of all."""
     for axes in grid:
-        axes.set_xlabel(x)
+        axes.set_xlabel(textwrap.fill(x, _letters(axes)))
         axes.tick_params(labelbottom=True)
         spec = axes.get_subplotspec()
         if spec is None or spec.is_first_col():
@@ -166,9 +166,14 @@ def label_axes(grid: list[Axes], x: str, y: str) -> None:
 
 def panel_title(axes: Axes, text: str) -> None:
     """In as many lines as the panel's width needs."""
-    spec = axes.get_subplotspec()
     # with a place of its own, matplotlib need not look for one that is above all ticks, each time that it draws
-    axes.set_title(textwrap.fill(text, LETTERS // (spec.get_gridspec().ncols if spec else 1)), y=1.0)
+    axes.set_title(textwrap.fill(text, _letters(axes)), y=1.0)
+
+
+def _letters(axes: Axes) -> int:
+    """That fit beside one another over or under a panel."""
+    spec = axes.get_subplotspec()
+    return LETTERS // (spec.get_gridspec().ncols if spec else 1)
 
 
 def line_with_band(axes: Axes, numbers: Line, look: Look, stagger: bool = False) -> Line2D:

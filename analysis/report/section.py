@@ -28,6 +28,9 @@ SHOWN_ELSEWHERE = ("differences", "attention_layers")
 """Drawings that the page has no picture of: its forest plot shows the same differences, and `attention_training` maps
 of the first, the middle and the last layer: a picture a row with all of them would be most of the page."""
 
+MOST_PANELS = 100
+"""Of one kind of line chart. A study of more cells would fill the page with them, and nobody would look."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -72,6 +75,8 @@ class Section:
     tables: list[tuple[Table, list[Column], list[str]]]
     """Each with the notes that no table before it has."""
     figures: list[Drawn]
+    left_out: str
+    """Why the page has not all figures of the study; empty where it has."""
     runs: list[Run]
     without_numbers: list[tuple[FailureRecord | SkipRecord, str]]
     """Runs that failed or were skipped, with the reason."""
@@ -88,17 +93,20 @@ def section(study: Study, baseline: str | None = None) -> Section:
         study: With a finished run.
         baseline: As in `build`.
     """
-    tables = [build(study, name, baseline=baseline) for name in names(study)]
+    shown = names(study)[:1] if _chooses(study) else names(study)
+    tables = [build(study, name, baseline=baseline) for name in shown]
     records = [study.contents.done[run_id] for run_id in study.runs["run_id"]]
     highest: dict[str, float] = defaultdict(float)
     for record in records:
         highest[study.column[record.run_id]] = max(highest[study.column[record.run_id]], record.best[1])
+    drawings = list(_figures(study, baseline))
     return Section(
         study=study,
         answer=answer(tables[0]),
         facts=_facts(study, records),
         tables=list(_with_notes(tables)),
-        figures=list(_figures(study, baseline)),
+        figures=[drawn for drawn in drawings if drawn.plots or drawn.pictures],
+        left_out=_left_out(study, drawings),
         runs=[_run(record, study.column[record.run_id], highest) for record in records],
         without_numbers=list(_without_numbers(study)),
         images=Counter(_images(record) for record in records),
@@ -152,6 +160,7 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
 
 
 def _figures(study: Study, baseline: str | None) -> Iterator[Drawn]:
+    """Those that there are; without plots and pictures where there would be too many."""
     import matplotlib.pyplot as plt
 
     from analysis.curves.registry import CURVES
@@ -161,7 +170,7 @@ def _figures(study: Study, baseline: str | None) -> Iterator[Drawn]:
     style.set_defaults()
     for drawings in (FIGURES, CURVES):
         for drawing in drawings.entries():
-            if drawing.name in SHOWN_ELSEWHERE:
+            if drawing.name in SHOWN_ELSEWHERE or (_chooses(study) and drawing.name != "accuracy"):
                 continue
             charts = drawings.charts(drawing, study, baseline)
             pictures = []
@@ -169,8 +178,22 @@ def _figures(study: Study, baseline: str | None) -> Iterator[Drawn]:
                 title = " ".join(figure.get_suptitle().replace(r"\$", "$").split())
                 pictures.append(Picture(title, style.data_url(figure)))
                 plt.close(figure)
-            if charts or pictures:
-                yield Drawn(drawing, [plot(chart, study) for chart in (charts or {}).values()], pictures)
+            drawn = list((charts or {}).values())
+            if drawn or pictures:
+                few = sum(len(chart.panels) for chart in drawn) <= MOST_PANELS
+                yield Drawn(drawing, [plot(chart, study) for chart in drawn] if few else [], pictures)
+
+
+def _chooses(study: Study) -> bool:
+    """Whether all of it is measured on validation images, which choose something for another study."""
+    return set(study.runs["split"]) == {"val"}
+
+
+def _left_out(study: Study, drawings: list[Drawn]) -> str:
+    if _chooses(study):
+        return "it chooses on validation images, and is no result"
+    many = [drawn.drawing.name.replace("_", " ") for drawn in drawings if not (drawn.plots or drawn.pictures)]
+    return f"there would be more than {MOST_PANELS} panels of {' and of '.join(many)}" if many else ""
 
 
 def _without_numbers(study: Study) -> Iterator[tuple[FailureRecord | SkipRecord, str]]:

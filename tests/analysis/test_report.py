@@ -16,6 +16,9 @@ from synthetic_records import done, failed, write
 
 from analysis.frame import load
 from analysis.report import __main__ as report
+from analysis.report import section as section_file
+from analysis.report.page import to_html
+from analysis.report.section import section
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +119,25 @@ def test_what_cannot_be_shown_is_one_line(tmp_path, capsys):
     assert not out.exists()
     assert report.main(["--results", str(tmp_path), "--out", str(out)]) == 0
     assert "Study broken: left out, no finished run" in capsys.readouterr().out
+
+
+def test_of_a_study_that_chooses_there_is_the_accuracy_alone():
+    study = load([REFERENCE], "catalogue-small-tuning")
+    shown = section(study)
+    assert [drawn.drawing.name for drawn in shown.figures] == ["accuracy"]
+    assert len(shown.tables) == 1
+    page = to_html([shown])
+    assert "Not all of this study is on this page: it chooses on validation images" in page
+    assert "python -m analysis.curves --study catalogue-small-tuning" in page
+
+
+def test_charts_of_too_many_panels_are_named_and_not_drawn(monkeypatch):
+    study = load([REFERENCE], "segmentation-small")
+    whole = section(study)
+    assert whole.left_out == ""
+    assert "Not all of" not in to_html([whole])
+    monkeypatch.setattr(section_file, "MOST_PANELS", len(study.rows) - 1)
+    shown = section(study)
+    missing = {drawn.drawing.name for drawn in whole.figures} - {drawn.drawing.name for drawn in shown.figures}
+    assert "nonlocality" in missing
+    assert all(name.replace("_", " ") in shown.left_out for name in missing)

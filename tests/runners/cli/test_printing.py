@@ -87,7 +87,7 @@ def test_what_fits_what_is_a_table_with_reasons(here) -> None:
         "ours, in no paper: impulses in the relative"
     )
     assert "mixer  no: method 'impulse': MLP-Mixer has no attention layer\n" in here("list", "fits", "impulse")[1]
-    assert "placebo  yes\n" in here("list", "fits", "swin")[1]
+    assert "placebo  yes; where the method fits that it is a placebo of\n" in here("list", "fits", "swin")[1]
     assert here("list", "fits", "swim")[0] == 2
 
 
@@ -110,15 +110,26 @@ def test_brief_tells_models_apart_and_every_reason_for_a_skip_is_said(here, tmp_
     rows = {"Trunc normal": {"base": "trunc_normal"}, "Mimetic": {"base": "trunc_normal", "method": "mimetic"}}
     path = write(tmp_path / "tiny.yaml", {**TINY, "rows": rows, "blocks": blocks})
     for planned in (here("plan", path)[1], here("run", path, "--executor", "inline", "--brief")[1]):
-        for model in ("MlpMixer", "ConvMixer"):
+        for arch, model in (("resmlp", "ResMLP"), ("convmixer", "ConvMixer")):
             reason = f"method 'mimetic': {model} has no attention layer"
-            assert re.search(f"skip(ping)? Mimetic, digits.100.: {reason}", planned)
-    score = r": top-1 \d+\.\d\d% \(1 seed\), \d+ s"
-    runs = re.findall(rf"Trunc normal, digits\[100\], (\w+) width 16 .*{score}", planned)
-    assert sorted(runs) == ["ConvMixer", "ResMLP", "ViT"]
-    assert re.search(rf"^Mimetic, digits\[100\]{score}$", planned, flags=re.MULTILINE), (
-        "one model: it goes without saying"
-    )
+            assert re.search(rf"skip(ping)? Mimetic, digits\[100\] \(arch {arch}\): {reason}", planned)
+    score = r"top-1 (\d+\.\d\d)% \(1 seed\), \d+ s"
+    runs = dict(re.findall(rf"Trunc normal, digits\[100\] \(arch (\w+)\): {score}", planned))
+    assert sorted(runs) == ["convmixer", "resmlp", "vit"]
+    assert re.search(rf"Mimetic, digits\[100\] \(arch vit\): {score}", planned)
+    status = here("status", path)[1]
+    for arch, top1 in runs.items():
+        assert re.search(rf"Trunc normal +digits\[100\] \(arch {arch}\) .* {top1}% \(n=1\)", status)
+
+
+def test_status_and_plan_tell_recipes_apart(here, tmp_path: Path) -> None:
+    block = {**TINY["blocks"][0], "seeds": [0, 1]}
+    blocks = [{**block, "recipe": {**block["recipe"], "epochs": epochs}} for epochs in (1, 2)]
+    path = write(tmp_path / "tiny.yaml", {**TINY, "rows": {"Trunc normal": {"base": "trunc_normal"}}, "blocks": blocks})
+    for epochs in (1, 2):
+        assert re.search(rf"Trunc normal +digits\[100\] \(epochs {epochs}\) +2", here("status", path)[1])
+        label = rf"Trunc normal +digits\[100\] \(epochs {epochs}\) +[01] +{epochs}  to do"
+        assert len(re.findall(label, here("plan", path)[1])) == 2
 
 
 def test_brief_names_no_model_where_each_row_and_dataset_has_one(here, tmp_path: Path) -> None:
