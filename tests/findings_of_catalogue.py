@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import cache
 
 import findings_of_tuning
 import pandas as pd
-from records import KAIMING, interval, span, study, text
+from records import KAIMING, REFERENCE, interval, shows, span, study, text
 
-DEIT = "DeiT"
+DEIT, GPT2 = "DeiT", "GPT-2's scale"
 NO_PLACEBO = {"Zero query", "Zero branch"}
 
 
@@ -33,11 +34,75 @@ def patterns() -> dict[str, pd.Series]:
     return {row: s.gain(row, f"{row}, placebo") for row in gains() if f"{row}, placebo" in s.rows}
 
 
+def what_of_the_catalogue_helps() -> Iterator[str]:
+    """The whole part."""
+    s, gained, beside = study("catalogue-small"), gains(), patterns()
+    sizes = [record["parameters"] for record in s.runs["record"]]
+    assert {len(run["history"]) for run in s.runs["record"]} == {5}
+    yield f"({len(s)} runs): every base and every method that fits"
+    yield f"one small ViT ({min(sizes):,} to {max(sizes):,} parameters)"
+    assert len(s.seeds) == 8
+    yield "five epochs on 5,000 images of CIFAR-10, drawn anew at each seed, eight seeds"
+    yield "one interval of twenty excludes 0 by chance"
+    assert list(gained)[:3] == ["Mimetic, MLP mean", "Mimetic", "IDInit"]
+    assert all((gained[row] > 0).all() for row in ("Mimetic", "IDInit"))
+    assert (beside["Mimetic"] > 0).all()
+    yield f"{interval(gained['Mimetic'], 2)} over Kaiming uniform and {interval(beside['Mimetic'], 2)} over its placebo"
+    more = s.gain("Mimetic, MLP mean", "Mimetic")
+    assert not shows(more)
+    yield f"adds {interval(more, 2)}"
+    others = [row for row in beside if not row.startswith("Mimetic")]
+    assert len(others) == 8
+    assert [row for row in others if shows(beside[row])] == ["LSUV"]
+    yield "Of the eight other methods with a placebo only LSUV is above it"
+    yield f"({interval(beside['LSUV'], 2)}), and LSUV is not told apart from its base ({interval(gained['LSUV'], 2)})"
+    assert not shows(gained["LSUV"])
+    for row, name in (("Impulse, norm 4", "impulse of norm 4"), ("Imp.-3", "Imp.-3"), ("ConViT", "ConViT over DeiT")):
+        assert shows(gained[row])
+        yield f"{name} gains {interval(gained[row], 2)[1:]}, {interval(beside[row], 2)} over its placebo"
+    assert (s.gain("MoCo v3", "JAX ViT") > 0).all()
+    yield f"IDInit gains {interval(gained['IDInit'], 2)[1:]}, ZerO {interval(gained['ZerO'], 2)}"
+    orthogonal = [row for row in gained if row.startswith("Orthogonal")]
+    means = [gained[row].mean() for row in orthogonal]
+    yield f"the three orthogonal ones {span(means)}"
+    small = ["JAX ViT", "JAX ViT, fused", "torchvision", "MAE"]
+    yield f"the other bases of ViT codes lose {span([-gained[row].mean() for row in small])} points"
+    moco = s.gain("MoCo v3", "JAX ViT")
+    yield f"MoCo v3, which draws its blocks as JAX does, is {interval(moco, 2)[1:]} points above it"
+    yield "a head of zero, or nearly, and MoCo v3 has not"
+    yield f"Trunc normal (std 0.02) loses {interval(-gained['Trunc normal'], 2)[1:]}, at Kaiming's scale"
+    assert not shows(gained["Trunc normal, Kaiming's scale"])
+    for row, name in (("Sinusoidal", "sinusoidal"), ("LayerScale", "LayerScale")):
+        assert shows(gained[row])
+        yield f"{name} {interval(gained[row], 2)}"
+    yield f"Zero branch {interval(gained['Zero branch'], 2)}"
+    quiet = ["DCT", "Conditioned", "fix_init", "Zero query"]
+    assert not any(shows(gained[row]) for row in quiet)
+    means = [gained[row].mean() for row in quiet]
+    yield "DCT, conditioned attention, fix_init and zero query are not told apart"
+    yield f"from their base ({span(means, 2)})"
+    yield f"GPT-2's scale is, by {interval(gained[GPT2], 2)[1:]}"
+    earlier = study("standard-mechanism")
+    assert {record["spec"]["recipe"]["lr"] for record in earlier.runs["record"]} == {1e-3}
+    yield "with the recipe's 1e-3"
+    for row in ("Mimetic", "Impulse, norm 4"):
+        was, now = earlier.gain(row, KAIMING).mean(), gained[row].mean()
+        assert was > now
+        yield f"{text(now)} where it was {text(was)}"
+    yield from learning_rates()
+
+
 def learning_rates() -> Iterator[str]:
     """How they were chosen."""
     every = findings_of_tuning.runs("catalogue-small-tuning", images=5000)
     assert not set(every["seed"]) & set(study("catalogue-small").seeds)
     yield f"({len(every)} runs, two seeds of their own, 2,000 validation images)"
+    folder = REFERENCE / "catalogue-small-tuning"
+    records = [json.loads(path.read_bytes()) for path in folder.glob("*.json")]
+    later = [each["environment"]["commit"] for each in records if each["spec"]["recipe"]["lr"] == 1e-2]
+    assert len(set(later)) == 1
+    yield f"{len(records) - len(later)} runs of three rates were to choose"
+    yield f"so {len(later)} more tried 1e-2"
     by_seed = every.pivot_table(index=["row", "seed"], columns="lr", values="top1")
     means = by_seed.groupby("row").mean()
     best = means.idxmax(axis=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import findings
 import findings_in_short
+import findings_of_catalogue
 import findings_of_masks
 import findings_of_placebos
 import findings_of_tuning
@@ -28,6 +29,7 @@ PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
     ("results/README.md", "## What of impulse counts"): findings.what_of_impulse_counts,
     ("results/README.md", "## Is it the pattern"): findings_of_placebos.is_it_the_pattern,
     ("results/README.md", "## Which learning rate"): findings_of_tuning.which_learning_rate,
+    ("results/README.md", "## What of the catalogue helps"): findings_of_catalogue.what_of_the_catalogue_helps,
     ("results/README.md", "## On what impulse is solved"): findings.on_what_impulse_is_solved,
     ("results/README.md", "## Must spatial filters be trained"): findings.must_filters_be_trained,
     ("results/README.md", "## What of ConViT counts"): findings.what_of_convit_counts,
@@ -80,6 +82,11 @@ def test_another_number_and_a_new_sentence_are_found() -> None:
 def test_the_table_of_learning_rates_is_that_of_the_records() -> None:
     text = (ROOT / "results/README.md").read_text(encoding="utf-8")
     assert [row for row in findings_of_tuning.table() if row not in text] == []
+
+
+def test_the_table_of_the_catalogue_is_that_of_the_records_and_in_their_order() -> None:
+    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
+    assert "\n".join(findings_of_catalogue.table()) in text
 
 
 def test_the_table_of_masks_is_that_of_the_records() -> None:
