@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import findings_of_catalogue
 import numpy as np
 import pandas as pd
 from records import (
@@ -87,6 +88,11 @@ def what_we_found() -> Iterator[str]:
     assert shows(impulse)
     assert not shows(rotated)
     yield f"It gains {of_each(impulse)} points over its base, but only {interval(rotated)} over its placebo"
+    gained, beside = findings_of_catalogue.gains(), findings_of_catalogue.patterns()
+    assert [row for row in beside if shows(beside[row]) and shows(gained[row])] == ["Mimetic, MLP mean", "Mimetic"]
+    assert len(beside) == 10
+    assert list(gained)[:3] == ["Mimetic, MLP mean", "Mimetic", "IDInit"]
+    yield f"{interval(beside['Mimetic'], 2)} points, eight seeds"
     s = study("table4-small")
     random, impulses = (s.gain(row, KAIMING, width=128, kernel=3) for row in ("Random, frozen", "Impulse, frozen"))
     assert not shows(random)
