@@ -113,7 +113,10 @@ def _heads(model: nn.Module) -> set[str]:
             parts = name.removeprefix(home).split(".")
             depth = next((depth for depth, part in enumerate(parts, 1) if HEAD.search(part)), None)
             if depth:
-                last[home + ".".join(parts[:depth])] = name
+                path = home + ".".join(parts[:depth])
+                if isinstance(model.get_submodule(path), nn.ModuleList):  # of several heads
+                    path += f".{parts[depth]}"
+                last[path] = name
     return set(last.values())
 
 

@@ -239,6 +239,10 @@ def test_of_a_head_of_several_linears_the_last_is_the_classifier() -> None:
     vitinit.initialize(m, base="jax_vit")
     xavier(f64(m.head[0].weight))
     assert not m.head[2].weight.any()
+    several = zoo.build("timm CrossViT")
+    vitinit.initialize(several, base="jax_vit")
+    assert len(several.head) == 2
+    assert not any(head.weight.any() for head in several.head)
 
 
 @pytest.mark.parametrize(("base", "near"), [("zero", 0.0), ("idinit", 2e-6)])
