@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
-from benchmark import settings
 from benchmark.records.epoch import METRICS, EpochRow
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Contents, Layout, Store
+from benchmark.settings import columns
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError, unknown_name
 from initializers.report import Fidelity
@@ -90,7 +90,7 @@ class Study:
     @cached_property
     def column(self) -> dict[str, str]:
         """Column label by run_id: the dataset's, and where a cell would mix settings, what tells them apart."""
-        return settings.columns({o.run_id: (o.row, o.spec) for o in self.outcomes}, self.contents.done)
+        return columns({o.run_id: (o.row, o.spec) for o in self.outcomes}, self.contents.done)
 
     @cached_property
     def metrics(self) -> dict[str, str]:

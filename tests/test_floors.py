@@ -51,6 +51,7 @@ def test_analysis_reads_records_only():
         "benchmark.models.registry",
         "benchmark.spec",
         "benchmark.records.maps",
+        "benchmark.settings",
         "benchmark.files.yaml_text",
     }
     allowed = records | {"initializers.errors", "initializers.report"}

@@ -52,12 +52,16 @@ KEPT = r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1|logit_scale)$"
 NO_TOKENS = {NO_ATTENTION, CHANNELS, COSINES, BRANCHES}
 
 
+UNSEEN = {"torchvision ViT", "nn.TransformerEncoder"}
+"""Attention whose Linears are not called."""
+
+
 def reason(name: str, method: str) -> str | None:
     known = REFUSED.get(name, {})
     if method in ONLY:
         return None if name in ONLY[method] else "has none; choose a model of arch"
     if method == "lsuv":
-        return "needs training images"
+        return "is an nn.MultiheadAttention" if name in UNSEEN else "needs training images"
     if method == "weight_selection":
         return "needs a checkpoint of a larger model"
     if (method == "dct" and name == "vit-pytorch ViT") or (name == "vit-pytorch SimpleViT" and method == "dct"):

@@ -276,7 +276,8 @@ def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
     assert here("run", path, "--executor", "inline", "--micro-batch", "32", "--only", "arch=convmixer")[0] == 0
     code, printed = here("run", path, "--executor", "inline")
     assert code == 0
-    assert "skipping Mimetic, digits[100]: method 'mimetic': ConvMixer has no attention layer" in printed
+    why = "method 'mimetic': ConvMixer has no attention layer"
+    assert f"skipping Mimetic, digits[100] (arch convmixer): {why}" in printed
     contents = Store(tmp_path / "results/local").read("tiny")
     done = {(run.row, run.spec.model.arch): run for run in contents.done.values()}
     assert set(done) == {(row, arch) for row in grid["rows"] for arch in ("vit", "convmixer")} - {

@@ -114,7 +114,7 @@ def test_a_grid_may_name_the_file_itself(file, larger, tmp_path):
     ("changes", "says"),
     [
         (None, "row 'Selected': method 'weight_selection' needs a checkpoint .*, on the command line --weights FILE"),
-        ({"width": 24}, "row 'Selected': method 'weight_selection' on VisionTransformer: .* must be no smaller than"),
+        ({"width": 24}, "row 'Selected': method 'weight_selection' on ViT: .* must be no smaller than"),
         ({"image_size": 16}, "row 'Selected': .* positions of 64 tokens, and the model has 16"),
     ],
 )
