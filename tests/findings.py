@@ -37,6 +37,7 @@ def introduction() -> Iterator[str]:
     assert len(study("standard-mechanism").seeds) == 12
     yield "the 95 % interval (Student's t)"
     yield f"no sign-flip test can go below p = {2 / 2**3}"
+    assert study("catalogue-small").seeds == list(range(8))
     yield "so some intervals exclude 0 by chance"
     mixed = []
     for name in STUDIES:

@@ -89,6 +89,11 @@ def test_the_table_of_the_catalogue_is_that_of_the_records_and_in_their_order() 
     assert "\n".join(findings_of_catalogue.table()) in text
 
 
+def test_the_table_of_placebos_is_that_of_the_records() -> None:
+    text = (ROOT / "results/README.md").read_text(encoding="utf-8").replace("|  |", "| |")
+    assert [row for row in findings_of_placebos.table() if row.replace("|  |", "| |") not in text] == []
+
+
 def test_the_table_of_masks_is_that_of_the_records() -> None:
     text = (ROOT / "results/README.md").read_text(encoding="utf-8")
     assert [row for row in findings_of_masks.table() if row not in text] == []
