@@ -32,15 +32,21 @@ class Standing:
     scores: pd.Series[float]
     """By seed, in percent."""
     base: Paired
-    placebo: Paired
-    p: tuple[float, float]
-    """Of the two, corrected."""
+    placebo: Paired | None
+    """None: a placebo of it would say nothing."""
+    p: tuple[float, ...]
+    """Of the one or two comparisons, corrected."""
     least_p: float
     """How low a corrected p could be with so many seeds."""
 
+    @property
+    def pairs(self) -> list[tuple[Paired, str]]:
+        """The comparisons."""
+        return [(self.base, "its base"), *([(self.placebo, "its placebo")] if self.placebo else [])]
+
     def claimed(self, which: int) -> bool:
         """Whether the difference to the base (0) or the placebo (1) is a gain."""
-        return self.p[which] < LEVEL and (self.base, self.placebo)[which].mean > 0
+        return self.p[which] < LEVEL and self.pairs[which][0].mean > 0
 
     @property
     def verdict(self) -> str:
@@ -52,13 +58,15 @@ class Standing:
             return "It is worse than its own base."
         if not self.claimed(0):
             return "No gain over its own base is shown."
+        if not self.placebo:
+            return "It gains over its own base. Whether it is a pattern that helps no placebo can tell."
         if not self.claimed(1):
             return "It gains over its own base. That it is the pattern that helps is not shown: see its placebo."
         return "It gains over its own base, and over its placebo: the pattern helps."
 
 
 def standing(study: frame.Study) -> Standing:
-    """Of the row whose contrasts with its base and its placebo the study names.
+    """Of the row whose contrasts with its base and, where it has one, its placebo the study names.
 
     Raises:
         VitinitError: the study names no such contrasts, or has no finished runs of them.
@@ -66,7 +74,7 @@ def standing(study: frame.Study) -> Standing:
     from analysis.stats import holm, paired
 
     study.require_runs()
-    if len(study.contrasts) != 2 or study.contrasts[0][0] != study.contrasts[1][0]:
+    if len(study.contrasts) not in (1, 2) or len({ours for ours, _ in study.contrasts}) > 1:
         raise VitinitError(
             f"study {study.name!r} does not compare one row with its base and its placebo (vitinit rank)"
         )
@@ -82,44 +90,53 @@ def standing(study: frame.Study) -> Standing:
         found.append(pair)
     corrected = holm([pair.p if pair.p is not None else 1.0 for pair in found])
     least = max(holm([pair.least_p for pair in found]))
-    return Standing(row, values[row, column], found[0], found[1], (corrected[0], corrected[1]), least)
+    return Standing(row, values[row, column], found[0], found[1] if found[1:] else None, tuple(corrected), least)
 
 
 def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str) -> list[str]:
     """All that is printed, the answer first."""
     row = one_line(found.row)
     text = [f"{row}: {found.verdict}", ""]
-    for pair, p, name in ((found.base, found.p[0], "its base"), (found.placebo, found.p[1], "its placebo")):
+    for (pair, name), p in zip(found.pairs, found.p, strict=True):
         between = f" [{pair.interval.low:.2f}, {pair.interval.high:.2f}]" if pair.interval else ""
         text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  p = {p:.3f}  n = {pair.n}")
     from analysis.stats import could_show
 
-    seen = could_show(found.placebo)
+    seen = could_show(found.pairs[-1][0]) if found.least_p < LEVEL else None
     if seen is not None:
-        text.append(f"  With this n and spread, {seen:.1f} points would be found in four of five such studies.")
-    text += [f"  Points of test {study.measured} by seed, 95 % interval (t); p: sign flips, Holm over these two.", ""]
-    text += [*_among(found, beside), ""]
+        text.append(f"  With this n and spread, a t test would find {seen:.1f} points in four of five such studies.")
+    corrected = ", Holm over these two" if found.placebo else ""
+    text += [f"  Points of test {study.measured} by seed, 95 % interval (t); p: sign flips{corrected}.", ""]
+    if more and found.least_p < LEVEL:
+        text += ["  p is that of one look: going on or stopping because of it makes false gains more frequent.", ""]
+    text += [*_among(found, study, beside), ""]
     text += _machines(study, beside)
     mean, std = found.scores.mean(), found.scores.std(ddof=1) if len(found.scores) > 1 else None
     spread = "" if std is None else rf" $\pm$ {std:.2f}"
-    differences = " & ".join(signed(pair.mean).replace("−", "$-$") for pair in (found.base, found.placebo))
+    differences = " & ".join(signed(pair.mean).replace("−", "$-$") for pair, _ in found.pairs)
+    minus = ", ".join(name.replace("its", "minus") for _, name in found.pairs)
     text += [
-        f"LaTeX ({study.measured}, minus base, minus placebo):",
+        f"LaTeX ({study.measured}, {minus}):",
         rf"  {escape_latex(row)} & {mean:.2f}{spread} & {differences} \\",
     ]
     return text + ([f"More seeds: {more} 2h"] if more else ["These are all seeds of this tier."])
 
 
-def _among(found: Standing, beside: frame.Study | None) -> list[str]:
+def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> list[str]:
     """Gains over the own base of the methods that were recorded in the same setting, the best first."""
     from analysis.stats import paired
 
     if beside is None or not beside.contents.done:
         return ["No committed records of this tier to stand beside."]
+    ours = study.examples[found.row, None]
+    settings = {(beside.examples[row, None].model, beside.examples[row, None].recipe) for row in beside.rows}
+    if (ours.model, ours.recipe) not in settings:
+        return ["No committed records of this model and recipe to stand beside."]
     values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
     gains = [
         (pair.mean, f"{one_line(row)} (n = {pair.n})")
         for row, base in own_bases(beside).items()
+        if (method := beside.examples[row, None].method) and method.name != "placebo"
         if (row, column) in values and (base, column) in values
         if (pair := paired(values[row, column], values[base, column]))
     ]

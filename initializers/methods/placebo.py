@@ -40,8 +40,9 @@ class Placebo(Initializer):
     - `entropy`: as `norm`; then W_q and W_k are scaled, layer by layer from the input on, until the mean attention
       entropy of the layer on training images equals that of the method's.
 
-    What is no weight of two or more dimensions (biases, gates, embeddings) stays as the method set it, and what the
-    method leaves at its base stays there. The record says which, and holds the start of both.
+    What is no weight of two or more dimensions (biases, gates, embeddings) stays as the method set it, and a weight
+    that the method leaves at its base stays there; W_q of a layer counts as one, also where a method sets some heads
+    only. The record says which, and holds the start of both.
     """
 
     name: ClassVar[str] = "placebo"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from benchmark.datasets import load as datasets
-from benchmark.datasets import registry
-from initializers.errors import VitinitError
 from runners.cli.options import LOCAL, REFERENCE, DataOption, console
 from runners.terminal.markup import safe
 
@@ -42,14 +41,9 @@ def rank(
 
     time = seconds(budget)
     folder = datasets.data_dir(data_dir)
-    ranked = prepare(method, tier, base, model, results)
-    from benchmark.grids.grid import load
-
-    for cell in load(str(ranked.grid)).cells:
-        if cell.misfit:
-            raise VitinitError(f"row {cell.row!r}: {cell.misfit} (--model changes the model)")
-        if reason := registry.unavailable(cell.spec.dataset, folder):
-            raise VitinitError(f"the standard protocol needs {cell.spec.dataset.name}, and {reason}")
+    ranked = prepare(method, tier, base, model, results, folder)
+    if ranked.useless:
+        console.print(f"[yellow]without a placebo: {safe(ranked.useless)}[/yellow]")
 
     def carry_out(seeds: range) -> None:
         arguments = ["run", str(ranked.grid), "--seeds", f"{seeds.start}-{seeds.stop - 1}", "--executor", "local"]
@@ -58,7 +52,11 @@ def rank(
             raise typer.Exit(code)
 
     done = rounds(time, ranked.most, cores(), carry_out)
-    more = "" if done == ranked.most else f"vitinit rank {method!r} --tier {tier} --budget"
+    given = {"--base": base, "--model": model, "--data-dir": data_dir, "--results": results}
+    words = ["vitinit", "rank", method, "--tier", tier]
+    for option, value in given.items():
+        words += [option, str(value)] if value not in (None, LOCAL) else []
+    more = "" if done == ranked.most else f"{shlex.join(words)} --budget"
     console.print(f"{done} of the tier's {ranked.most} seeds; records in {safe(str(results / ranked.grid.stem))}")
     arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(REFERENCE / TIERS[tier])]
     raise typer.Exit(call("analysis.standing", [*arguments, *(["--more", more] if more else [])]))

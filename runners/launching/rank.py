@@ -1,8 +1,9 @@
-"""`vitinit rank`: one method under the standard protocol, beside its base and its placebo. Imports no torch."""
+"""`vitinit rank`: one method under the standard protocol, beside its base and its placebo."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -12,13 +13,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from benchmark.files.yaml_text import mapping
 from benchmark.grids.parts import HERE
+from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
+
+if TYPE_CHECKING:  # it takes longer to import than a wrong command may take
+    from torch import Tensor
 
 TIERS = {"quick": "standard-mechanism", "standard": "standard"}
 """The grids whose setting and seeds a tier has, and beside whose records it stands."""
@@ -34,6 +40,8 @@ class Ranked:
     """Written where the results are; its stem is the study."""
     most: int
     """Seeds that the tier has."""
+    useless: str
+    """Why it has no placebo; empty where it has."""
 
 
 def seconds(budget: str) -> float:
@@ -69,19 +77,21 @@ def named(text: str) -> tuple[dict[str, Any], Path | None]:
     return {**fields, "name": f"{file.stem}:{cls}"}, file
 
 
-def prepare(text: str, tier: str, base: str | None, model: str | None, results: Path) -> Ranked:
+def prepare(text: str, tier: str, base: str | None, model: str | None, results: Path, data: Path) -> Ranked:
     """Write the grid of a method, its base and its placebo, in the setting of a tier.
 
     The study is named after the method and a hash of all that the grid says and of the method's file: an edited method
-    is another study, and no record of before is taken for one of it.
+    is another study, and no record of before is taken for one of it. (Of what that file imports nothing is known.)
 
     Raises:
-        VitinitError: the method or the base is not to be had, or does not fit the model.
+        VitinitError: the method or the base is not to be had or does not fit the model, or the data set is not here;
+            nothing is written then.
     """
     method, file = named(text)
     if file:
         sys.path.insert(0, str(file.parent))
         os.environ["PYTHONPATH"] = os.pathsep.join([str(file.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    source = _source(method)
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
     block = mapping(own.read_bytes(), own)["blocks"][0]
     if model:
@@ -89,7 +99,7 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
     row = str(method["name"]).rpartition(":")[2]
     below: Any = yaml.safe_load(base) if base else "kaiming_uniform"
     base_row, placebo = f"{row}'s base", f"{row}, placebo"
-    content = {
+    content: dict[str, Any] = {
         "title": f"{row} under the standard protocol, version 1, tier {tier}",
         "contrasts": [[row, base_row], [row, placebo]],
         "rows": {
@@ -99,14 +109,85 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
         },
         "blocks": [block],
     }
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode() + (file.read_bytes() if file else b""))
+    useless = _checked(content, data)
+    if useless:
+        del content["rows"][placebo], content["contrasts"][1]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode() + source)
     grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
     try:
         results.mkdir(parents=True, exist_ok=True)
-        grid.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        _write(grid, content)
     except OSError as error:
         raise VitinitError(f"cannot write {grid}: {error.strerror or error}") from None
-    return Ranked(grid, len(block["seeds"]))
+    return Ranked(grid, len(block["seeds"]), useless)
+
+
+def _write(grid: Path, content: dict[str, Any]) -> None:
+    grid.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def _source(method: Mapping[str, Any]) -> bytes:
+    """The file of a method's class, and of the one that it is made of."""
+    from initializers import registry
+
+    name = str(method.get("name"))
+    if name.endswith(".py"):
+        raise VitinitError(f"{name}: write {name}:CLASS, the class in it")
+    inner = method.get("of")
+    below = _source(inner if isinstance(inner, Mapping) else {"name": inner}) if inner else b""
+    try:
+        return Path(inspect.getfile(registry.get(name, "method"))).read_bytes() + below
+    except (TypeError, OSError):  # of no file, such as a class in a shell
+        return below
+
+
+def _checked(content: dict[str, Any], data: Path) -> str:
+    """Why a placebo would say nothing; empty where it does.
+
+    Raises:
+        VitinitError: the study could not be carried out.
+    """
+    from benchmark.datasets import registry
+    from benchmark.grids.grid import load
+
+    with TemporaryDirectory() as folder:
+        draft = Path(folder) / "rank.yaml"
+        _write(draft, content)
+        cells = load(str(draft), seeds=[0]).cells
+    for cell in cells:
+        if cell.misfit:
+            raise VitinitError(f"row {cell.row!r}: {cell.misfit} (--model changes the model)")
+        if reason := registry.unavailable(cell.spec.dataset, data):
+            raise VitinitError(f"the standard protocol needs {cell.spec.dataset.name}, and {reason}")
+    _, method, placebo = (cell.spec for cell in cells)
+    try:
+        start = _start(placebo)
+    except VitinitError as error:
+        _start(method)  # where the method itself fails, that is the error
+        return str(error)
+    same = all(start[name].equal(tensor) for name, tensor in _start(method).items())
+    return "a rotation leaves what the method sets as it is" if same else ""
+
+
+def _start(spec: RunSpec) -> dict[str, Tensor]:
+    """What a run would begin with, or nearly: images are noise."""
+    import torch
+
+    from benchmark.models.build import build_model
+    from initializers import registry
+    from initializers.initialize import initialize
+    from initializers.registry import Resources
+    from initializers.streams import stream
+
+    def images(count: int) -> Tensor:
+        side = spec.model.image_size
+        return torch.randn(min(count, 8), 3, side, side, generator=stream(0, "init/images"))
+
+    model = build_model(spec.model, classes=10)
+    base = registry.build(spec.base.name, spec.base.params, "base")
+    method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
+    initialize(model, base, method, lambda name: stream(0, name), resources=Resources(training_images=images))
+    return model.state_dict()
 
 
 def rounds(budget: float, most: int, at_once: int, carry_out: Callable[[range], None]) -> int:

@@ -18,7 +18,10 @@ BASE = np.array([40.0, 41.0, 39.0, 42.0, 40.0, 41.0, 38.0, 43.0, 40.0, 41.0])
 NOISE = np.array([0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.3, -0.3, 0.1])
 
 
-def study(root: Path, mine: np.ndarray, placebo: np.ndarray):
+BOTH = Layout(contrasts=[("Mine", "Mine's base"), ("Mine", "Mine, placebo")])
+
+
+def study(root: Path, mine: np.ndarray, placebo: np.ndarray, layout: Layout = BOTH):
     store = Store(root)
     rows = {"Mine's base": BASE[: len(mine)], "Mine": mine, "Mine, placebo": placebo}
     for row, values in rows.items():
@@ -27,7 +30,7 @@ def study(root: Path, mine: np.ndarray, placebo: np.ndarray):
             params = {"seed_of_row": row}
             which = {} if label == "Kaiming uniform" else {"params": params}
             store.write(done(label, (round(float(top1), 2),), study="rank-mine", label=row, seed=seed, **which))
-    store.write_layout("rank-mine", Layout(contrasts=[("Mine", "Mine's base"), ("Mine", "Mine, placebo")]))
+    store.write_layout("rank-mine", layout)
     return load([root], "rank-mine")
 
 
@@ -90,3 +93,23 @@ def test_another_study_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     Store(tmp_path).write(done("Mimetic", study="plain"))
     assert standing.main(["plain", "--results", str(tmp_path)]) == 2
     assert "vitinit rank" in capsys.readouterr().err
+
+
+def test_without_a_placebo_the_base_alone_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study(tmp_path, BASE + 3 + NOISE, BASE, Layout(contrasts=[("Mine", "Mine's base")]))
+    assert standing.main(["rank-mine", "--results", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(
+        "Mine: It gains over its own base. Whether it is a pattern that helps no placebo can tell."
+    )
+    assert "minus its placebo" not in printed
+    assert f"p = {2 / 2**10:.3f}" in printed, "one comparison: no correction"
+
+
+def test_no_power_is_named_where_nothing_can_be_claimed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for n, power in ((5, False), (10, True)):
+        study(tmp_path / str(n), (BASE + 3 + NOISE)[:n], BASE[:n])
+        assert standing.main(["rank-mine", "--results", str(tmp_path / str(n)), "--more", "x"]) == 0
+        printed = capsys.readouterr().out
+        assert ("a t test would find" in printed) == power
+        assert ("p is that of one look" in printed) == power

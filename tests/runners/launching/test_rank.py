@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,11 +66,12 @@ def test_rounds_stop_before_the_budget_is_passed(monkeypatch: pytest.MonkeyPatch
 def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
     file = tmp_path / "my_method.py"
     studies = []
     for text in (MINE, MINE, MINE.replace("0.5", "0.6")):
         file.write_text(text)
-        studies.append(rank.prepare(f"{file}:Mine", "quick", None, None, tmp_path / "results").grid)
+        studies.append(rank.prepare(f"{file}:Mine", "quick", None, None, tmp_path / "results", tmp_path).grid)
     assert studies[0] == studies[1] != studies[2]
     content = yaml.safe_load(studies[0].read_text())
     assert content["rows"]["Mine"]["method"] == {"name": "my_method:Mine"}
@@ -80,13 +82,17 @@ def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.M
     ("method", "message"),
     [
         ("nowhere.py:Mine", "there is no file nowhere.py"),
+        ("nowhere.py", r"write nowhere.py:CLASS"),
+        ("mimetc", "did you mean 'mimetic'"),
+        ("{name: mimetic, alpha: 1}", "alpha"),
         ("{name: mimetic", "not YAML"),
         ("{name: a, name: b}", "already"),
     ],
 )
 def test_what_is_no_method_is_one_line(method: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(VitinitError, match=message):
-        rank.prepare(method, "quick", None, None, tmp_path)
+        rank.prepare(method, "quick", None, None, tmp_path, tmp_path)
+    assert list(tmp_path.iterdir()) == [], "nothing is left"
 
 
 def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
@@ -109,9 +115,50 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     assert "minus its placebo" in done.stdout
     assert "are too few for any claim" in done.stdout
     assert r"LaTeX" in done.stdout
+    for module in ("my_method.py:Mine", "my_method:Mine"):
+        assert "0 runs finished" in ranked(module, "--budget", "1s").stdout
+    (tmp_path / "my_method.py").write_text(MINE.replace("0.5", "0.6"))
+    assert "0 runs finished" not in ranked("my_method:Mine", "--budget", "1s").stdout, "it is another method"
+    (tmp_path / "my_method.py").write_text(MINE)
     again = ranked("my_method.py:Mine", "--budget", "1s")
     assert "0 runs finished" in again.stdout
     wrong = ranked("mimetc", "--budget", "1s")
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1
     assert "did you mean 'mimetic'?" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("zero_branch", "a rotation leaves what the method sets as it is"),
+        ("only_norms:Norms", "sets no weight of .*, only what a placebo keeps"),
+    ],
+)
+def test_a_method_without_a_pattern_has_no_placebo(method: str, why: str, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "only_norms.py").write_text(NORMS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
+    ranked = rank.prepare(method, "quick", None, None, tmp_path / "results", tmp_path)
+    assert re.search(why, ranked.useless)
+    content = yaml.safe_load(ranked.grid.read_text())
+    assert len(content["rows"]) == 2
+    assert len(content["contrasts"]) == 1
+
+
+NORMS = '''
+from typing import ClassVar
+import torch
+from initializers.registry import Initializer, register
+
+@register
+class Norms(Initializer):
+    """Norms begin at two."""
+    name: ClassVar[str] = "only_norms"
+    touches: ClassVar[tuple[str, ...]] = ("*norm*.weight",)
+    @torch.no_grad()
+    def apply(self, model, generator, progress):
+        for name, parameter in model.named_parameters():
+            if "norm" in name and name.endswith("weight"):
+                parameter.fill_(2.0)
+'''
