@@ -1,4 +1,4 @@
-"""Records of one study as pandas tables: one row a run, one row an epoch."""
+"""Records of one study as pandas tables: one row per run, one row per epoch."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Study:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """One row a finished run, in the order of the table."""
+        """One row per finished run, in the order of the table."""
         import pandas as pd
 
         order = {name: i for i, name in enumerate([*self.rows, *self.columns])}
@@ -142,7 +142,7 @@ class Study:
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
-        """One row an epoch of a finished run."""
+        """One row per epoch of a finished run."""
         import pandas as pd
 
         if self.runs.empty:

@@ -114,7 +114,7 @@ def paired(values: pd.Series[float], baseline: pd.Series[float]) -> Paired | Non
 
 
 def differences(values: pd.Series[float], baseline: pd.Series[float]) -> Floats:
-    """One difference a common seed, in the order of the seeds."""
+    """One difference per common seed, in the order of the seeds."""
     # pandas subtracts by index, that is by seed; a seed that only one side has gives NaN.
     return floats((values - baseline).dropna())
 

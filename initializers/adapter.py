@@ -1,4 +1,4 @@
-"""What is said of a model family, so that every method works on it. Data, and one file a family in `adapters/`.
+"""What is said of a model family, so that every method works on it. Data, and one file per family in `adapters/`.
 
 An adapter has two halves that are found apart from one another: where attention modules of a type have their weights,
 and where a model has its positions and its other parameters. Types are named by text, so that no library is imported.

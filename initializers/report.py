@@ -27,7 +27,7 @@ class Fidelity(_Frozen):
 
 
 class LayerNorms(_Frozen):
-    """Frobenius norms of W_q and W_k of one attention layer, one value a head."""
+    """Frobenius norms of W_q and W_k of one attention layer, one value per head."""
 
     layer: str
     query: list[NonNegative]
@@ -35,7 +35,7 @@ class LayerNorms(_Frozen):
 
 
 class Spectra(_Frozen):
-    """Of one product of weights of a layer, one value a head."""
+    """Of one product of weights of a layer, one value per head."""
 
     norm: list[NonNegative]
     """Frobenius."""
@@ -54,9 +54,9 @@ class LayerStart(_Frozen):
     value_path: Spectra
     """Of W_proj W_v of a head, D x D."""
     entropy: list[NonNegative | None] | None = None
-    """Of attention on the images, in nats, mean over queries and images, one value a head."""
+    """Of attention on the images, in nats, mean over queries and images, one value per head."""
     distance: list[NonNegative | None] | None = None
-    """Mean distance between query and key on the images, weighted by attention, in tokens, one value a head."""
+    """Mean distance between query and key on the images, weighted by attention, in tokens, one value per head."""
 
 
 class MatchedEntropy(_Frozen):

@@ -12,6 +12,7 @@ import pandas as pd
 from records import (
     DATA,
     KAIMING,
+    REFERENCE,
     STUDIES,
     TRUNC,
     interval,
@@ -28,26 +29,38 @@ from records import (
 def introduction() -> Iterator[str]:
     records = [record for name in STUDIES for record in study(name).runs["record"]]
     trained = [record["parameters"] for record in records]
+    tuning, mechanism, catalogue, catalogue_tuning = (
+        study(name).runs["record"]
+        for name in ("standard-tuning", "standard-mechanism", "catalogue-small", "catalogue-small-tuning")
+    )
+    trained += [record["parameters"] for other in (mechanism, catalogue, catalogue_tuning) for record in other]
+    wide = [record["parameters"] for record in tuning]
     yield f"{min(trained):,} to {max(trained):,} trained parameters"
-    sizes = [record["dataset"]["train"] for record in records]
-    seen = [record["dataset"]["train"] * record["spec"]["recipe"]["epochs"] for record in records]
-    yield f"{min(sizes):,} to {max(sizes):,} images, {min(seen):,} to {max(seen):,} of them seen in training"
+    yield f"(`standard` and its tuning: {min(wide):,} to {max(wide):,})"
+    every = [*records, *tuning, *mechanism, *catalogue, *catalogue_tuning]
+    most = max(record["dataset"]["train"] * record["spec"]["recipe"]["epochs"] for record in every)
+    yield f"at most {most:,} images seen in training"
     assert {record["spec"]["seed"] for record in records} == {0, 1, 2}
     yield "three seeds (0, 1, 2)"
+    assert {len(study(name).seeds) for name in ("standard-tuning", "catalogue-small-tuning")} == {2}
+    assert 0 < len(list((REFERENCE / "standard").glob("*.json"))) < 64, "it is finished: read it"
     assert len(study("standard-mechanism").seeds) == 12
     yield "the 95 % interval (Student's t)"
     yield f"no sign-flip test can go below p = {2 / 2**3}"
     assert study("catalogue-small").seeds == list(range(8))
     yield "so some intervals exclude 0 by chance"
+    yield "*norm 4* means that W_q and W_k of each head have that norm"
     mixed = []
-    for name in STUDIES:
+    for name in sorted(
+        [*STUDIES, "catalogue-small", "catalogue-small-tuning", "standard-mechanism", "standard-tuning"]
+    ):
         counts = pd.Series([record["environment"]["commit"] for record in study(name).runs["record"]]).value_counts()
         if len(counts) > 1:
             processors = {record["environment"]["processor"] for record in study(name).runs["record"]}
             assert (len(processors) > 1) == (name in ("ablations-small", "table2-small"))
             mixed.append(f"`{name}` ({' and '.join(map(str, counts))})")
-    assert len(mixed) == 4
-    yield f"Four studies have records of two commits: {', '.join(mixed[:-1])} and {mixed[-1]}"
+    assert len(mixed) == 5
+    yield f"Five studies have records of two commits: {', '.join(mixed[:-1])} and {mixed[-1]}"
 
 
 def over_both_bases() -> Iterator[str]:
@@ -56,7 +69,8 @@ def over_both_bases() -> Iterator[str]:
     methods = {row: TRUNC if row.startswith(TRUNC) else KAIMING for row in s.rows if row not in (KAIMING, TRUNC)}
     gains = {(row, data): s.gain(row, base, data=data) for row, base in methods.items() for data in DATA}
     above = sum(int((gain > 0).sum()) for gain in gains.values())
-    yield f"at every seed ({above} differences of {sum(map(len, gains.values()))})"
+    yield f"at every seed ({above} differences of {sum(map(len, gains.values()))}, which share bases)"
+    yield f"{sum(map(shows, gains.values()))} of {len(gains)} intervals exclude 0"
     assert above == sum(map(len, gains.values()))
     ratios = [
         gains[f"{plus}Mimetic", data].mean() / gains[f"{plus}{impulse}", data].mean()
@@ -64,9 +78,9 @@ def over_both_bases() -> Iterator[str]:
         for impulse in ("Imp.-3", "Imp.-5")
         for data in DATA
     ]
-    yield f"mimetic gains {span(ratios)} times as much as impulse"
+    yield f"Mimetic gains {span(ratios)} times as much as impulse"
     bases = s.gain(KAIMING, TRUNC, data="cifar10")
-    yield f"Kaiming uniform is above trunc normal by {interval(bases, 2)[1:]} points on CIFAR-10, more than"
+    yield f"Kaiming uniform is above trunc normal by {interval(bases, 2)[1:]} points on CIFAR-10, in the mean more"
     assert bases.mean() > max(gains[row, "cifar10"].mean() for row in methods if "Imp" in row)
     crossed = s.top1(f"{TRUNC} + Mimetic", data="cifar10") - s.top1(KAIMING, data="cifar10")
     yield f"trunc normal with mimetic is not told apart from bare Kaiming uniform ({interval(crossed, 2)})"
@@ -82,7 +96,7 @@ def over_both_bases() -> Iterator[str]:
         for data in DATA
     }
     plain, over = ([interval(released[plus, data], 2) for data in DATA] for plus in ("", f"{TRUNC} + "))
-    yield f"Less ours it gains {plain[0]} points on CIFAR-10 and {plain[1]} on CIFAR-100 over Kaiming uniform"
+    yield f"Minus ours it is {plain[0]} points on CIFAR-10 and {plain[1]} on CIFAR-100 over Kaiming uniform"
     yield f"{over[0]} and {over[1]} over trunc normal: the two are not told apart"
     assert not any(shows(each) for each in released.values())
     kernels = {
@@ -91,7 +105,7 @@ def over_both_bases() -> Iterator[str]:
         for data in DATA
     }
     told = kernels.pop((f"{TRUNC} + ", "cifar100"))
-    yield f"Kernel size 5 less 3: over trunc normal {interval(told, 2)} on CIFAR-100"
+    yield f"Kernel size 5 minus 3: over trunc normal {interval(told, 2)} on CIFAR-100"
     yield "or the interval contains 0"
     assert shows(told)
     assert not any(shows(each) for each in kernels.values())
@@ -132,7 +146,9 @@ def what_of_impulse_counts() -> Iterator[str]:
         f"{s.mass(norms[-1], 'real_images'):.0f} % of the attention is on one token"
     )
     yield f"from 2 to 4 {interval(s.gain(norms[3], norms[2]))}, from 4 to 8 {interval(s.gain(norms[4], norms[3]))}"
-    yield f"as the paper's ten thousand: {interval(s.gain('Gradient, 1000 steps', 'Gradient, 10000 steps'))}"
+    steps = s.gain("Gradient, 1000 steps", "Gradient, 10000 steps")
+    yield f"are not told apart from the paper's ten thousand: {interval(steps)}"
+    assert not shows(steps)
     assert text(s.mass("SVD", "pseudo_input"), 2) == text(100 / 64, 2)
     yield (
         f"attention stays uniform on the pseudo-input ({s.mass('SVD', 'pseudo_input'):.2f} %, which is 1/64), and is "
@@ -176,7 +192,7 @@ def on_what_impulse_is_solved() -> Iterator[str]:
     kinds = [row for row in s.rows if row != KAIMING]
 
     def gain(row: str, over: str) -> pd.Series:
-        """The mean over both numbers of heads, which share seeds and images, is one pair a seed."""
+        """The mean over both numbers of heads, which share seeds and images, is one pair per seed."""
         return (s.gain(row, over, heads=3) + s.gain(row, over, heads=8)) / 2
 
     yield f"({len(s)} runs): five epochs, base Kaiming uniform, kernel size 3"
@@ -218,7 +234,7 @@ def must_filters_be_trained() -> Iterator[str]:
     grows, too = (several([gap.mean() for gap in gaps[:3]]) for gaps in (random, impulse))
     yield f"random {grows} and impulse {too} at 3, 5, 8"
     yield (
-        f"at 5 × 5 the gap at width 128 less that at width 64 is {interval(random[1] - random[3])} for random filters "
+        f"at 5 × 5 the gap at width 128 minus that at width 64 is {interval(random[1] - random[3])} for random filters "
         f"and {interval(impulse[1] - impulse[3])} for impulses"
     )
     lost, boxes = ([-gap.mean() for gap in gaps(row)] for row in ("Gaussian, frozen", "Box-9, frozen"))
@@ -226,7 +242,8 @@ def must_filters_be_trained() -> Iterator[str]:
     trained = [gap.mean() for gap in gaps("Impulse, trained")]
     yield f"when they are trained: {text(max(trained))} to {text(min(trained))}"
     three, five = ([interval(s.gain(row, KAIMING, heads=heads), 2) for heads in (4, 8)] for row in ("Imp.-3", "Imp.-5"))
-    yield f"(width 48, no more than its difference is to be read): Imp.-3 {three[0]} with 4 heads, {three[1]} with 8"
+    yield "(width 48)"
+    yield f"read only its differences to Kaiming uniform: Imp.-3 {three[0]} with 4 heads, {three[1]} with 8"
     yield f"Imp.-5 {five[0]} and {five[1]}"
 
 
@@ -237,9 +254,9 @@ def what_of_convit_counts() -> Iterator[str]:
     yield "(a has 1)"
     yield "on 1,000 test images"
     yield (
-        f"ConViT is {interval(s.gain(a, 'e DeiT'))[1:]} points above DeiT, without convolutional initialisation "
-        f"{interval(s.gain(c, 'e DeiT'))[1:]}; DeiT with the sin-cos embedding "
-        f"{interval(s.gain('e DeiT, sin-cos', 'e DeiT'))[1:]}"
+        f"ConViT is {interval(s.gain(a, 'e DeiT'))[1:]} points above DeiT. Without its convolutional "
+        f"initialisation it is {interval(s.gain(c, 'e DeiT'))[1:]} above DeiT, and DeiT with the sin-cos embedding is "
+        f"{interval(s.gain('e DeiT, sin-cos', 'e DeiT'))[1:]} above"
     )
     frozen = s.gain(f, g)
     assert (frozen < 0).all()
@@ -341,6 +358,7 @@ def does_locality_cost_global_context() -> Iterator[str]:
     yield f"training loss stays at {loss}"
     yield f"(std 0.06) makes no difference to ConViT: {interval(s.gain('ConViT, std 0.06', 'ConViT'))}"
     cost = s.gain("ConvMixer", "ConvMixer, random filters")
-    yield f"training gains {interval(cost)[1:].replace(' [', ' points [')} over random ones"
+    yield f"not told apart from random ones that stay frozen: {interval(cost)} points"
+    assert not shows(cost)
     last = s.probe("Imp.-3", "nonlocality", -1)[:, 1:], s.probe("Imp.-5", "nonlocality", -1)[:, 1:]
     yield f"impulse fades in layers 2 and 3 (nonlocality {span(np.ravel(last))} at the end; uniform 4.1)"

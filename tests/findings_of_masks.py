@@ -50,7 +50,7 @@ def where_every_token_answers() -> Iterator[str]:
     known, guessed = from_shares()
     yield f"has {guessed:.1f}"
     yield f"the rows but trunc normal have {span([ends[row].mean() for row in s.rows if row != TRUNC])}"
-    yield f"who knows the kind, too, has {known:.1f}"
+    yield f"One that knows the kind, too, has {known:.1f}"
     first, second = (after(s, "Mimetic", epoch) - after(s, KAIMING, epoch) for epoch in (1, 2))
     assert shows(first)
     placebo = after(s, "Mimetic", 1) - after(s, "Mimetic, placebo", 1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @CURVES.numbers("sample_efficiency")
 def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Chart]:
-    """A chart a dataset with several train sizes: the score, and beside it the gain relative to the base's.
+    """A chart per dataset with several train sizes: the score, and beside it the gain relative to the base's.
 
     Which row is the base of which: as in the table of gaps.
     """
@@ -50,7 +50,7 @@ def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Char
     to_baseline=True,
 )
 def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """A figure a dataset with several train sizes: the score, and beside it the gain relative to the base's."""
+    """A figure per dataset with several train sizes: the score, and beside it the gain relative to the base's."""
     sizes = {f"sample_efficiency-{file_part([name])}": runs for name, runs in several_sizes(study).items()}
     figures = {}
     for name, chart in over_train_size(study, baseline).items():

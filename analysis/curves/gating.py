@@ -23,7 +23,7 @@ COLOURED = COLOURS[:-1]
 
 @CURVES.numbers("gating")
 def over_epochs(study: Study) -> dict[str, Chart]:
-    """A chart a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, and their mean."""
+    """A chart per ConViT and dataset, of its first seed: a panel per GPSA layer, a line per head, and their mean."""
     charts = {}
     for column, cells in probed(study).items():
         for row, runs in cells.items():
@@ -57,7 +57,7 @@ def _chart(run: RunRecord, seeds: int, column: str) -> Chart:
     place=6,
 )
 def gating(study: Study) -> dict[str, Figure]:
-    """A figure a ConViT and dataset, of its first seed: a panel a GPSA layer, a line a head, dotted their mean."""
+    """A figure per ConViT and dataset, of its first seed: panels of GPSA layers, a line per head, their mean dotted."""
     return {name: _figure(chart) for name, chart in over_epochs(study).items()}
 
 

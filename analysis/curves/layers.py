@@ -1,4 +1,4 @@
-"""What the attention of each layer does over epochs: a figure a quantity and dataset, a panel a row, a line a layer."""
+"""What attention does over epochs: a figure per quantity and dataset, a panel per row, a line per layer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Quantity:
     title: str
     axis: str
     of: Callable[[Probe], list[float] | None]
-    """A number a layer, from the input on; None where a run has none."""
+    """A number per layer, from the input on; None where a run has none."""
     uniform: Callable[[int], float] | None
     """Its value with uniform attention, or dependence, on a token grid of so many tokens a side; None draws none."""
     over: str = "heads and seeds"
@@ -107,7 +107,7 @@ QUANTITIES = {
 
 
 def charts(study: Study, name: str) -> dict[str, Chart]:
-    """A quantity over epochs, 0 being the initialisation: a chart a dataset, a panel a row, a line a layer."""
+    """A quantity over epochs, 0 being the initialisation: a chart per dataset, a panel per row, a line per layer."""
     return dict(_charts(study, name, QUANTITIES[name]))
 
 

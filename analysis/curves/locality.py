@@ -35,7 +35,7 @@ STRENGTH, LAYERS = "locality strength", "GPSA layers"
 
 @CURVES.numbers("locality")
 def charts(study: Study) -> dict[str, Chart]:
-    """A chart a dataset and setting: the score over locality strength, a line a number of GPSA layers; and reversed.
+    """A chart per setting: the score over locality strength, lines for numbers of GPSA layers, and reversed.
 
     A ViT without a method and with the same setting is a ConViT of no GPSA layers.
     """

@@ -42,7 +42,7 @@ GUESSING = Look("#999999")
 
 @FIGURES.numbers("accuracy")
 def over_epochs(study: Study) -> dict[str, Chart]:
-    """A panel a dataset, a line a row. Datasets on which all runs were evaluated but once are left out."""
+    """A panel per dataset, a line per row. Datasets on which all runs were evaluated but once are left out."""
     by_column: dict[str, dict[str, list[RunRecord]]] = {}
     for (column, row), records in study.cells.items():
         by_column.setdefault(column, {})[row] = records
@@ -74,7 +74,7 @@ def _line(records: list[RunRecord]) -> Line:
     place=1,
 )
 def accuracy(study: Study) -> dict[str, Figure]:
-    """Test top-1, or mean IoU, over epochs: a panel a dataset, a line a row; with two or more seeds a band of one std.
+    """Test top-1, or mean IoU, over epochs: a panel per dataset, a line per row; from two seeds on a band of one std.
 
     More than `MOST` rows are shared out among several panels, each with the others in grey.
     """

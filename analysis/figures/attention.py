@@ -54,7 +54,7 @@ class Panel:
     place=7,
 )
 def before(study: Study) -> dict[str, Figure]:
-    """At initialisation: a line a row, the first, the middle and the last layer, each with a zoom."""
+    """At initialisation: a line per row, the first, the middle and the last layer, each with a zoom."""
     return dict(_zooms(study, "before"))
 
 
@@ -76,7 +76,7 @@ def after(study: Study) -> dict[str, Figure]:
     place=9,
 )
 def training(study: Study) -> dict[str, Figure]:
-    """Before and after training beside one another: a line a row, the first, the middle and the last layer."""
+    """Before and after training beside one another: a line per row, the first, the middle and the last layer."""
     figures = {}
     for column, runs in kept(study).items():
         lines = {

@@ -33,7 +33,7 @@ LEAST = 0.1
     to_baseline=True,
 )
 def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """Milliseconds that initialising took beside the tables' differences: two panels a dataset, a line a row."""
+    """Milliseconds that initialising took beside the tables' differences: two panels per dataset, a line per row."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     from analysis.stats import Interval

@@ -34,7 +34,7 @@ BELOW = 0.3
     to_baseline=True,
 )
 def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """Forest plots of the tables' differences: a panel a dataset, a line a row, a tick a seed."""
+    """Forest plots of the tables' differences: a panel per dataset, a line per row, a tick per seed."""
     from analysis import stats
 
     groups = study.runs.groupby(["row", "column"])

@@ -59,7 +59,7 @@ def placebos(study: Study) -> dict[str, dict[str, str]]:
     to_baseline=True,
 )
 def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """A panel a dataset, a line a row but for placebos, which stand below their method."""
+    """A panel per dataset, a line per row but for placebos, which stand below their method."""
     table, of = table_of(study, baseline), placebos(study)
     pairs = pairs_of(table)
     beside = {name for its in of.values() for name in its.values()}

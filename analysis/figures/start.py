@@ -38,7 +38,7 @@ WIDEST, NARROWEST = 2.8, 0.9
 
 @FIGURES.numbers("start")
 def start_charts(study: Study) -> dict[str, Chart]:
-    """A chart a dataset, a panel a quantity, a line a row over its layers."""
+    """A chart per dataset, a panel per quantity, a line per row over its layers."""
     if not measured(study):
         return {}
     charts = {}

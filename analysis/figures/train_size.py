@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @FIGURES.numbers("train_size")
 def over_train_size(study: Study) -> dict[str, Chart]:
-    """A panel a dataset that has several sizes, a line a row."""
+    """A panel per dataset that has several sizes, a line per row."""
     panels = [
         sizes_panel(name, runs, "score", f"{measured(runs)} (%)", study) for name, runs in several_sizes(study).items()
     ]

@@ -133,7 +133,7 @@ def set_defaults() -> None:
             "axes.axisbelow": True,
             "grid.alpha": 0.3,
             "grid.linewidth": 0.6,
-            "figure.max_open_warning": 0,  # one drawing may be a figure a row; all are closed once they are saved
+            "figure.max_open_warning": 0,  # one drawing may be a figure per row; all are closed once they are saved
         }
     )
 

@@ -34,7 +34,7 @@ def label(pair: tuple[str, str]) -> str:
 
 @TABLES.add("_contrasts", compared, place=2)
 def contrasts(asked: Asked) -> Table:
-    """One line a contrast: the first row's accuracy, what it has over the second, and p."""
+    """One line per contrast: the first row's accuracy, what it has over the second, and p."""
     from analysis.stats import holm, paired, sample
 
     study, metric = asked.study, asked.metric

@@ -61,7 +61,7 @@ def baselines(study: Study, baseline: str | None) -> dict[str, str]:
 
 @TABLES.add("_gap", compared, place=3)
 def gap(asked: Asked) -> Table:
-    """One line a training set; see the notes for what is in it."""
+    """One line per training set; see the notes for what is in it."""
     study, metric = asked.study, asked.metric
     bases = baselines(study, asked.baseline)
     plain = [row for row in study.rows if row not in bases]

@@ -211,7 +211,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One line a cell, every number; empty where there is none."""
+    """One line per cell, every number; empty where there is none."""
     buffer = io.StringIO()
     names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
     names += "bootstrap_low bootstrap_high p p_holm published published_spread published_n published_paper "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HeadValues = Callable[[LayerStart], "Sequence[float | None] | None"]
-"""One value a head; None where there is none."""
+"""One value per head; None where there is none."""
 
 
 def _log10(values: Sequence[float | None]) -> list[float | None]:
@@ -53,7 +53,7 @@ def measured(study: Study) -> bool:
 
 
 def starts(study: Study) -> pd.DataFrame:
-    """One row a finished run, layer (from 1) and quantity, where it has a value: its mean over the heads."""
+    """One row per finished run, layer (from 1) and quantity, where it has a value: its mean over the heads."""
     import pandas as pd
 
     found = []

@@ -1,4 +1,4 @@
-"""Records as tidy tables for other programs: one row a run, one row an epoch. Imports no torch."""
+"""Records as tidy tables for other programs: one row per run, one row per epoch. Imports no torch."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _row(outcome: Outcome, reason: str) -> Row:
         **flatten(outcome.spec.model_dump(mode="json")),
     }
     if isinstance(outcome, RunRecord):
-        # What the other columns hold already, and lists: one row a run has no room for them.
+        # What the other columns hold already, and lists: one row per run has no room for them.
         left_out = {"run_id", "study", "row", "status", "spec", "history", "sessions", "execution", "environment"}
         lists = {"method_parameters", "norms", "offset_maps"}
         fields = outcome.model_dump(mode="json", exclude={**dict.fromkeys(left_out, True), "init": lists})

@@ -66,7 +66,7 @@ Details = Annotated[dict[str, Any], AfterValidator(_finite)]
 class Probe(Frozen):
     """What attention does after an epoch, on a few test images that are the same in every run on a dataset.
 
-    Lists have one entry a layer, from the input on; in it one a head, or a number. Attention is that among patch
+    Lists have one entry per layer, from the input on; in it one per head, or a number. Attention is that among patch
     tokens: where there is a class token, its column is left out and rows are divided by what remains. Distances are in
     tokens; those of attention in windows are within a window, in tokens of their stage.
     """

@@ -1,4 +1,4 @@
-"""Live progress in the terminal: runs done, epoch, score, time left; a line a finished run, or a row and dataset."""
+"""Live progress in the terminal: runs done, epoch, score, time left; a line per finished run, or a row and dataset."""
 
 from __future__ import annotations
 

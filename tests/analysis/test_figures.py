@@ -98,7 +98,7 @@ def test_accuracy_needs_more_than_one_evaluated_epoch(tmp_path):
 
 
 def test_accuracy_over_train_size(tmp_path, study):
-    assert train_size(study) == {}, "one size a dataset"
+    assert train_size(study) == {}, "one size per dataset"
     for size, top1 in ((None, 90.0), (500, 50.0), (5000, 70.0)):
         for seed in (0, 1):
             write(tmp_path, done("Mimetic", (top1 + seed,), dataset="svhn", train_size=size, seed=seed))
@@ -172,7 +172,7 @@ def test_attention_by_offset_shows_every_head_on_one_scale(study):
     assert len({image.get_clim() for image in shown}) == 1
     assert [label.get_text() for label in axes.get_yticklabels()] == ["−1", "0", "1"] * 2
     middles = [((left + right) / 2, (low + high) / 2) for left, right, low, high in (i.get_extent() for i in shown)]
-    assert len({y for _, y in middles}) == 2, "a line a row"
+    assert len({y for _, y in middles}) == 2, "a line per row"
     squares = {
         (square.x0 + square.x1, square.y0 + square.y1, square.width)
         for square in (patch.get_bbox() for patch in axes.patches)

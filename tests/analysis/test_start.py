@@ -29,7 +29,7 @@ def study(request, tmp_path) -> Study:
 
 
 def by_hand(study: Study) -> pd.DataFrame:
-    """One row a run, layer, quantity and head; NaN where a record holds none."""
+    """One row per run, layer, quantity and head; NaN where a record holds none."""
     found = []
     for path in (study.folders[0] / study.name).glob("*.json"):
         record = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""A table on a terminal: one line a row, split by columns into panels that fit, the study's setting once above."""
+"""A table on a terminal: one line per row, split by columns into panels that fit, the study's setting once above."""
 
 from __future__ import annotations
 

@@ -115,7 +115,9 @@ DryRunOption = Annotated[
 ]
 BriefOption = Annotated[
     bool,
-    typer.Option("--brief", metavar="", rich_help_panel=WHERE, help="Print a line a row and dataset, not one a run."),
+    typer.Option(
+        "--brief", metavar="", rich_help_panel=WHERE, help="Print a line per row and dataset, not one per run."
+    ),
 ]
 DownloadOption = Annotated[
     bool,

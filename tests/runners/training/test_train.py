@@ -150,7 +150,7 @@ def test_training_learns(data):
 
 
 def test_the_papers_learning_rate(data):
-    """paper-facts 1.6: lr 1e-3, warm-up 10 epochs from 1e-5, cosine to 1e-6 over 200 epochs, one value an epoch."""
+    """paper-facts 1.6: lr 1e-3, warm-up 10 epochs from 1e-5, cosine to 1e-6 over 200 epochs, one value per epoch."""
     paper = parts.resolve_recipe({"name": "structured2404"})
     settings = paper.model_copy(
         update={"epochs": 40, "warmup_epochs": 10, "batch_size": 25, "precision": "fp32", "rand_augment": None}
