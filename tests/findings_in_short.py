@@ -109,7 +109,7 @@ def the_solvers() -> Iterator[str]:
     )
     yield "in place of 10,000 Adam steps. On a ViT-T with 256 tokens"
     yield (
-        f"({rotation['query'].mean():.1f} per head; the gradient solution has {gradient['query'].mean():.1f} in W_q and "
+        f"({rotation['query'].mean():.1f} per head; gradient: {gradient['query'].mean():.1f} in W_q and "
         f"{gradient['key'].mean():.1f} in W_k)"
     )
     (pseudo,) = {text(value, 2) for value in rotation["pseudo"]}
