@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 from initializers.errors import VitinitError
 from initializers.registry import Aim, Initializer, Progress, Resources, changed_by
 
-FIRST = {
+WRAPPERS = {
     "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",
     "DistributedDataParallel": "it is wrapped: give model.module; at one seed all processes get the same weights",
     "DataParallel": "it is wrapped: give model.module",
@@ -143,9 +143,9 @@ def refuse(model: nn.Module) -> None:
         raise VitinitError(f"a model is a torch.nn.Module, not {type(model).__name__}")
     name = type(model).__name__
     for path, module in model.named_modules():
-        kind = next((parent.__name__ for parent in type(module).__mro__ if parent.__name__ in FIRST), None)
+        kind = next((parent.__name__ for parent in type(module).__mro__ if parent.__name__ in WRAPPERS), None)
         if kind:
-            raise VitinitError(f"{name}: {f'{path!r}, a {kind}' if path else kind}: {FIRST[kind]}")
+            raise VitinitError(f"{name}: {f'{path!r}, a {kind}' if path else kind}: {WRAPPERS[kind]}")
         if parametrize.is_parametrized(module) or isinstance(vars(module).get("weight"), Tensor):
             raise VitinitError(
                 f"{name}: the weight of {path!r} is computed from others (a parametrisation, pruning, sharding): "

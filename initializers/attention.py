@@ -324,15 +324,16 @@ def rotary(model: nn.Module) -> bool:
 
 @contextmanager
 def evaluated(model: nn.Module, hooks: Sequence[RemovableHandle] = ()) -> Iterator[None]:
-    """The model in evaluation mode; afterwards it is as it was, without the hooks."""
-    training = model.training
+    """The model in evaluation mode; afterwards every module is in the mode that it was in, without the hooks."""
+    modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()
         yield
     finally:
         for hook in hooks:
             hook.remove()
-        model.train(training)
+        for module, mode in modes:
+            module.training = mode
 
 
 class _Reached(Exception):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from initializers.adapter import Adapter, Attention, Part, fused, linear
+from initializers.errors import VitinitError
 
 QUERY, KEY, VALUE = fused("to_qkv.weight", "")
 
@@ -14,9 +16,15 @@ def _attention(type_: str, proj: Part) -> Attention:
 
 
 def _grid(model: Any) -> tuple[int, int]:
-    """Known to the reshaping alone, which takes an image to its patches; the number of patches is that of a square."""
-    places = model.pos_embedding.shape[-2]
-    side = int(places**0.5)  # a class token adds one to a square, which leaves the root where it is
+    """Kept nowhere in the model: the number of patches is taken to be that of a square."""
+    class_token = getattr(model, "cls_token", None)
+    patches = model.pos_embedding.shape[-2] - (0 if class_token is None else class_token.shape[-2])
+    side = math.isqrt(patches)
+    if side**2 != patches:
+        raise VitinitError(
+            f"{type(model).__name__} does not say what its token grid is, and {patches} patches make no square; write "
+            "a vitinit.Adapter with its grid: docs/use.md, 'A model of your own'"
+        )
     return side, side
 
 

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import PositiveFloat, model_validator
-from torch import nn
+from torch import Tensor, nn
 
-from initializers.attention import attention_layers, token_grid
+from initializers.adapter import found
+from initializers.attention import attention_layers, family, token_grid
 from initializers.errors import VitinitError
 from initializers.registry import Aim, Initializer, Progress, register
 from initializers.targets import impulse_targets
@@ -35,7 +36,7 @@ class ConvitGpsa(Initializer):
         "*.pos_proj.weight",
         "*.pos_proj.bias",
         "*.gating_param",
-        "cls_token",
+        "*cls_token",
     )
     later: ClassVar[dict[str, Any]] = {"train_gating": True, "conv_init": True, "train_gpsa": True, "gate": 1.0}
 
@@ -68,6 +69,7 @@ class ConvitGpsa(Initializer):
                 f"method 'convit_gpsa' initialises gated positional self-attention, and {type(model).__name__} has "
                 "none; choose a model of arch 'convit'"
             )
+        _class_token(model)
         heads = gpsa[0].num_heads
         if self.conv_init and math.isqrt(heads) ** 2 != heads:
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
@@ -83,7 +85,7 @@ class ConvitGpsa(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim | None:
         """Set the GPSA layers. Returns the targets where each head's offset is a token (odd k), else None."""
-        draw_trunc_normal_(model.get_parameter("cls_token"), 0.02, generator)
+        draw_trunc_normal_(_class_token(model), 0.02, generator)
         gpsa = [layer for layer in attention_layers(model) if layer.gated]
         for layer in gpsa:
             layer.module.gating_param.fill_(self.gate)
@@ -102,3 +104,12 @@ class ConvitGpsa(Initializer):
             return None
         targets_HNN = impulse_targets(token_grid(model), [(int(dy), int(dx)) for dy, dx in offsets])
         return Aim(targets_HNN.expand(len(gpsa), *targets_HNN.shape))
+
+
+def _class_token(model: nn.Module) -> Tensor:
+    """That of the ConViT that this is or holds."""
+    known = family(model)
+    token = found(known.model if known else model, "cls_token")
+    if not isinstance(token, Tensor):
+        raise VitinitError(f"method 'convit_gpsa' draws the class token, and {type(model).__name__} has no cls_token")
+    return token

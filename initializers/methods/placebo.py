@@ -225,7 +225,15 @@ def _match(
                 found.append(entropies(between_tokens(attention_BHNN, tokens)))
             return float(torch.cat(found).mean())
 
-        found_scale, found = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
+        found_scale, found = 1.0, target
+        if math.isfinite(target):
+            found_scale, found = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
+        cannot = f"method 'placebo': keep 'entropy' cannot be had in {layer.name}"
+        if not math.isfinite(found):  # softmax has rounded every share but one to 0
+            raise VitinitError(
+                f"{cannot}, where attention between patches is no number, as where a query gives all of it to the "
+                "class token; keep 'spectrum' or 'norm'"
+            )
         if not abs(found - target) <= ENOUGH * target:
             why = (
                 "no scale of W_q and W_k brings them together"
@@ -233,8 +241,8 @@ def _match(
                 else "it sets neither W_q nor W_k there to scale"
             )
             raise VitinitError(
-                f"method 'placebo': keep 'entropy' cannot be had in {layer.name}, where mean attention entropy is "
-                f"{found:.4g} nats and the method's {target:.4g}: {why}; keep 'spectrum' or 'norm'"
+                f"{cannot}, where mean attention entropy is {found:.4g} nats and the method's {target:.4g}: {why}; "
+                "keep 'spectrum' or 'norm'"
             )
         matched.append(MatchedEntropy(layer=layer.name, scale=found_scale, method=target, placebo=found))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import CONVIT, VIT, VIT_TOKEN, f64, generator, images, layer_norm, model, silent, softmax
+from small_models import CONVIT, CONVMIXER, VIT, VIT_TOKEN, f64, generator, images, layer_norm, model, silent, softmax
 from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 from torch import nn
@@ -17,6 +17,7 @@ from initializers.attention import (
     AttentionLayer,
     attention_input,
     attention_layers,
+    evaluated,
     position_embedding,
     token_grid,
 )
@@ -193,6 +194,18 @@ def test_attention_input_restores_the_mode_and_leaves_no_hook() -> None:
         assert m.training is training
         assert all(module.training is training for module in m.modules())
         assert not any(module._forward_pre_hooks for module in m.modules())
+
+
+def test_what_was_evaluated_within_a_training_model_still_is() -> None:
+    """A BatchNorm that is not to follow the batches, say."""
+    m = model(CONVMIXER).train()
+    norms = [module for module in m.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.eval()
+    with evaluated(m):
+        assert not any(module.training for module in m.modules())
+    assert norms
+    assert [module for module in m.modules() if not module.training] == norms
 
 
 def test_attention_input_leaves_no_hook_after_a_failure() -> None:

@@ -14,7 +14,7 @@ from small_models import differing, images, state
 from torch import Tensor, nn
 
 import vitinit
-from initializers.attention import attention_layers
+from initializers.attention import attention_layers, token_grid
 
 BASES = [known.name for known in vitinit.initializers("base")]
 METHODS = [known.name for known in vitinit.initializers("method")]
@@ -282,3 +282,31 @@ def test_gpsa_looks_at_one_place_a_head() -> None:
     assert position_HNN.shape == (4, 16, 16)
     inner = position_HNN[:, 5]  # row 1, column 1: offsets of a half token are between two by two
     assert ((inner > 0.2).sum(-1) == 4).all()
+
+
+@pytest.mark.parametrize("name", ["ViT", "SimpleViT"])
+def test_a_grid_that_vit_pytorch_does_not_tell_is_not_made_up(name: str) -> None:
+    """2 x 5 patches without a class token are as many as 3 x 3 with one."""
+    pytest.importorskip("vit_pytorch")
+    from vit_pytorch.simple_vit import SimpleViT
+    from vit_pytorch.vit import ViT
+
+    sizes = {"patch_size": 8, "num_classes": 10, "dim": 48, "depth": 1, "heads": 4, "mlp_dim": 96}
+    build: Any = {"ViT": ViT, "SimpleViT": SimpleViT}[name]
+    model = build(image_size=(16, 40), **sizes)
+    before = state(model)
+    with pytest.raises(vitinit.VitinitError, match=rf"'impulse': {name} does not say .* 10 patches make no square"):
+        vitinit.initialize(model, "impulse", base="trunc_normal")
+    assert differing(before, state(model)) == set()
+    vitinit.initialize(model, "mimetic", base="trunc_normal")
+    assert token_grid(build(image_size=24, **sizes)) == (3, 3)
+
+
+def test_gpsa_of_a_convit_inside_another_model() -> None:
+    alone, held = zoo.build("timm ConViT"), nn.ModuleDict({"backbone": zoo.build("timm ConViT")})
+    for model in (alone, held):
+        vitinit.initialize(model, "convit_gpsa", base="trunc_normal", seed=3)
+    assert differing(state(alone), state(held["backbone"])) == set()
+    del held["backbone"].cls_token
+    with pytest.raises(vitinit.VitinitError, match="ModuleDict has no cls_token"):
+        vitinit.initialize(held, "convit_gpsa", base="trunc_normal")

@@ -206,6 +206,19 @@ def test_entropy_that_no_scale_gives_is_refused_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_entropy_is_refused_where_a_query_sees_the_class_token_alone() -> None:
+    """Weights so large that float32 has no room for a second share: between patches there is 0 to be divided by 0."""
+    method = {"name": "mimetic", "parts": "qk", "alpha_qk": 300.0}
+    four = VIT_TOKEN.model_copy(update={"patch_size": 16})
+    m = made(method, four)[0]
+    maps_BHNN = attention_layers(m)[0].attention(m.blocks[0].norm1(m._pos_embed(m.patch_embed(images(8)))))
+    assert maps_BHNN.shape == (8, 4, 5, 5)
+    assert (maps_BHNN[:, :, 1:, 1:].sum(-1) == 0).any()
+    with pytest.raises(VitinitError, match=r"blocks\.0\.attn, where attention between patches is no number") as caught:
+        made(placebo(method, "entropy"), four)
+    assert "nan" not in str(caught.value)
+
+
 # --- what else changes, and what does not --------------------------------------------------------------------------
 
 
