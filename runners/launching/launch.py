@@ -102,24 +102,34 @@ def launch(
             elsewhere, crowded = [], {}
             with contextlib.closing(carry_out_all(cells)) as ends:
                 for end in ends:
-                    display.end(end)
-                    if workers > 1 and isinstance(end, FailureRecord) and end.error == OUT_OF_MEMORY:
+                    if end.status == "elsewhere":
+                        display.put_off(end.run_id, end.reason)
+                        elsewhere.append(end)
+                    elif workers > 1 and isinstance(end, FailureRecord) and end.error == OUT_OF_MEMORY:
+                        display.put_off(end.run_id, "out of memory beside other runs; it is tried again alone")
                         crowded[end.run_id] = end.written
-                        continue
-                    tally.finished += end.status == "done"
-                    tally.failed += end.status == "failed"
-                    tally.stopped += end.status == "stopped"
-                    elsewhere += [by_id[end.run_id]] if end.status == "elsewhere" else []
-            cells = came_free(elsewhere, setting)
-            tally.elsewhere += len(elsewhere) - len(cells)
+                    else:
+                        display.end(end)
+                        tally.finished += end.status == "done"
+                        tally.failed += end.status == "failed"
+                        tally.stopped += end.status == "stopped"
+            cells = came_free([by_id[end.run_id] for end in elsewhere], setting, stop)
+            free = {cell.run_id for cell in cells}
+            for end in elsewhere:
+                if end.run_id not in free:
+                    display.end(end)
+                    tally.elsewhere += 1
             if crowded:
                 cells, workers = [*cells, *(by_id[run_id] for run_id in crowded)], 1
                 setting = replace(setting, retried=setting.retried | crowded)
     return tally
 
 
-def came_free(cells: list[Cell], setting: Setting) -> list[Cell]:
-    """Runs that other launchers had and have not ended. Waits for owners that are silent: they may be gone."""
+def came_free(cells: list[Cell], setting: Setting, stop: Stop | None = None) -> list[Cell]:
+    """Runs that other launchers had and have not ended; none once a stop is asked for.
+
+    Waits for owners that are silent: they may be gone.
+    """
     store = Store(setting.root)
 
     def ended(cell: Cell) -> bool:
@@ -127,13 +137,14 @@ def came_free(cells: list[Cell], setting: Setting) -> list[Cell]:
         failed = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.spec.run_id)
         return failed or isinstance(recorded, RunRecord)
 
-    while True:
+    while not (stop and stop.reason):
         open_cells = [cell for cell in cells if not ended(cell)]
         folders = [claims.folder(setting.root, setting.study, cell.spec.run_id) for cell in open_cells]
         free = [cell for cell, folder in zip(open_cells, folders, strict=True) if claims.live(folder) is None]
         if free or all(map(claims.beating, folders)):
             return free
         time.sleep(1)
+    return []
 
 
 def check_writable(folder: Path) -> None:

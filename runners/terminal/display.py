@@ -89,11 +89,23 @@ class Display:
         self._share[event.run_id] = row.epoch / epochs
         self._update()
 
+    def put_off(self, run_id: str, why: str) -> None:
+        """A run is over here for now. It has not ended: it starts again, or its `end` follows."""
+        self._progress.remove_task(self._tasks.pop(run_id))
+        self._console.print(f"{run_id}  {safe(self._cells[run_id].describe())}: {safe(why)}", highlight=False)
+
     def end(self, outcome: RunRecord | FailureRecord | Ended) -> None:
         """A run is recorded, or has ended here without a record."""
-        self._progress.remove_task(self._tasks.pop(outcome.run_id))
+        task = self._tasks.pop(outcome.run_id, None)
+        if task is not None:
+            self._progress.remove_task(task)
+            self._say_end(outcome)  # of one that was put off, it was said then
         self._share[outcome.run_id] = 1.0
         self._ended += 1
+        self._say_finished(self._cells[outcome.run_id].place)
+        self._update()
+
+    def _say_end(self, outcome: RunRecord | FailureRecord | Ended) -> None:
         label = safe(self._cells[outcome.run_id].describe())
         if outcome.status == "done" and self._brief:
             self._finished.setdefault(self._cells[outcome.run_id].place, []).append(outcome)
@@ -112,8 +124,6 @@ class Display:
             self._console.print(f"{outcome.run_id}  {label}: {safe(outcome.reason)}", highlight=False)
         else:
             self._console.print(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}", highlight=False)
-        self._say_finished(self._cells[outcome.run_id].place)
-        self._update()
 
     def _say_finished(self, place: tuple[str, str]) -> None:
         """One line for the finished runs of a row and column, with the last that ends."""

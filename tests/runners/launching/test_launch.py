@@ -1,0 +1,118 @@
+"""Runs that are tried again in one launch: none ends twice, and a launch that is to stop does not wait."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from benchmark.grids.schema import Cell
+from runners.basics.setting import Execution, Setting
+from runners.basics.stop import Stop
+from runners.launching.launch import came_free, launch
+from runners.one_run import claims
+from runners.terminal.display import Display
+from tests.processes import ROOT, fresh
+from tests.runners.small_run import THREAD, spec
+
+GREEDY = """
+from pathlib import Path
+from typing import ClassVar
+import torch
+from initializers.registry import Initializer, register
+
+@register
+class Greedy(Initializer):
+    \"\"\"The first of all runs finds no memory.\"\"\"
+    name: ClassVar[str] = "greedy"
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
+    def apply(self, model, generator, progress):
+        try:
+            Path("tried").mkdir()
+        except FileExistsError:
+            return
+        raise torch.OutOfMemoryError("none left")
+"""
+GRID = {
+    "title": "greedy",
+    "rows": {"greedy": {"base": "trunc_normal", "method": {"name": "greedy_method:Greedy"}}},
+    "blocks": [
+        {
+            "datasets": [{"name": "digits", "train_size": 100}],
+            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "depth": 1},
+            "recipe": {"name": "small", "epochs": 1},
+            "seeds": [0, 1, 2],
+        }
+    ],
+}
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    return Setting(tmp_path, "tiny", tmp_path, Execution("cpu", THREAD, "inline"), {})
+
+
+def claimed(setting: Setting, cell: Cell, silent: float = -9999) -> Path:
+    """A claim of another machine, so many seconds after its last heartbeat; by default that is still to come."""
+    folder = claims.folder(setting.root, setting.study, cell.run_id)
+    folder.mkdir(parents=True)
+    claim = folder / "claim-0001.json"
+    owner = claims.Owner(host="another", machine="another", pid=1, process_started="1", since=0.0)
+    claim.write_text(owner.model_dump_json())
+    os.utime(claim, (time.time() - silent,) * 2)
+    return claim
+
+
+def test_a_run_without_memory_beside_others_is_tried_again_and_ends_once(tmp_path: Path) -> None:
+    (tmp_path / "greedy_method.py").write_text(GREEDY)
+    (tmp_path / "greedy.yaml").write_text(yaml.safe_dump(GRID))
+    command = ("run", "greedy.yaml", "--executor", "local", "--workers", "2", "--brief")
+    done = fresh("-m", "runners.cli", *command, cwd=tmp_path, path=(tmp_path, ROOT))
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = " ".join(done.stdout.split())
+    assert "(mean of 3 seeds)" in said
+    assert "3 runs finished, 0 failed" in said
+    assert "out of memory beside other runs; it is tried again alone" in said
+    assert "OutOfMemoryError" not in said
+
+
+def test_a_run_that_came_free_is_carried_out_and_ends_once(setting: Setting) -> None:
+    cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
+    claim = claimed(setting, cells[0])
+
+    class OwnerGoes(Display):
+        def put_off(self, run_id: str, why: str) -> None:
+            super().put_off(run_id, why)
+            claim.unlink()
+
+    out = io.StringIO()
+    tally = launch(cells, setting, 1, OwnerGoes(Console(file=out, width=200)))
+    assert (tally.finished, tally.elsewhere) == (2, 0)
+    assert "2/2 done" in out.getvalue()
+
+
+def test_a_run_that_stays_anothers_is_said_and_counted_once(setting: Setting) -> None:
+    cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
+    claimed(setting, cells[0])
+    out = io.StringIO()
+    tally = launch(cells, setting, 1, Display(Console(file=out, width=200)))
+    assert (tally.finished, tally.elsewhere) == (1, 1)
+    assert "2/2 done" in out.getvalue()
+    assert out.getvalue().count("being run by") == 1
+
+
+def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:
+    """Most of the time that a cluster gives to save would pass."""
+    cell = Cell("Kaiming uniform", spec())
+    claimed(setting, cell, silent=5 * claims.BEAT_S)
+    stop = Stop()
+    stop.request("SIGUSR2")
+    assert came_free([cell], setting, stop) == []
+    claimed_long_ago = time.time() - 2 * claims.STALE_S
+    os.utime(claims.folder(setting.root, "tiny", cell.run_id) / "claim-0001.json", (claimed_long_ago,) * 2)
+    assert came_free([cell], setting) == [cell]
