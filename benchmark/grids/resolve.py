@@ -69,12 +69,19 @@ def _resolve_series(
 
 
 def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
-    """The spec of a model from a preset (optional) and explicit fields, which win."""
+    """The spec of a model from a preset (optional) and explicit fields, which win.
+
+    Raises:
+        VitinitError: there is no such preset or family, or the family has no such field or value.
+    """
     explicit, presets = dict(fields), models.presets()
     preset = explicit.pop("preset", None)
     if preset is not None and str(preset) not in presets:
         raise unknown_name("model", str(preset), presets)
-    return models.spec_of({**presets.get(str(preset), {}), **explicit})
+    try:
+        return models.spec_of({**presets.get(str(preset), {}), **explicit})
+    except ValidationError as error:
+        raise explain(error, "model") from None
 
 
 def check_recipe(spec: RunSpec) -> None:

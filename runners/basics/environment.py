@@ -14,6 +14,10 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmark.datasets.registry import ENTRY_POINTS as DATASETS
+from benchmark.models.registry import ENTRY_POINTS as MODELS
+from initializers.plugins import INITIALIZERS
+
 if TYPE_CHECKING:
     import torch
 
@@ -268,8 +272,11 @@ def _hash(root: Path, names: set[str]) -> str:
 
 
 def _plug_ins() -> dict[str, str]:
-    """The versions of other people's packages that bring initialisers."""
-    found = (entry.dist for entry in entry_points(group="vitinit.initializers"))
+    """The versions of other people's packages that bring initialisers, datasets, models or adapters."""
+    from initializers.adapter import ENTRY_POINTS as ADAPTERS  # imports torch
+
+    groups = INITIALIZERS, DATASETS, MODELS, ADAPTERS
+    found = (entry.dist for group in groups for entry in entry_points(group=group))
     return {dist.name: dist.version for dist in found if dist is not None}
 
 

@@ -30,12 +30,14 @@ def proposition(
     from benchmark.files.atomic import write_atomically
     from benchmark.grids.parts import resolve_dataset
     from benchmark.image_files.arrays import Data
+    from runners.launching.launch import check_writable
     from runners.loaders import open_data
     from runners.measuring.proposition import measure
 
     opened = open_data(resolve_dataset({"name": dataset}), image_size, data_dir(data), "resident")
     if not isinstance(opened, Data):
         raise VitinitError(f"dataset {dataset!r} is not kept in memory; choose one that is")
+    check_writable(out)
     report = measure(opened, dataset, patch_size, kernel_size, images, seed, tolerance)
     table = Table("filter", "f", "D", "D / (k f²)", "relative error", box=box.SIMPLE_HEAD)
     for row in report.points:

@@ -52,7 +52,7 @@ def speed(
     from runners.basics.machine import cores, default_device
     from runners.basics.setting import Execution
     from runners.launching.launch import check_writable
-    from runners.measuring.speed import Meter, model_of
+    from runners.measuring.speed import LARGEST_BATCH, Meter, model_of
     from runners.one_run.outcome import now
 
     for part in only or ():
@@ -61,6 +61,8 @@ def speed(
     if device == "cuda" and default_device() != "cuda":
         raise VitinitError("--device cuda: torch finds no CUDA GPU here")
     chosen = default_device() if device == "auto" else device
+    if batch_size and batch_size > LARGEST_BATCH:
+        raise VitinitError(f"--batch-size {batch_size}: at most {LARGEST_BATCH}, so that an epoch has three steps")
     models = dict(model_of(text) for text in model or MODELS)
     check_writable(results / "speed")
     count = threads or cores()

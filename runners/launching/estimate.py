@@ -12,7 +12,7 @@ from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec
-from benchmark.speed import BACKWARD, SpeedReport
+from benchmark.speed import SpeedReport, training_flops
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,9 @@ def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float
         dataset = datasets.get(spec.dataset.name)
         counts = dataset.counts(spec.dataset)
         if gflops and counts:
-            forward = spec.model.forward_operations(dataset.classes or 10)
-            recipe = spec.recipe
-            evaluations = sum(recipe.evaluates_after(epoch) for epoch in range(1, recipe.epochs + 1))
-            flops = recipe.epochs * (1 + BACKWARD) * forward * counts[0] + evaluations * forward * counts[1]
+            recipe, classes = spec.recipe, dataset.classes or 10
+            training = recipe.epochs * training_flops(spec.model, classes) * counts[0]
+            flops = training + len(recipe.evaluated_epochs) * spec.model.forward_operations(classes) * counts[1]
             seconds[cell.run_id] = flops / (1e9 * gflops)
     return seconds
 

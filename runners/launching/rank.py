@@ -64,7 +64,7 @@ def named(text: str) -> tuple[dict[str, Any], Path | None]:
     Raises:
         VitinitError: the file is not there, or cannot be a module.
     """
-    fields = mapping(text.encode(), Path("METHOD")) if text.lstrip().startswith("{") else {"name": text}
+    fields = mapping(os.fsencode(text), Path("METHOD")) if text.lstrip().startswith("{") else {"name": text}
     name = str(fields.get("name"))
     path, _, cls = name.rpartition(":")
     if not path.endswith(".py"):
@@ -95,9 +95,11 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
     block = mapping(own.read_bytes(), own)["blocks"][0]
     if model:
-        block = {**block, "model": {**block["model"], **mapping(model.encode(), Path("--model"))}}
+        block = {**block, "model": {**block["model"], **mapping(os.fsencode(model), Path("--model"))}}
     row = str(method["name"]).rpartition(":")[2]
-    below: Any = yaml.safe_load(base) if base else "kaiming_uniform"
+    below: Any = base or "kaiming_uniform"
+    if below.lstrip().startswith("{"):
+        below = mapping(os.fsencode(below), Path("--base"))
     base_row, placebo = f"{row}'s base", f"{row}, placebo"
     content: dict[str, Any] = {
         "title": f"{row} under the standard protocol, version 1, tier {tier}",

@@ -11,11 +11,11 @@ from benchmark.spec import Recipe
 from initializers.errors import VitinitError, plain
 from runners.basics.shard import Shard
 from runners.loaders.base import ALONE, Loader
-from runners.loaders.choice import LoaderName, OpenedData, open_data
+from runners.loaders.choice import OpenedData, open_data
 from runners.loaders.full_size import FullSizeLoader
 from runners.loaders.resident import ResidentLoader
 
-__all__ = ["Loader", "LoaderName", "OpenedData", "make_loader", "open_data"]
+__all__ = ["Loader", "OpenedData", "make_loader", "open_data"]
 
 
 def make_loader(data: OpenedData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> Loader:

@@ -74,7 +74,7 @@ class Loader(ABC):
             raise VitinitError(
                 f"{shard.size} processes cannot share batches of {recipe.batch_size} images{mixed}: 1 to {chunks} can"
             )
-        self.recipe, self.seed, self.device, self.shard = recipe, seed, device, shard
+        self.recipe, self.seed, self.device = recipe, seed, device
         self.steps = len(data.train.labels) // recipe.batch_size
         self.evaluation_batch = EVALUATION_BATCH[device.type]
         self.part = shard.part(recipe.batch_size, recipe.mix_unit)

@@ -17,7 +17,6 @@ from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 from runners.basics.streams import derive
 
-LoaderName = Literal["auto", "resident", "ffcv"]
 OpenedData = Data | FullSizeData | BetonData
 
 RESIDENT_SHARE = 0.25

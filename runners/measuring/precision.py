@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import multiprocessing
 import os
 import platform
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
-from importlib.metadata import version
+from pathlib import Path
 
 from pydantic import PositiveFloat
 
 from benchmark.fields import Frozen
-from benchmark.files.atomic import write_atomically
-from benchmark.files.cache import folder
+from benchmark.files import kept
 from benchmark.spec import Recipe
 from runners.basics.environment import VARIABLES, processor
 
+KIND = "precision"
+"""Folder of the cache that the answers are in."""
 SIZE = 256
 """Rows and columns of the matrices: at once multiplied, and no longer small."""
 MANY = 3
@@ -50,17 +48,12 @@ class Products(Frozen):
 
 def products() -> Products:
     """Those of this processor; measured in a process of its own, and kept in the user's cache folder."""
-    root = folder("precision")
-    path = root / f"{_key()}.json" if root else None
-    if path:
-        with suppress(OSError, ValueError):  # there is none yet, or it is damaged
-            return Products.model_validate_json(path.read_bytes())
+    key = _key()
+    if found := kept.read(KIND, key, Products):
+        return found
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         measured = pool.submit(_measure).result()
-    if path:
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, measured.model_dump_json().encode())
+    kept.write(KIND, key, measured)
     return measured
 
 
@@ -98,7 +91,6 @@ def _measure() -> Products:
 
 
 def _key() -> str:
-    """A hash over the processor, torch, and what chooses its kernels."""
+    """Of the processor, torch, and what chooses its kernels."""
     variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-    parts = SIZE, version("torch"), platform.machine(), processor(), variables
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return kept.key((Path(__file__),), repr((platform.machine(), processor(), sorted(variables.items()))))

@@ -53,7 +53,7 @@ class Report(Frozen):
     patch_size: PositiveInt
     images: PositiveInt
     seed: int
-    tolerance: PositiveFloat
+    tolerance: NonNegativeFloat
     rank: PositiveInt
     """k: singular values of X above `tolerance` times the largest."""
     other_ranks: dict[str, int]
@@ -97,7 +97,7 @@ def measure(
     """Measure k, then the error over D for every kind of filter and kernel size; a function of its arguments.
 
     Raises:
-        VitinitError: there are too few images.
+        VitinitError: there are too few images, or none of their singular values is above the tolerance.
     """
     chosen = torch.randperm(len(data.train.labels), generator=stream(seed, "images"))[:images]
     mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (data.mean, data.std))
@@ -108,6 +108,8 @@ def measure(
         embedded = widest.stem[0](images_BCHW)
         plain, normed = (x.movedim(1, -1).flatten(0, -2) for x in (embedded, widest.stem[1:](embedded)))
     rank = numerical_rank(plain, tolerance)
+    if not rank:
+        raise VitinitError(f"no singular value is above {tolerance:g} times the largest; a tolerance is below 1")
     ranks = {f"above {each:g}": numerical_rank(plain, each) for each in (1e-1, 1e-2, 1e-3)}
     most = round(max(SHARES) * rank * max(kernel_sizes) ** 2)
     if len(plain) <= most:

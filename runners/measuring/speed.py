@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import re
 import resource
 import statistics
 import tempfile
@@ -62,6 +63,8 @@ PAPERS = "flip, RandAugment"
 LOADER_BATCH = 512
 IMAGES = 50_000
 """As many as CIFAR-10 has to train on."""
+LARGEST_BATCH = IMAGES // 3
+"""Of an epoch, the third step is the first that is measured."""
 STEPS = 90
 """So many batches there are of images of other sizes. None but those of one epoch are measured."""
 FEW_STEPS = Gradient(steps=50)
@@ -235,10 +238,10 @@ class Meter:
         """In place of training images, for the methods that need some."""
         return torch.randn(count, 3, size, size, device=self.device)
 
-    def median(self, work: Callable[[], object], times: int = 3) -> float:
-        """Seconds that it takes."""
+    def median(self, work: Callable[[], object]) -> float:
+        """Seconds that it takes, of three times."""
         seconds = []
-        for _ in range(times):
+        for _ in range(3):
             self.wait()
             start = time.perf_counter()
             work()
@@ -337,10 +340,10 @@ def model_of(text: str) -> tuple[str, ModelSpec]:
     Raises:
         VitinitError: there is no such preset, or the numbers do not fit.
     """
-    preset, _, numbers = text.partition("/")
-    patch, _, pixels = numbers.partition("@")
-    if not patch.isdigit() or not (pixels or "32").isdigit():
+    match = re.fullmatch(r"([^/]+)/([0-9]{1,9})(?:@([0-9]{1,9}))?", text)
+    if not match:
         raise VitinitError(f"--model {text!r}: write PRESET/PATCH or PRESET/PATCH@PIXELS, for example vit_tiny/4@32")
+    preset, patch, pixels = match.groups()
     return text, resolve_model({"preset": preset, "patch_size": int(patch), "image_size": int(pixels or 32)})
 
 

@@ -52,7 +52,7 @@ def run(
 
     Raises:
         Stopped: it was asked to stop; rank 0 has saved where it was.
-        Diverged: a loss or weight is no longer a number.
+        Diverged: a loss is no longer a number.
         Failed: another process has failed; the error names its rank.
     """
     session = _Session()

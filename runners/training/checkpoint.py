@@ -61,7 +61,7 @@ class Checkpoints:
         seconds, steps = max(60 * self.interval.minutes, 99 * self._took), self.interval.steps
         return time.monotonic() - self._saved_at >= seconds or bool(steps and step - self._saved_step >= steps)
 
-    def save(self, state: dict[str, Any], step: int) -> bool:
+    def save(self, state: dict[str, Any], step: int) -> None:
         """Write a checkpoint; when that fails the older ones stay, and the run goes on without a new one."""
         start = time.monotonic()
         path = self.folder / f"step-{step:08d}.ckpt"
@@ -76,11 +76,9 @@ class Checkpoints:
         except (OSError, MemoryError) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             self.report(f"no checkpoint at step {step}: cannot write {path}: {why}")
-            return False
         else:
             self._good = path
             self._rotate()
-            return True
         finally:
             self._saved_at, self._saved_step = time.monotonic(), step
             self._took = self._saved_at - start

@@ -179,6 +179,17 @@ def test_environment_of_a_run_on_a_cpu(monkeypatch):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
+@pytest.mark.parametrize("group", ["initializers", "datasets", "models", "adapters"])
+def test_packages_that_bring_something_are_named(group, tmp_path, monkeypatch):
+    alone = environment(CPU, {})["packages"]
+    info = tmp_path / "theirs-1.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.5\n")
+    (info / "entry_points.txt").write_text(f"[vitinit.{group}]\ntheirs = their_module:Theirs\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert environment(CPU, {})["packages"] == {**alone, "theirs": "1.5"}
+
+
 def test_flags_are_those_of_the_process(monkeypatch):
     before = environment(CPU, {})
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()

@@ -8,13 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from rich.console import Console
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
+from benchmark.grids.resolve import resolve_model
 from benchmark.grids.schema import Cell
+from benchmark.models.build import build_model
 from runners.basics.setting import Execution, Setting
 from runners.basics.stop import Stop
-from runners.launching.launch import came_free, launch
+from runners.launching.launch import came_free, estimated_work, launch
 from runners.one_run import claims
 from runners.terminal.display import Display
 from tests.processes import ROOT, fresh
@@ -116,3 +121,15 @@ def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:
     claimed_long_ago = time.time() - 2 * claims.STALE_S
     os.utime(claims.folder(setting.root, "tiny", cell.run_id) / "claim-0001.json", (claimed_long_ago,) * 2)
     assert came_free([cell], setting) == [cell]
+
+
+def test_work_is_in_proportion_to_the_operations_that_torch_counts() -> None:
+    """So that the longest runs come first whatever their families are."""
+    ratios = []
+    for preset in ("vit_micro", "swin_micro", "convmixer_micro"):
+        model = resolve_model({"preset": preset, "image_size": 32, "patch_size": 4})
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
+            build_model(model, 10).eval()(torch.zeros(1, 3, 32, 32))
+        run = spec(model=model)
+        ratios.append(estimated_work(run, 100) / (run.recipe.epochs * 100 * counter.get_total_flops()))
+    assert ratios == pytest.approx([ratios[0]] * 3, rel=0.02)

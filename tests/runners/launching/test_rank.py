@@ -95,6 +95,20 @@ def test_what_is_no_method_is_one_line(method: str, message: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == [], "nothing is left"
 
 
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("{name: ", "--base is not YAML"),
+        ("{name: zero, name: zero}", "already"),
+        ("kaiming_unifrom", "did you mean 'kaiming_uniform'"),
+        ("{name: \udcff}", "cannot read --base"),  # a byte of the command line that is no UTF-8
+    ],
+)
+def test_what_is_no_base_is_one_line(base: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(VitinitError, match=message):
+        rank.prepare("mimetic", "quick", base, None, tmp_path, tmp_path)
+
+
 def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     """The whole path in seconds: the smoke grid's setting in place of a tier's."""
     (tmp_path / "my_method.py").write_text(MINE)

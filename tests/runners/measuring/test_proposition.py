@@ -69,6 +69,25 @@ def test_too_few_images_are_refused(digits):
         measured(digits, images=1, kernel_sizes=[3])
 
 
+def test_a_tolerance_of_zero_counts_every_singular_value_and_one_of_1_none(digits):
+    report = measured(digits, kernel_sizes=[2], tolerance=0)
+    assert report.tolerance == 0
+    assert report.rank >= 5
+    with pytest.raises(VitinitError, match="no singular value is above 1 times the largest"):
+        measured(digits, tolerance=1)
+
+
+def test_what_cannot_be_measured_or_written_is_said_in_one_line(vitinit, undisturbed, tmp_path):
+    (tmp_path / "file").touch()
+    for option, value, said in (
+        ("--out", tmp_path / "file", "cannot write to the results folder"),
+        ("--patch-size", 3, "model: image_size 8 is not divisible by patch_size 3"),
+    ):
+        code, out, error = vitinit("proposition", option, value)
+        assert (code, out, error.count("\n")) == (2, "", 1)
+        assert said in error
+
+
 def test_what_is_printed_is_written_with_where_it_comes_from(tmp_path, capsys):
     cli_proposition.proposition(kernel_size=[2], images=8, data=tmp_path, out=tmp_path)
     (path,) = tmp_path.glob("*.json")

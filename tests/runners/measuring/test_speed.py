@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
@@ -124,7 +125,8 @@ def test_a_precision_that_is_many_times_slower_here_is_said(here, tmp_path, with
         rate, fp32 = re.search(r"256 x 256: ([\d.]+) against (\d+) GFLOP/s", output).groups()
         assert int(times) == pytest.approx(int(fp32) / float(rate), rel=0.2)
     (kept,) = tmp_path.glob("cache/precision/*.json")
-    kept.write_text('{"fp32": 100.0, "bf16": 50.0, "fp16": 20.0}')  # it is read, not measured again
+    text = '{"fp32": 100.0, "bf16": 50.0, "fp16": 20.0}'
+    kept.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")  # it is read, not measured again
     assert not asks.search(here("plan", "bf16.yaml", "--device", "cpu")[1])
     assert asks.findall(here("plan", "fp16.yaml", "--device", "cpu")[1]) == [("fp16", "5")]
     kept.write_text("{")
@@ -193,6 +195,10 @@ def test_scaling_changes_one_thing_at_a_time():
     [
         (("--model", "vit_tiny"), "write PRESET/PATCH"),
         (("--model", "vit_huge/4"), "vit_huge"),
+        (("--model", "vit_tiny/5"), "model: image_size 32 is not divisible by patch_size 5"),
+        (("--model", "vit_tiny/²"), "write PRESET/PATCH"),
+        (("--model", "vit_tiny/0"), "patch_size"),
+        (("--batch-size", "60000", "--only", "training"), "--batch-size 60000: at most 16666"),
         (("--only", "speed"), "part of --only"),
         (("--device", "cuda"), "no CUDA GPU"),
     ],
