@@ -56,9 +56,12 @@ class Downloaded(InMemory):
         return f"{self.name} is not here: put {listed(missing)} into {data_dir}, or run 'vitinit data get {self.name}'"
 
     def check(self, data_dir: Path, files: Iterable[str]) -> None:
-        """Refuses a damaged file, before anything in it is unpickled."""
+        """Refuses a file that is damaged or cannot be read, before anything in it is unpickled."""
         for path, md5 in ((data_dir / file, self.files[file]) for file in files):
-            found = md5_of(path)
+            try:
+                found = md5_of(path)
+            except OSError as error:
+                raise VitinitError(f"{path} cannot be read: {error.strerror or error}") from error
             if found != md5:
                 raise VitinitError(
                     f"{path} is damaged: md5 {found} ({path.stat().st_size} bytes), expected md5 {md5}; "

@@ -126,9 +126,10 @@ def scratch_beside(folder: Path) -> Iterator[Path]:
             left.unlink()
         try:
             yield scratch
-        except BaseException:
+        finally:
             with suppress(OSError):
-                shutil.rmtree(scratch)
-            raise
+                # Where it was renamed, another process may have made one of that name since.
+                if os.path.samestat(os.fstat(descriptor), scratch.stat()):
+                    shutil.rmtree(scratch)
     finally:
         os.close(descriptor)

@@ -80,10 +80,12 @@ def _row(outcome: Outcome, reason: str) -> Row:
         **flatten(outcome.spec.model_dump(mode="json")),
     }
     if isinstance(outcome, RunRecord):
-        # What the other columns hold already, and lists: one row per run has no room for them.
-        left_out = {"run_id", "study", "row", "status", "spec", "history", "sessions", "execution", "environment"}
-        lists = {"method_parameters", "norms", "offset_maps"}
-        fields = outcome.model_dump(mode="json", exclude={**dict.fromkeys(left_out, True), "init": lists})
+        # What the other columns hold already, and what has a line a layer, epoch or tensor: one row has no room for it.
+        held = ("run_id", "study", "row", "status", "spec", "execution", "environment")
+        left_out: dict[str, Any] = dict.fromkeys((*held, "history", "sessions", "probes", "masked"), True)
+        of_init = dict.fromkeys(("method_parameters", "norms", "offset_maps", "start"), True)
+        left_out["init"] = {**of_init, "placebo": {"treated", "method", "matched"}}
+        fields = outcome.model_dump(mode="json", exclude=left_out)
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}
         row |= flatten(fields)
@@ -91,7 +93,7 @@ def _row(outcome: Outcome, reason: str) -> Row:
         row |= {"schema_version": outcome.schema_version, "written": outcome.written}
     if outcome.status != "skipped":
         row |= flatten({"execution": outcome.execution, "environment": outcome.environment})
-    for group in ("method", "init.pseudo_input", "init.real_images"):
+    for group in ("method", "init.pseudo_input", "init.real_images", "init.placebo"):
         row.pop(group, None)  # here only where there is none; otherwise its fields are columns of their own
     return row
 

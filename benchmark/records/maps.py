@@ -106,8 +106,12 @@ def _problem(found: AttentionMaps, spec: RunSpec) -> str:
 
 def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[int, list[str]]:
     """Every file of maps in a study: how many belong to a record and are whole, and a line for each other one."""
-    valid, wrong = 0, []
-    for path in sorted((root / study / "maps").glob("*.npz")):
+    valid, wrong = 0, list[str]()
+    try:
+        paths = sorted((root / study / "maps").glob("*.npz"))
+    except OSError as error:
+        return valid, [plain(f"{root / study / 'maps'}: cannot be read: {error.strerror or error}")]
+    for path in paths:
         record = done.get(path.stem)
         try:
             if record:

@@ -128,13 +128,14 @@ class Store:
         """By study, kind of reading and file name: the state of the file when it was read, and what it held."""
 
     def studies(self) -> list[str]:
-        """Names of the studies that hold at least one JSON file."""
-        return [name for name in self.folders() if any(True for _ in _json_files(str(self.root / name)))]
+        """Names of the studies that hold at least one JSON file, or cannot be listed: reading those says why."""
+        return [name for name in self.folders() if self._holds_records(name)]
 
     def folders(self) -> list[str]:
         """Names of all folders below the root, with or without records."""
         try:
-            return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
+            # Not entry.is_dir(), which raises for a link that leads in a circle.
+            return sorted(entry.name for entry in os.scandir(self.root) if os.path.isdir(entry.path))  # noqa: PTH112
         except OSError:
             return []
 
@@ -298,6 +299,14 @@ class Store:
                         if path.lstat().st_mtime < before:
                             survey.leftovers.append(plain(f"{path}: left by a writer that was killed; delete it"))
         return survey
+
+    def _holds_records(self, study: str) -> bool:
+        try:
+            return any(True for _ in _json_files(str(self.root / study)))
+        except (FileNotFoundError, NotADirectoryError):
+            return False  # it has just gone
+        except OSError:
+            return True
 
     def _path(self, study: str, run_id: str, status: str = "done") -> Path:
         return self.root / study / f"{run_id}{SUFFIX[status]}"

@@ -291,10 +291,22 @@ def test_one_process_at_a_time_gets_it_and_what_a_killed_one_has_left_is_removed
     dataset, folder = made("eurosat", tmp_path), tmp_path / "data"
     with scratch_beside(folder / "eurosat"), pytest.raises(VitinitError, match="another process is preparing"):
         dataset.download(folder)
+    assert not (folder / ".eurosat.preparing").exists()
+    (folder / ".eurosat.preparing").mkdir()
     (folder / ".eurosat.preparing/EuroSAT.zip").write_bytes(b"half of it")
     dataset.download(folder)
     assert sorted(path.name for path in folder.iterdir()) == ["EuroSAT.zip", "eurosat"]
     assert not (folder / "eurosat/EuroSAT.zip").exists()
+
+
+def test_what_was_made_is_renamed_and_nothing_else_is_left(tmp_path: Path) -> None:
+    with scratch_beside(tmp_path / "unused") as scratch:
+        (scratch / "train.images").write_bytes(b"")
+    assert list(tmp_path.iterdir()) == []
+    with scratch_beside(tmp_path / "made") as scratch:
+        scratch.rename(tmp_path / "made")
+        scratch.mkdir()  # by the next process
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".made.preparing", "made"]
 
 
 def test_the_command_line_gets_it_from_what_lies_in_the_data_folder(here, tmp_path: Path, monkeypatch) -> None:

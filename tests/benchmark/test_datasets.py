@@ -191,6 +191,15 @@ def test_truncated_cifar_file_is_an_error_that_names_it_and_leaves_it(cifar10_di
     assert damaged.read_bytes() == content
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that cannot be read from its start")
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    for file in SVHN_CROPPED.files:
+        (tmp_path / file).symlink_to("/proc/self/mem")
+    for use in (lambda: download("svhn", tmp_path), lambda: load(DatasetSpec(name="svhn"), 32, tmp_path)):
+        with pytest.raises(VitinitError, match=f"^{tmp_path}/train_32x32.mat cannot be read: Input/output error$"):
+            use()
+
+
 def test_a_forged_cifar_file_is_not_unpickled(cifar10_dir: Path, tmp_path: Path) -> None:
     class Forged:
         def __reduce__(self) -> tuple[object, ...]:

@@ -67,6 +67,15 @@ def test_an_outline_tells_of_finished_runs_what_reading_tells(study: Path) -> No
     assert sorted(type(run).__name__ for run in outline.values()) == ["RunRecord", "Whole", "Whole"]
 
 
+def test_a_study_that_vanishes_is_none_and_hides_no_other(study: Path) -> None:
+    class Deleted(Store):
+        def folders(self) -> list[str]:
+            return [*super().folders(), "deleted"]  # between this and the next look
+
+    (study.parent / "loop").symlink_to("loop")
+    assert Deleted(study.parent).studies() == Store(study.parent).studies() == ["small"]
+
+
 # --- what is no record ---
 
 

@@ -113,6 +113,22 @@ def test_every_field_of_a_spec_is_a_column() -> None:
     assert isinstance(run.spec, RunSpec)
 
 
+def test_a_row_has_no_column_for_each_tensor_layer_or_epoch() -> None:
+    store = Store(REFERENCE[0].parents[1])
+    rows, _ = tables(store, ["catalogue-small", "convit-ablation-small"])
+    columns = {column for row in rows for column in row}
+    assert {column for column in columns if column.startswith("init.")} == {
+        *("init.seconds", "init.cached", "init.images"),
+        *(f"init.{on}.{number}" for on in ("pseudo_input", "real_images") for number in ("mse", "mass", "argmax")),
+        *(column for column in columns if column.startswith("init.placebo.of.")),
+        "init.placebo.keep",
+    }
+    assert not {"probes", "masked", "sessions", "history"} & columns
+    record = next(done for done in store.read("catalogue-small").done.values() if done.init.placebo)
+    (row,) = (row for row in rows if row["run_id"] == record.run_id)
+    assert (row["init.placebo.of.name"], row["init.placebo.keep"]) == (record.init.placebo.of["name"], "spectrum")
+
+
 def test_export_of_parquet_needs_pyarrow_and_says_so(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from initializers.errors import VitinitError
 from runners.basics.stop import Stop
 from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same, cells, finish, setting
-from tests.processes import FORKS, PATIENCE, call
+from tests.processes import FORKS, PATIENCE, ROOT, call
 
 # Root may write everywhere, unless it gives that up.
 UNPRIVILEGED = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
@@ -155,7 +155,12 @@ def test_a_disk_that_becomes_read_only_loses_nothing(small_disk, tmp_path, tally
     tally("read-only from the first epoch on", 1, 1)
 
 
-@pytest.mark.skipif(not os.geteuid() and not shutil.which("setpriv"), reason="root cannot give up its permissions here")
+needs_permissions = pytest.mark.skipif(
+    not os.geteuid() and not shutil.which("setpriv"), reason="root cannot give up its permissions here"
+)
+
+
+@needs_permissions
 def test_a_folder_without_permission_stops_before_anything_trains(tmp_path):
     cells(tmp_path)
     results = tmp_path / "results"
@@ -168,3 +173,19 @@ def test_a_folder_without_permission_stops_before_anything_trains(tmp_path):
     assert "Permission denied" in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert list(results.iterdir()) == []
+
+
+@needs_permissions
+def test_a_study_that_may_not_be_listed_is_named_and_the_others_are_read(tmp_path):
+    results, locked = tmp_path / "results", tmp_path / "results/locked"
+    results.mkdir()
+    (results / "small").symlink_to(ROOT / "results/reference/small")
+    locked.mkdir()
+    locked.chmod(0)
+    exported = call("store", "export", "--results", "results", "--out", "out", cwd=tmp_path, before=UNPRIVILEGED)
+    checked = call("store", "check", "results", cwd=tmp_path, before=UNPRIVILEGED)
+    locked.chmod(0o755)
+    assert (exported.returncode, exported.stderr) == (0, "")
+    assert "runs.csv: 36 rows" in exported.stdout
+    assert (checked.returncode, checked.stderr) == (1, "")
+    assert "wrong: results/locked: cannot be read: Permission denied" in checked.stdout
