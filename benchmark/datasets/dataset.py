@@ -60,8 +60,6 @@ class Dataset(ABC):
     """Prepared once, and never held in memory: images are decoded, and cropped, when they are used."""
     has_full_size: ClassVar[bool] = False
     """`full_size` gives its images in their own size, for recipes that crop them (`crop_scale`, `crop_pct`)."""
-    takes_path: ClassVar[bool] = False
-    """Written NAME:PATH; no other has a path in its spec."""
     dense: ClassVar[bool] = False
     """Every pixel has a class, and is predicted; measured by mean IoU. For one that is `InMemory`."""
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 class Folder(Dataset):
     """Any folder of images, one subfolder a class."""
 
-    takes_path: ClassVar[bool] = True
     has_full_size: ClassVar[bool] = True
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:

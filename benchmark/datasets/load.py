@@ -75,4 +75,7 @@ def download(name: str, data_dir: Path, report: Report = silent) -> None:
     if not dataset.downloaded:
         known = ", ".join(sorted(each for each in names() if get(each).downloaded))
         raise VitinitError(f"there is nothing to download for {name}, it {dataset.origin}; to download: {known}")
-    dataset.download(data_dir, report)
+    try:
+        dataset.download(data_dir, report)
+    except OSError as error:
+        raise VitinitError(f"cannot get {name} into {data_dir}: {error}") from error

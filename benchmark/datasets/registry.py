@@ -21,29 +21,28 @@ ENTRY_POINTS = "vitinit.datasets"
 class _Found(NamedTuple):
     dataset: Dataset
     where: str
-    ours: bool
 
 
 @cache
 def _found() -> dict[str, _Found]:
     found: dict[str, _Found] = {}
 
-    def add(dataset: Dataset, where: str, ours: bool) -> None:
+    def add(dataset: Dataset, where: str) -> None:
         if not re.fullmatch(r"[\w.-]*\w[\w.-]*", dataset.name):  # it becomes part of a folder's name
             allowed = "letters, digits, '-', '_' and '.'"
             raise VitinitError(f"{where}: the dataset's name {dataset.name!r} is to be {allowed}")
-        other = found.setdefault(dataset.name, _Found(dataset, where, ours))
+        other = found.setdefault(dataset.name, _Found(dataset, where))
         if other.dataset is not dataset:
             raise VitinitError(f"two datasets are called {dataset.name!r}: in {other.where} and in {where}")
 
     for module in (*modules(__package__), *modules(f"{__package__}.archives")):
         for value in vars(module).values():
             if isinstance(value, Dataset):
-                add(value, module.__name__, True)
+                add(value, module.__name__)
     for where, value in entry_points(ENTRY_POINTS):
         if not isinstance(value, Dataset):
             raise VitinitError(f"{where} is not a Dataset")
-        add(value, where, False)
+        add(value, where)
     return found
 
 
@@ -64,15 +63,13 @@ def get(name: str) -> Dataset:
     return _found()[name].dataset
 
 
-def ours(name: str) -> bool:
-    """Whether it lies in this project: a hash of its code says all about it."""
-    return _found()[name].ours
-
-
 def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:
     """Says in one line why a dataset cannot be used here, None where it can: see `Dataset.unavailable`.
 
     Raises:
         VitinitError: The name is unknown, or what the spec asks for is wrong.
     """
-    return get(spec.name).unavailable(spec, data_dir)
+    try:
+        return get(spec.name).unavailable(spec, data_dir)
+    except OSError as error:
+        return f"{spec.name} cannot be looked for: {error}"

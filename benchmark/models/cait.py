@@ -45,11 +45,6 @@ class CaiT(Transformer):
         return [self.tokens] * self.depth
 
     @property
-    def class_positions(self) -> int:
-        """None: the class token comes in after them."""
-        return 0
-
-    @property
     def size(self) -> int:
         """Class blocks as well."""
         return super().size + self.class_layers * self.width * (4 * self.width + 2 * self.hidden)

@@ -52,11 +52,6 @@ class ConViT(Transformer):
         return [self.tokens] * self.gpsa_layers + [self.tokens + 1] * (self.depth - self.gpsa_layers)
 
     @property
-    def class_positions(self) -> int:
-        """None."""
-        return 0
-
-    @property
     def gated_layers(self) -> int:
         """The GPSA layers."""
         return self.gpsa_layers

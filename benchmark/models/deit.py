@@ -33,11 +33,6 @@ class DeiT(Transformer):
     pool: Literal["token"] = "token"
 
     @property
-    def class_positions(self) -> int:
-        """Those of the class and of the distillation token."""
-        return 2
-
-    @property
     def layer_tokens(self) -> list[int]:
         """With both of them."""
         return [self.tokens + 2] * self.depth

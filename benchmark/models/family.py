@@ -13,7 +13,7 @@ from benchmark.fields import Count, Frozen
 from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 MAX_IMAGE_SIZE = 2**14
 """Pixels a side; such an image has 0.8 GB."""
@@ -176,19 +176,7 @@ class ModelSpec(Frozen):
     def build(self, classes: int) -> nn.Module:
         """The model with unspecified weights, from B x 3 x image_size x image_size to B x classes.
 
-        It has timm's `num_classes`; the names of its classifier's parameters begin with `head`, and of no others. Where
-        it has attention it has timm's `patch_embed`, and an adapter knows its token grid. It may draw from the global
-        generator, which `build_model` keeps as it is.
+        The names of its classifier's parameters begin with `head`, and of no others. Where it has attention it has
+        timm's `patch_embed`, and an adapter knows its token grid. It may draw from the global generator, which
+        `build_model` keeps as it is.
         """
-
-    def resized_state(self, state: dict[str, Tensor], larger: ModelSpec) -> dict[str, Tensor]:
-        """The state of such a model as that of another image size, `larger`, whatever the sign of the difference.
-
-        Args:
-            state: parameters and buffers by name.
-            larger: this spec but for its image size.
-
-        Raises:
-            VitinitError: the weights mean nothing at another size.
-        """
-        return state

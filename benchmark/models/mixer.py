@@ -9,10 +9,9 @@ from pydantic import model_validator
 
 from benchmark.fields import Positive, Rate
 from benchmark.models.family import ModelSpec
-from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 
 class TokenMixing(ModelSpec):
@@ -55,12 +54,6 @@ class TokenMixing(ModelSpec):
         """Of the same and of the head."""
         block = self.between_patches + 2 * self.tokens * self.hidden
         return 2.0 * self.width * (self.tokens * 3 * self.patch_size**2 + self.depth * block + classes)
-
-    def resized_state(self, state: dict[str, Tensor], larger: ModelSpec) -> dict[str, Tensor]:
-        """Weights between patches mean nothing at another size."""
-        if larger.tokens != self.tokens:
-            raise VitinitError(f"{self.label}: its weights between {self.tokens} patches are for one image size")
-        return state
 
 
 class Mixer(TokenMixing):

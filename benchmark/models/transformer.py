@@ -64,11 +64,6 @@ class Transformer(ModelSpec):
         return [self.tokens + (self.pool == "token")] * self.depth
 
     @property
-    def class_positions(self) -> int:
-        """Rows of a learned position embedding that stand before those of the patches."""
-        return int(self.pool == "token")
-
-    @property
     def size(self) -> int:
         """Of patch embedding, positions, and every block's W_q, W_k, W_v, W_proj and MLP."""
         return self.width * (3 * self.patch_size**2 + self.tokens + self.depth * (4 * self.width + 2 * self.hidden))
@@ -88,20 +83,6 @@ class Transformer(ModelSpec):
     def attention_maps(self) -> tuple[int, int, int, int]:
         """Between patches."""
         return self.depth, self.heads, self.tokens, self.tokens
-
-    def resized_state(self, state: dict[str, Tensor], larger: ModelSpec) -> dict[str, Tensor]:
-        """A learned position embedding is resampled (bicubic, timm's way), a class token's row stays as it is.
-
-        A sin-cos one is computed anew, as many times its own size as the model's is.
-        """
-        from timm.layers import resample_abs_pos_embed
-
-        position = state["pos_embed"]
-        if self.position == "learned":
-            grid, rows = [larger.grid, larger.grid], self.class_positions
-            return {**state, "pos_embed": resample_abs_pos_embed(position, grid, num_prefix_tokens=rows)}
-        scale = position.norm() / sincos(self.grid, self.width).to(position).norm()
-        return {**state, "pos_embed": scale * sincos(larger.grid, larger.width).to(scale)}
 
 
 def sincos(grid: int, width: int) -> Tensor:

@@ -69,8 +69,8 @@ def prepare(
         VitinitError: `folder` is there already, or is being prepared; the layout, the classes or the number of images
             are not the dataset's; a file is no image; or the disk has no room.
     """
-    refuse_existing(folder)
     try:
+        refuse_existing(folder)
         sources = {name: _look(dataset, source.resolve(), name) for name in SPLITS}
         _check(dataset, source, sources, allow_incomplete)
         needed = sum(found.size + found.images * ENTRY.itemsize for found in sources.values())

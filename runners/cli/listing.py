@@ -131,11 +131,10 @@ def _datasets(name: str | None) -> None:
     from benchmark.grids import parts
 
     for found in _chosen("dataset", name, registry.names()):
-        dataset = registry.get(found)
-        if dataset.takes_path:
-            _line(f"{found}:PATH  {(type(dataset).__doc__ or '').splitlines()[0]}", indent=0)
+        if found == "folder":
+            _line(f"{found}:PATH  {(type(registry.get(found)).__doc__ or '').splitlines()[0]}", indent=0)
         else:
-            reason = dataset.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
+            reason = registry.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
             _line(f"{found}  {reason or 'available'}", indent=0)
 
 

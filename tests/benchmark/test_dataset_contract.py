@@ -33,7 +33,7 @@ each = pytest.mark.parametrize("name", NAMES)
 
 def spec_of(dataset: Dataset, path: Path, **fields: object) -> DatasetSpec:
     return DatasetSpec.model_validate(
-        {"name": dataset.name, **({"path": str(path)} if dataset.takes_path else {}), **fields}
+        {"name": dataset.name, **({"path": str(path)} if dataset.name == "folder" else {}), **fields}
     )
 
 
@@ -62,7 +62,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if dataset.packed:
         pytest.skip("packed: what it keeps is in the tests of packed datasets")
     path = tmp_path_factory.mktemp("images")
-    if dataset.takes_path:
+    if dataset.name == "folder":
         make_folder(path, {"a": 20, "b": 10})
     place, spec = Path(os.environ.get("VITINIT_DATA") or "data"), spec_of(dataset, path)
     if dataset.unavailable(spec, place):
@@ -128,7 +128,7 @@ def test_more_images_than_there_are_is_refused_as_soon_as_it_is_known(here: Here
 @each
 def test_what_is_missing_is_one_line_that_names_it(name: str, tmp_path: Path) -> None:
     dataset = registry.get(name)
-    if dataset.takes_path:
+    if dataset.name == "folder":
         path = tmp_path / "missing"
         assert str(path) in error_of(spec_of(dataset, path))
         return
@@ -173,7 +173,7 @@ def test_planning_with_every_dataset_imports_nothing_slow() -> None:
         "from benchmark.spec import DatasetSpec\n"
         "for name in registry.names():\n"
         "    dataset = registry.get(name)\n"
-        "    spec = DatasetSpec(name=name, path='.' if dataset.takes_path else None)\n"
+        "    spec = DatasetSpec(name=name, path='.' if dataset.name == 'folder' else None)\n"
         "    dataset.unavailable(spec, Path('nowhere')), dataset.training_images(spec), dataset.counts(spec)\n"
         "slow = {'torch', 'torchvision', 'timm', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported: {slow}' if slow else 0)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, get_args
@@ -16,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import at_image_size, build_model, parameter_count
+from benchmark.models.build import build_model, parameter_count
 from benchmark.models.family import ModelSpec
 from benchmark.models.registry import families, presets, spec_of
 from benchmark.spec import RunSpec
@@ -149,20 +148,3 @@ def test_attention_is_as_the_spec_says(arch: str) -> None:
     assert len(gated) == spec.gated_layers
     assert spec.ungated.gated_layers == 0
     assert str(spec.width) in spec.describe()
-
-
-@pytest.mark.parametrize("arch", families())
-def test_a_model_takes_images_of_another_size_or_says_that_it_cannot(arch: str) -> None:
-    spec = smallest(arch)
-    model = initialised(spec).eval()
-    larger_BCHW = torch.nn.functional.interpolate(IMAGES_BCHW, 64)
-    with torch.no_grad():
-        torch.testing.assert_close(at_image_size(model, spec, 32)(IMAGES_BCHW), model(IMAGES_BCHW))
-        with pytest.raises(ValidationError, match="50 is not divisible by patch_size 4"):
-            at_image_size(model, spec, 50)
-        try:
-            larger = at_image_size(model, spec, 64)
-        except VitinitError as error:
-            assert re.fullmatch(f"{spec.label}: .* one image size.*", str(error))
-        else:
-            assert larger(larger_BCHW).isfinite().all()

@@ -189,3 +189,24 @@ def test_a_study_that_may_not_be_listed_is_named_and_the_others_are_read(tmp_pat
     assert "runs.csv: 36 rows" in exported.stdout
     assert (checked.returncode, checked.stderr) == (1, "")
     assert "wrong: results/locked: cannot be read: Permission denied" in checked.stdout
+
+
+@needs_permissions
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("list", "datasets"), 0),
+        (("data", "get", "svhn"), 2),
+        (("data", "get", "eurosat"), 2),
+        (("data", "prepare", "imagenet", "--from", "."), 2),
+    ],
+)
+def test_a_data_folder_that_may_not_be_looked_into_is_named_in_one_line(words, code, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(0)
+    done = call(*words, cwd=tmp_path, before=UNPRIVILEGED, VITINIT_DATA="locked")
+    locked.chmod(0o755)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.count("error: ") == code // 2
+    assert "locked" in done.stdout + done.stderr
