@@ -1,4 +1,4 @@
-"""What specs and records are made of: frozen models, and numbers with bounds. Imports no torch."""
+"""What specs and records are made of: frozen models, and numbers and texts with bounds. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ Fraction = Annotated[float, Field(strict=True, ge=0, le=1)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1)]
 Rate = Annotated[float, Field(strict=True, ge=0, lt=1)]
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+FOLDER_NAME = r"^[\w.-]*\w[\w.-]*$"
+"""Pattern of names that become folders and cannot lead out of the one that they are in."""
 
 
 class Frozen(BaseModel):

@@ -157,13 +157,12 @@ class Dataset(ABC):
 
     def counts(self, spec: DatasetSpec) -> tuple[int, int] | None:
         """How many images are trained on, and on how many accuracy is measured; None where only the files tell."""
-        if self.images is None:
+        trained = self.training_images(spec)
+        if self.images is None or trained is None:
             return None
-        train, test = self.images
-        val = spec.val_size or 0
-        return min(train - val, spec.train_size or train), val if spec.evaluate_on == "val" else test
+        return trained, (spec.val_size or 0) if spec.evaluate_on == "val" else self.images[1]
 
-    def decoded(self, spec: DatasetSpec, data_dir: Path) -> int:
+    def images_in_memory(self, spec: DatasetSpec, data_dir: Path) -> int:
         """How many images are held in memory, found out without decoding them."""
         counts = self.counts(spec)
         if counts is None:

@@ -32,7 +32,7 @@ class Folder(Dataset):
             raise VitinitError(f"dataset {spec.label}: there is no folder {spec.path}")
         return None
 
-    def decoded(self, spec: DatasetSpec, data_dir: Path) -> int:
+    def images_in_memory(self, spec: DatasetSpec, data_dir: Path) -> int:
         """All its images: the whole training split is decoded, whatever the subset."""
         return len(image_names(Path(str(spec.path))))
 

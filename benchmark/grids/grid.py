@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from benchmark.fields import FOLDER_NAME
 from benchmark.files.garbage import no_garbage_collection
 from benchmark.files.yaml_text import mapping
 from benchmark.grids.fitting import with_weights
@@ -44,7 +45,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, weights: Path | None
         if name_or_path not in names():
             raise unknown_name("grid", name_or_path, names())
         path = HERE / "grids" / f"{name_or_path}.yaml"
-    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", path.stem):
+    if not re.fullmatch(FOLDER_NAME, path.stem):
         raise VitinitError(f"grid file {path}: its name becomes a folder; use letters, digits, '-', '_' and '.'")
     content = read(path)
     try:

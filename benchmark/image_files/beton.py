@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from benchmark.fields import Fraction, Frozen
+from benchmark.fields import Fraction, Frozen, Sha256
 from benchmark.image_files.images import image_names
-from benchmark.image_files.layout import MANIFEST
+from benchmark.image_files.layout import MANIFEST, damaged
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -40,8 +40,6 @@ HOW_TO_INSTALL = (
     "on Debian: apt-get install -y --no-install-recommends g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev; "
     "then: make setup"
 )
-
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class BetonManifest(Frozen):
@@ -218,11 +216,6 @@ def frame_digest(index: bytes, beton: Path, pixels: tuple[int, int]) -> str:
         file.seek(pixels[1])
         digest.update(file.read())
     return digest.hexdigest()
-
-
-def damaged(file: Path, why: str) -> VitinitError:
-    """What is said of a file that is not what was prepared."""
-    return VitinitError(f"{file} is damaged ({why}): move {file.parent} away and prepare the dataset again")
 
 
 def _index(folder: Path, manifest: BetonManifest) -> np.ndarray:

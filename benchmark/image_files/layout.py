@@ -1,8 +1,10 @@
-"""Names of the files of prepared datasets. All that planning needs; imports no torch."""
+"""Names of the files of prepared datasets, and what is said of a damaged one. All that planning needs; no torch."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from initializers.errors import VitinitError
 
 MANIFEST = "manifest.json"
 """Written last: a folder without it holds no prepared dataset."""
@@ -16,3 +18,8 @@ def packed_files(split: str) -> tuple[str, str]:
 def is_packed(folder: Path) -> bool:
     """Whether all files of a packed dataset are there."""
     return all((folder / name).is_file() for name in (MANIFEST, *packed_files("train"), *packed_files("val")))
+
+
+def damaged(file: Path, why: str) -> VitinitError:
+    """What is said of a file that is not what was prepared."""
+    return VitinitError(f"{file} is damaged ({why}): move {file.parent} away and prepare the dataset again")

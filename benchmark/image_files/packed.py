@@ -25,10 +25,10 @@ import torch
 from PIL import Image
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
-from benchmark.fields import Frozen
+from benchmark.fields import Frozen, Sha256
 from benchmark.image_files.full_size import FullSize
 from benchmark.image_files.images import opened
-from benchmark.image_files.layout import MANIFEST, packed_files
+from benchmark.image_files.layout import MANIFEST, damaged, packed_files
 from initializers.errors import VitinitError
 
 ENTRY = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<u2"), ("sha256", "u1", 32)])
@@ -37,8 +37,6 @@ ENTRY = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<u2"), ("sha2
 FORMATS = ("JPEG", "PNG", "GIF", "PPM")
 """PIL's names of what is decoded. ImageNet and Pets have a few files of another format with a JPEG's name; PPM is what
 bare pixels become (STL-10)."""
-
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class SplitInfo(Frozen):
@@ -131,7 +129,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except (OSError, ValidationError):
-        raise _damaged(folder / MANIFEST, "it cannot be read as a manifest") from None
+        raise damaged(folder / MANIFEST, "it cannot be read as a manifest") from None
 
 
 def _split(name: str, folder: Path, info: SplitInfo) -> PackedSplit:
@@ -139,14 +137,10 @@ def _split(name: str, folder: Path, info: SplitInfo) -> PackedSplit:
     try:
         content = index.read_bytes()
         if hashlib.sha256(content).hexdigest() != info.index_sha256:
-            raise _damaged(index, "its sha256 is not the one in the manifest")
+            raise damaged(index, "its sha256 is not the one in the manifest")
         file = images.open("rb")
         if (size := os.fstat(file.fileno()).st_size) != info.size:
-            raise _damaged(images, f"it has {size:,} bytes instead of {info.size:,}")
+            raise damaged(images, f"it has {size:,} bytes instead of {info.size:,}")
     except OSError as error:
         raise VitinitError(f"cannot read the prepared dataset: {error}") from None
     return PackedSplit(name, np.load(io.BytesIO(content), allow_pickle=False), file)
-
-
-def _damaged(file: Path, why: str) -> VitinitError:
-    return VitinitError(f"{file} is damaged ({why}): move {file.parent} away and prepare the dataset again")

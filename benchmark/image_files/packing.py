@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,9 +23,6 @@ AHEAD = 64
 """So many image files are in memory at once."""
 ROOM = 2**26
 """Bytes left free on the disk, beside what is written."""
-
-Report = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
 
 
 class SplitWriter:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import shutil
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmark.datasets.dataset import Report
 from benchmark.datasets.load import sources
 from benchmark.files.atomic import sync_folder, write_atomically
 from benchmark.image_files.arrays import Source, Sources, levels, statistics
@@ -34,7 +34,7 @@ from benchmark.image_files.beton import (
 )
 from benchmark.image_files.images import no_bombs
 from benchmark.image_files.layout import MANIFEST
-from benchmark.image_files.packing import ROOM, Report, scratch_beside
+from benchmark.image_files.packing import check_room, scratch_beside
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 
@@ -82,9 +82,7 @@ def prepare_beton(
     try:
         root.mkdir(parents=True, exist_ok=True)
         count = len(source.chosen) + len(source.test.labels)
-        needed = count * 3 * image_size**2 + ROOM
-        if (free := shutil.disk_usage(root).free) < needed:
-            raise VitinitError(f"{root}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
+        check_room(root, count * 3 * image_size**2)
         with scratch_beside(root / stem) as scratch:
             refuse_existing()  # another process may just have finished
             taken = _Taken(source, report, threads)

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from benchmark.datasets.dataset import Report
 from benchmark.datasets.packed import Packed
 from benchmark.image_files.images import class_folders, image_files, no_bombs
 from benchmark.image_files.packed import ENTRY, Manifest, SplitInfo
 from benchmark.image_files.packing import (
     AHEAD,
-    Report,
     SplitWriter,
     check_room,
     checked,
@@ -126,9 +127,9 @@ def _check(dataset: Packed, source: Path, sources: dict[str, Source], allow_inco
 
 
 def _pack(name: str, found: Source, scratch: Path, threads: int, report: Callable[[int], None]) -> SplitInfo:
-    count, writer = 0, SplitWriter(scratch, name, found.images)
+    count, files, writer = 0, found.files(), SplitWriter(scratch, name, found.images)
     with no_bombs(), ThreadPoolExecutor(threads) as pool, closing(writer):
-        for batch in _batches(found.files(), AHEAD):
+        while batch := list(islice(files, AHEAD)):
             for (label, _), (content, digest) in zip(batch, pool.map(_read, [f for _, f in batch]), strict=True):
                 if count == found.images:
                     raise VitinitError(f"{found.folder}: files were added meanwhile; try again")
@@ -138,17 +139,6 @@ def _pack(name: str, found: Source, scratch: Path, threads: int, report: Callabl
         if count < found.images:
             raise VitinitError(f"{found.folder}: files were removed meanwhile; try again")
         return writer.finish()
-
-
-def _batches(files: Iterator[tuple[int, Path]], size: int) -> Iterator[list[tuple[int, Path]]]:
-    batch = []
-    for file in files:
-        batch.append(file)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _read(path: Path) -> tuple[bytes, bytes]:

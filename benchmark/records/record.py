@@ -32,16 +32,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from benchmark.fields import Fraction, Frozen
+from benchmark.fields import FOLDER_NAME, Fraction, Frozen, Sha256
 from benchmark.records.epoch import RESULTS, EpochRow, Metric, Percent, results
 from benchmark.spec import SCHEMA_VERSION, RunSpec
 from initializers.errors import VitinitError, explain
 from initializers.report import InitReport, Share
 
 PerHead = list[list[NonNegativeFloat]]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-FolderName = Annotated[str, Field(pattern=r"^[\w.-]*\w[\w.-]*$")]
-"""Names that cannot lead out of a results folder."""
+FolderName = Annotated[str, Field(pattern=FOLDER_NAME)]
 
 
 def _share_of(percent: float, images: int) -> bool:

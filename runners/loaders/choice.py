@@ -67,7 +67,7 @@ def open_data(
 def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
     """Bytes of the images, and masks, that are held in memory, found out without decoding them."""
     dataset = registry.get(spec.name)
-    return dataset.decoded(spec, data_dir) * (3 + dataset.dense) * image_size**2
+    return dataset.images_in_memory(spec, data_dir) * (3 + dataset.dense) * image_size**2
 
 
 def choose(decoded: int, memory: int) -> Literal["resident", "ffcv"]:

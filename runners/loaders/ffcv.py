@@ -18,7 +18,8 @@ from ffcv.loader import OrderOption
 from ffcv.loader.epoch_iterator import EpochIterator
 from torch import Tensor
 
-from benchmark.image_files.beton import BetonData, damaged, threads_kept
+from benchmark.image_files.beton import BetonData, threads_kept
+from benchmark.image_files.layout import damaged
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError, plain
 from runners.basics.shard import Shard

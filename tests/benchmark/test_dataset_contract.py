@@ -88,7 +88,7 @@ def test_what_it_declares_is_what_is_loaded(here: Here) -> None:
     numbers = (len(opened.train.labels), len(opened.test.labels))
     assert dataset.images in (None, numbers)
     assert dataset.classes in (None, len(opened.classes))
-    assert dataset.decoded(here.spec(), here.place) == sum(numbers)
+    assert dataset.images_in_memory(here.spec(), here.place) == sum(numbers)
     assert len(set(opened.classes)) == len(opened.classes)
 
 

@@ -206,9 +206,7 @@ class Impulse(Initializer):
             draws_L.append(self.solver.draw(embedding_ND, heads, features, generator))
         positions_LHN2 = torch.stack([broken(each, self.control, grid, generator) for each in positions_L])
         pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
-        if self.value_proj != "none":
-            noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
-            Mimetic(parts="vo", noise=noise).apply(model, generator, progress)
+        self._set_value_path(model, generator, progress)
 
         first_ND = None
         batches = [range(len(kinds))] if set(kinds) == {"position"} else [range(i, i + 1) for i in range(len(kinds))]
@@ -252,13 +250,17 @@ class Impulse(Initializer):
             for head, (inside_N, key_N) in enumerate(zip(inside_HN, key_HN, strict=True)):
                 entries = bias.index_NN.cpu()[query_N[inside_N], key_N[inside_N]]
                 bias.table_EH[entries.to(bias.table_EH.device), head] = math.log(len(bias.index_NN))
-        if self.value_proj != "none":
-            noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
-            Mimetic(parts="vo", noise=noise).apply(model, generator, progress)
+        self._set_value_path(model, generator, progress)
         window, heads = layers[0].relative_bias.window, layers[0].heads  # type: ignore[union-attr]
         targets_HNN = target_matrices(window, target_positions(window, first[:heads]))
         width = layers[0].query_HdD.shape[-1]
         return Aim(targets_HNN[None], layers[0].query_HdD.new_zeros(targets_HNN.shape[1], width))
+
+    def _set_value_path(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+        """Set W_v and W_proj, unless they keep their base."""
+        if self.value_proj != "none":
+            noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
+            Mimetic(parts="vo", noise=noise).apply(model, generator, progress)
 
     def _pseudo_inputs(self, layers: int) -> list[PseudoInput]:
         """That of every solution; the last solution is also that of all layers for which there is none."""
