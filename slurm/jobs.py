@@ -195,11 +195,13 @@ def requeue_current() -> bool:
     if os.environ.get("SLURM_PROCID", "0") != "0" or " JobState=RUNNING " not in _shown():
         return False
     done = call("scontrol", "requeue", _required())
-    if done.returncode == -signal.SIGTERM:  # what ends a requeued job may end this question before it has its answer
-        return f" Restarts={restarts() + 1} " in _shown()
-    if done.returncode:
-        raise refusal(done)
-    return True
+    if not done.returncode:
+        return True
+    if f" Restarts={restarts() + 1} " in _shown():  # what ends a requeued job may end the question before its answer
+        return True
+    if done.returncode == -signal.SIGTERM:
+        return False
+    raise refusal(done)
 
 
 def preempted_current() -> bool:

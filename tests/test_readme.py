@@ -123,7 +123,7 @@ def test_its_ablations_are_those_of_the_tables():
     on_target = [
         column for column in columns(build(study, "ablations-small_initialization")) if "target" in column.label
     ]
-    lines = numbers("## What of impulse counts", STUDIES)
+    lines = numbers("## Which parts of impulse matter?", STUDIES)
     assert {label.partition(" (default")[0] for label, *_ in lines} == set(study.rows)
     for label, mean, difference, shares in lines:
         row = label.partition(" (default")[0]
@@ -140,7 +140,7 @@ def test_its_pseudo_inputs_are_those_of_the_tables():
     on_target = [column for column in columns(build(study, "table6-small_initialization")) if "target" in column.label][
         :2
     ]
-    lines = numbers("## On what impulse is solved", STUDIES)
+    lines = numbers("## Which input should impulse be solved on?", STUDIES)
     assert {row for row, *_ in lines} == set(study.rows)
     for row, *texts, shares in lines:
         for mean, difference, column in zip(texts[::2], texts[1::2], shown, strict=True):
@@ -156,7 +156,7 @@ def test_its_filters_are_those_of_the_tables():
     by_label = {column.label: column for column in columns(build(study, baseline="Kaiming uniform"))}
     sizes = [(128, 3), (128, 5), (128, 8), (64, 5)]
     shown = [by_label[f"cifar10[5000] (width {width}, kernel_size {side})"] for width, side in sizes]
-    lines = numbers("## Must spatial filters be trained", STUDIES)
+    lines = numbers("## Must spatial filters be trained?", STUDIES)
     assert {row for row, *_ in lines} == set(study.rows) - {"Kaiming uniform", "Imp.-3", "Imp.-5"} | {
         "Trained (Kaiming uniform)"
     }
@@ -177,7 +177,7 @@ def test_its_switches_are_those_of_the_tables():
     study = load([ROOT / "results/reference"], "convit-ablation-small")
     (top1,) = columns(build(study, baseline="a ConViT"))
     masked = {column.label: column for column in columns(build(study, "convit-ablation-small_masked"))}
-    lines = numbers("## What of ConViT counts", STUDIES)
+    lines = numbers("## Which parts of ConViT matter?", STUDIES)
     assert {row for row, *_ in lines} == set(study.rows)
     for row, mean, difference, *without in lines:
         ours = top1.entries[row].ours
@@ -190,7 +190,7 @@ def test_its_switches_are_those_of_the_tables():
 def test_its_sample_efficiency_is_that_of_the_tables():
     study = load([ROOT / "results/reference"], "convit-efficiency-small")
     shown = columns(build(study, baseline="DeiT"))[:4]
-    lines = numbers("## Which initialisation needs fewest images", STUDIES)
+    lines = numbers("## Which initialisation needs the fewest images?", STUDIES)
     assert {row for row, *_ in lines} == set(study.rows)
     for row, *texts in lines:
         for text, column in zip(texts, shown, strict=True):
@@ -207,7 +207,7 @@ def test_its_sample_efficiency_is_that_of_the_tables():
 def test_its_long_range_is_that_of_the_records():
     study = load([ROOT / "results/reference"], "long-range-small")
     (last,) = columns(build(study, baseline="Trunc normal"))
-    lines = numbers("## Does favouring neighbours cost global context", STUDIES)
+    lines = numbers("## Does favouring neighbours cost global context?", STUDIES)
     assert {row for row, *_ in lines} == set(study.rows)
     for row, final, third in lines:
         mean = last.entries[row].ours[0].replace("±", " ± ")

@@ -16,13 +16,14 @@
 #   MAX_ARRAY       MaxArraySize                       1001
 #   CRED_EXPIRE     seconds that a requeued job waits before it starts again, and some more   120
 #   GRACE           grace time of a preemption in seconds                                      10
+#   KILL_WAIT       seconds between SIGTERM and SIGKILL                                        5
 #   PREEMPT_SIGNAL  user: preempted jobs get the signal they asked for; term: SIGTERM          user
 #   MEMORY          free, or enforced: a job that takes more than it asked for is killed       free
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 PORT_BASE=${PORT_BASE:-6817} ACCT=${ACCT:-dbd} CPUS=${CPUS:-4} GPUS=${GPUS:-2} MAX_ARRAY=${MAX_ARRAY:-1001}
-CRED_EXPIRE=${CRED_EXPIRE:-120} GRACE=${GRACE:-10} PREEMPT_SIGNAL=${PREEMPT_SIGNAL:-user} MEMORY=${MEMORY:-free}
+CRED_EXPIRE=${CRED_EXPIRE:-120} GRACE=${GRACE:-10} PREEMPT_SIGNAL=${PREEMPT_SIGNAL:-user} MEMORY=${MEMORY:-free} KILL_WAIT=${KILL_WAIT:-5}
 CTLD_PORT=$PORT_BASE SLURMD_PORT=$((PORT_BASE + 1)) DBD_PORT=$((PORT_BASE + 2)) SQL_PORT=$((PORT_BASE + 3))
 HOST=$(hostname -s)
 export SLURM_CONF=$STATE/etc/slurm.conf
@@ -133,7 +134,7 @@ PreemptMode=REQUEUE
 $told
 JobRequeue=1
 MaxArraySize=$MAX_ARRAY
-KillWait=5
+KillWait=$KILL_WAIT
 OverTimeLimit=0
 MinJobAge=60
 InactiveLimit=0

@@ -26,7 +26,8 @@ def test_the_signal_asked_for(slurm, work):
     assert make_way(work) == "SIGUSR2 preempted: True"
 
 
-def test_the_requeued_job_is_ended_while_it_asks(slurm, work):
+@pytest.mark.parametrize("node_settings", [{"ACCT": "none", "KILL_WAIT": "300"}])
+def test_the_requeued_job_is_ended_while_it_asks(node, work):
     """SLURM ends all processes of the job, the one that asks among them."""
     assert make_way(work, calls.requeue_with_slow_answers) == "SIGUSR2 preempted: True"
 
