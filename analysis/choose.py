@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from analysis import command, frame
-from analysis.text import one_line, signed
+from analysis.text import count, one_line, signed
 from benchmark.files.yaml_text import mapping
 from benchmark.records.record import RunRecord
 from initializers.errors import VitinitError
@@ -60,7 +60,9 @@ class Choice:
     @property
     def edge(self) -> str:
         """`smallest` or `largest` where the best value is that of those tried: one beyond might be better."""
-        values = sorted(each.value for each in (self.best, *self.others))
+        values = sorted((each.value for each in (self.best, *self.others)), key=_order)
+        if not all(isinstance(each, int | float) for value in values for each in value):
+            return ""  # words, and what is off, have no edge
         return {values[0]: "smallest", values[-1]: "largest"}.get(self.best.value, "")
 
 
@@ -83,6 +85,10 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
         )
     if len({run.spec.dataset for run in runs}) > 1:
         raise VitinitError(f"study {study.name!r} holds several datasets; choose on one")
+    for row in study.rows:
+        of_row = [run.spec.model_dump_json(include={"base", "method", "model"}) for run in runs if run.row == row]
+        if len(set(of_row)) > 1:
+            raise VitinitError(f"study {study.name!r}, row {row!r}: several models or initialisations; choose for one")
     fields = _varied(runs)
     if not fields:
         raise VitinitError(f"study {study.name!r} has one recipe a row: there is nothing to choose from")
@@ -92,13 +98,15 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     values = {value for by_value in found.values() for value in by_value}
     seeds = {seed for by_value in found.values() for scores in by_value.values() for seed in scores}
     for row, by_value in found.items():
-        for value in sorted(values):
+        for value in sorted(values, key=_order):
             if missing := sorted(seeds - by_value[value].keys()):
                 where = f"{row}, {_written(fields, value)}, seed {missing[0]}"
                 raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where} is missing")
     choices = []
     for row, by_value in found.items():
-        ranked = sorted((Candidate(*item) for item in by_value.items()), key=lambda each: (-each.mean, each.value))
+        ranked = sorted(
+            (Candidate(*item) for item in by_value.items()), key=lambda each: (-each.mean, _order(each.value))
+        )
         choices.append(Choice(row, ranked[0], ranked[1:]))
     return fields, choices
 
@@ -113,23 +121,31 @@ def _varied(runs: list[RunRecord]) -> list[str]:
     )
 
 
+def _order(value: Value) -> list[tuple[int, float, str]]:
+    """What is off comes first, then numbers, then words."""
+    return [
+        (0, 0.0, "") if each is None else (1, each, "") if isinstance(each, int | float) else (2, 0.0, str(each))
+        for each in value
+    ]
+
+
 def _written(fields: list[str], value: Value) -> str:
-    return ", ".join(f"{name} {each:g}" for name, each in zip(fields, value, strict=True))
+    texts = ["off" if each is None else f"{each:g}" if isinstance(each, float) else str(each) for each in value]
+    return ", ".join(f"{name} {text}" for name, text in zip(fields, texts, strict=True))
 
 
 def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[str]:
     """The answer for people, the choices first."""
     runs = list(study.contents.done.values())
     images, n = runs[0].dataset.val or 0, len(choices[0].best.scores)
-    text = [
-        f"Chosen on {images:,} validation images of {runs[0].spec.dataset.name}, mean {study.measured} over {n} seeds:"
-    ]
+    of = f"{images:,} validation images of {runs[0].spec.dataset.name}"
+    text = [f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:"]
     width = max(len(one_line(choice.row)) for choice in choices)
     for choice in choices:
         leads = choice.lead
         ahead = sum(lead > 0 for lead in leads)
         mean = signed(sum(leads) / n)
-        sure = f"{mean} over {_written(fields, choice.others[0].value)}, ahead at {ahead} of {n} seeds"
+        sure = f"{mean} over {_written(fields, choice.others[0].value)}, ahead at {ahead} of {count(n, 'seed')}"
         edge = f"; the {choice.edge} tried" if choice.edge else ""
         value = _written(fields, choice.best.value)
         text.append(f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}  {sure}{edge}")

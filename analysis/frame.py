@@ -1,4 +1,4 @@
-"""Records of one study as pandas tables: one row per run, one row per epoch."""
+"""Records of one study as a pandas table: one row per run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.text import count, one_line
-from benchmark.records.epoch import METRICS, EpochRow
+from benchmark.records.epoch import METRICS
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Contents, Layout, Store
 from benchmark.settings import columns
@@ -139,20 +139,6 @@ class Study:
         rows = [_run(record, self.column[record.run_id]) for record in self.contents.done.values()]
         rows.sort(key=lambda row: (order[row["column"]], order[row["row"]], row["seed"], row["run_id"]))
         return pd.DataFrame(rows)
-
-    @cached_property
-    def epochs(self) -> pd.DataFrame:
-        """One row per epoch of a finished run."""
-        import pandas as pd
-
-        if self.runs.empty:
-            return pd.DataFrame()
-        histories = [self.contents.done[run_id].history for run_id in self.runs["run_id"]]
-        repeated = self.runs.index.repeat([len(history) for history in histories])
-        frame = self.runs.loc[repeated, ["run_id", "row", "column", "seed"]].reset_index(drop=True)
-        for name in EpochRow.model_fields:
-            frame[name] = [getattr(row, name) for history in histories for row in history]
-        return frame
 
     def summary(self) -> str:
         """What was read, in a sentence for the terminal."""

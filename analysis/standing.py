@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis import command, frame
+from analysis.tables.render import interval_text
 from analysis.tables.shared import LEVEL, own_bases, values_by_seed
 from analysis.text import escape_latex, one_line, signed
 from initializers.errors import VitinitError
@@ -51,7 +52,7 @@ class Standing:
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        n = self.base.n
+        n = min(pair.n for pair, _ in self.pairs)
         if self.least_p >= LEVEL:
             return f"{n} seeds are too few for any claim: p cannot go under {self.least_p:.2g}."
         if self.p[0] < LEVEL and self.base.mean < 0:
@@ -60,9 +61,11 @@ class Standing:
             return "No gain over its own base is shown."
         if not self.placebo:
             return "It gains over its own base. Whether it is a pattern that helps no placebo can tell."
+        if self.p[1] < LEVEL and self.placebo.mean < 0:
+            return "It gains over its own base, but its placebo gains more: the pattern does harm."
         if not self.claimed(1):
             return "It gains over its own base. That it is the pattern that helps is not shown: see its placebo."
-        return "It gains over its own base, and over its placebo: the pattern helps."
+        return "It gains over its own base, and over its placebo: more helps than its norms and singular values."
 
 
 def standing(study: frame.Study) -> Standing:
@@ -98,25 +101,29 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
     row = one_line(found.row)
     text = [f"{row}: {found.verdict}", ""]
     for (pair, name), p in zip(found.pairs, found.p, strict=True):
-        between = f" [{pair.interval.low:.2f}, {pair.interval.high:.2f}]" if pair.interval else ""
+        between = f" {interval_text(pair.interval)}" if pair.interval else ""
         text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  p = {p:.3f}  n = {pair.n}")
-    from analysis.stats import could_show
+    from analysis.stats import could_claim
 
-    seen = could_show(found.pairs[-1][0]) if found.least_p < LEVEL else None
+    seen = could_claim(found.pairs[-1][0], LEVEL / len(found.pairs)) if found.least_p < LEVEL else None
     if seen is not None:
-        text.append(f"  With this n and spread, a t test would find {seen:.1f} points in four of five such studies.")
+        text.append(f"  With this n and spread, the test would find {seen:.1f} points in four of five such studies.")
     corrected = ", Holm over these two" if found.placebo else ""
     text += [f"  Points of test {study.measured} by seed, 95 % interval (t); p: sign flips{corrected}.", ""]
-    if more and found.least_p < LEVEL:
-        text += ["  p is that of one look: going on or stopping because of it makes false gains more frequent.", ""]
+    if found.least_p < LEVEL:
+        text += [
+            "  p is that of one look: going on, stopping or changing the method because of it makes false gains more",
+            "  frequent, for these are test images. A changed method needs other seeds and images for a claim.",
+            "",
+        ]
     text += [*_among(found, study, beside), ""]
     text += _machines(study, beside)
     mean, std = found.scores.mean(), found.scores.std(ddof=1) if len(found.scores) > 1 else None
     spread = "" if std is None else rf" $\pm$ {std:.2f}"
     differences = " & ".join(signed(pair.mean).replace("−", "$-$") for pair, _ in found.pairs)
-    minus = ", ".join(name.replace("its", "minus") for _, name in found.pairs)
+    minus = ", ".join(f"{name.replace('its', 'minus')} (n = {pair.n})" for pair, name in found.pairs)
     text += [
-        f"LaTeX ({study.measured}, {minus}):",
+        f"LaTeX ({study.measured} (n = {len(found.scores)}), {minus}):",
         rf"  {escape_latex(row)} & {mean:.2f}{spread} & {differences} \\",
     ]
     return text + ([f"More seeds: {more} 2h"] if more else ["These are all seeds of this tier."])

@@ -41,6 +41,10 @@ POWER = 0.8
 LEAST_PAIRS = 3
 """No interval under so many seeds or pairs."""
 RESAMPLES = 2_000
+SIMULATED = 1_000
+"""Studies, to find out what a test would find."""
+FLIPS = 10_000
+"""So many random ones where there are too many for all."""
 _EXACT_UP_TO = 40
 _ROUNDING = 1e-9
 """Sums of the same numbers in another order are equal up to this share."""
@@ -81,12 +85,12 @@ class Paired:
     bootstrap: Interval | None
     """The same by the percentile bootstrap."""
     p: float | None
-    """Exact sign-flip test, two-sided, one test alone; None for a single pair."""
+    """Sign-flip test, two-sided, one test alone; None for a single pair."""
 
     @property
     def least_p(self) -> float:
-        """The exact test cannot go lower, whatever the numbers."""
-        return 2.0 ** (1 - self.n)
+        """The test cannot go lower, whatever the numbers."""
+        return least_p(self.n)
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,11 @@ def sign_flip_p(differences: Floats) -> float:
     return min(1.0, 2 * float(as_large) / 2.0**n)
 
 
+def least_p(n: int) -> float:
+    """How low `sign_flip_p` can be with n pairs."""
+    return 2.0 ** (1 - n) if n <= _EXACT_UP_TO else 1 / (1 + FLIPS)
+
+
 def _signed_sums(x: Floats) -> Floats:
     sums = np.zeros(1)
     for value in x:
@@ -177,6 +186,27 @@ def could_show(pair: Paired) -> float | None:
     quantile = float(stdtrit(pair.n - 1, 0.975))
     error = (pair.interval.high - pair.interval.low) / 2 / quantile
     return (quantile + float(stdtrit(pair.n - 1, POWER))) * error
+
+
+def could_claim(pair: Paired, level: float) -> float | None:
+    """The difference that the sign-flip test at this level would find in four of five studies of this n and spread.
+
+    By simulation: normal differences whose standard deviation is the one seen. None under 3 pairs, and where no
+    difference could be found.
+    """
+    from scipy.special import stdtrit
+
+    if pair.interval is None or pair.least_p > level:
+        return None
+    half = (pair.interval.high - pair.interval.low) / 2
+    std = half / float(stdtrit(pair.n - 1, 0.975)) * np.sqrt(pair.n)
+    noise = np.random.default_rng(0).standard_normal((SIMULATED, pair.n))
+    low, high = 0.0, 10.0
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        found = np.mean([sign_flip_p(each + middle) <= level for each in noise])
+        low, high = (low, middle) if found >= POWER else (middle, high)
+    return float(high * std)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -226,8 +256,8 @@ def _counts(sizes: tuple[int, ...]) -> list[NDArray[Any]]:
 
 @lru_cache(maxsize=1)
 def _signs(n: int) -> NDArray[np.int8]:
-    """Random flips of n differences: 10,000 x n."""
-    return np.random.default_rng(0).choice([-1.0, 1.0], size=(10_000, n)).astype(np.int8)
+    """Random flips of n differences: FLIPS x n."""
+    return np.random.default_rng(0).choice([-1.0, 1.0], size=(FLIPS, n)).astype(np.int8)
 
 
 def _percentiles(resampled: Floats) -> Interval:

@@ -13,7 +13,6 @@ from analysis.plotting.style import (
     BAND,
     CHARACTERS,
     LINE,
-    Look,
     label_axes,
     legend,
     legend_of_panel,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 MOST = 8
 """Lines in a panel; more rows have several panels a dataset."""
-GUESSING = Look("#999999")
 
 
 @FIGURES.numbers("accuracy")

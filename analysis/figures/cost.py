@@ -57,7 +57,7 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
                 look, pair, its = known[row], pairs[row, column], took[row, column]
                 draw_estimate(cheap, its.mean(), place, look, Interval(its.min(), its.max()))
                 draw_estimate(good, pair.mean, place, look, pair.interval)
-        draw_zero(good.axvline)
+        draw_zero(good)
         cheap.set_xscale("log")
         for axes, label in ((cheap, "initialisation (ms)"), (good, f"gain in {measured(study.runs)} (points)")):
             axes.set_xlabel(label)

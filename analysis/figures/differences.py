@@ -57,7 +57,7 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
                 places = [place + BELOW] * len(seeds)
                 axes.plot(seeds, places, linestyle="", marker=".", markersize=3, color=look.color, alpha=0.7)
                 draw_estimate(axes, pair.mean, place, look, pair.interval)
-        draw_zero(axes.axvline)
+        draw_zero(axes)
         axes.tick_params(labelbottom=True)
         one_line_each(axes, rows)
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")

@@ -86,7 +86,7 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
                     handles[f"its placebo ({keep})"] = draw_estimate(
                         axes, pair.mean, down, PLACEBO[keep], pair.interval
                     )
-        draw_zero(axes.axvline)
+        draw_zero(axes)
         one_line_each(axes, rows)
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
     label_axes(grid, f"difference in {measured(study.runs)} (points)", "")

@@ -61,11 +61,11 @@ def train_size(study: Study) -> dict[str, Figure]:
 def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
     """Runs of each dataset that has several sizes of the training split, by what their panel is called."""
     runs = study.runs
-    # what tells settings apart stands behind the dataset's label
-    names = [
-        dataset + column.removeprefix(label)
-        for dataset, column, label in zip(runs["dataset"], runs["column"], runs["dataset_label"], strict=True)
-    ]
+    names = []
+    for run_id, column, label in zip(runs["run_id"], runs["column"], runs["dataset_label"], strict=True):
+        dataset = study.contents.done[run_id].spec.dataset
+        # what tells settings apart stands behind the dataset's label
+        names.append(dataset.model_copy(update={"train_size": None}).label + column.removeprefix(label))
     by_name = {str(name): its for name, its in runs.groupby(names, sort=False)}
     return {name: its for name, its in by_name.items() if its["train_images"].nunique() > 1}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -49,18 +48,14 @@ def one_line_each(axes: Axes, rows: list[str]) -> None:
     axes.grid(axis="x")
 
 
-def draw_estimate(
-    axes: Axes, x: float, y: float, look: Look, across: Interval | None = None, up: Interval | None = None
-) -> Line2D:
-    """A marker with its interval along x, along y, or both, with caps; returns what a legend shows."""
+def draw_estimate(axes: Axes, x: float, y: float, look: Look, across: Interval | None = None) -> Line2D:
+    """A marker with its interval along x, with caps; returns what a legend shows."""
     if across:
         axes.plot((across.low, across.high), (y, y), color=look.color, marker="|", markersize=6)
-    if up:
-        axes.plot((x, x), (up.low, up.high), color=look.color, marker="_", markersize=6)
     (point,) = axes.plot([x], [y], linestyle="", zorder=3, **look.point)
     return point
 
 
-def draw_zero(line: Callable[..., object]) -> None:
+def draw_zero(axes: Axes) -> None:
     """No difference."""
-    line(0, color="black", linewidth=0.8, zorder=1)
+    axes.axvline(0, color="black", linewidth=0.8, zorder=1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
+from analysis.plotting.style import span
 from analysis.tables.printing.reading import sentences, without_numbers
 from analysis.tables.render import interval_text, p_shown
 from analysis.tables.shared import Table, values_by_seed
@@ -79,8 +80,7 @@ class Forest:
 
     def n(self, column: str) -> str:
         """How many pairs of seeds the differences on a dataset are over."""
-        known = sorted({gain.pair.n for gain in self.columns[column]})
-        return " to ".join(map(str, dict.fromkeys((known[0], known[-1]))))
+        return span(gain.pair.n for gain in self.columns[column])
 
     def number(self, which: str) -> int:
         """How many gains have this verdict."""
@@ -155,5 +155,4 @@ def _absent(table: Table) -> list[str]:
 
 def seeds(study: Study) -> str:
     """How many seeds a cell has, fewest and most."""
-    known = sorted({len(runs) for runs in study.cells.values()})
-    return " to ".join(map(str, dict.fromkeys((known[0], known[-1]))))
+    return span(len(runs) for runs in study.cells.values())

@@ -87,6 +87,8 @@ def _run(args: argparse.Namespace) -> None:
                 _print_whole(console, table)
             elif name == study.name:
                 _print_brief(console, table, args.metric)
+            elif study.contrasts and name == f"{study.name}_contrasts":
+                _print_whole(console, table)
             if args.context and table.published and table.published not in papers:
                 papers.append(table.published)
         written = 1 if args.table else len(tables[study.name])

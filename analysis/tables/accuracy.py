@@ -27,6 +27,7 @@ def accuracy(asked: Asked) -> Table:
     baselines = baselines_of(study, asked.baseline)
     values = values_by_seed(study, asked.metric)
     together = [c for c in _alike(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
+    places = _places(study, baselines)
     result = Table(
         name=asked.name,
         study=study,
@@ -34,17 +35,33 @@ def accuracy(asked: Asked) -> Table:
         rows=study.rows,
         columns=study.columns,
         baselines=baselines,
-        cells=_cells(study, baselines, values),
+        cells=_cells(study, baselines, values, places),
+        comparisons=len(places),
         together=together,
         across=_across(study.rows, baselines, values, together) if asked.together and len(together) > 1 else {},
         baseline=asked.baseline,
         published=context(study.name),
     )
     result.notes.extend(notes(result, asked.metric))
+    if unknown := [key for column in study.columns for key in _best(study.rows, column, values)[1]]:
+        where = ", ".join(f"{row} on {column}" for row, column in unknown)
+        result.notes.append(one_line(f"Not compared with the highest mean, as they share under 3 seeds: {where}."))
     return result
 
 
-def _cells(study: Study, baselines: dict[str, str], values: Values) -> dict[Key, Cell]:
+def _places(study: Study, baselines: dict[str, str]) -> list[Key]:
+    """Every comparison that the study is to make: one that has no runs yet keeps its place, so that p can only fall.
+
+    Of rows without any run nobody knows whether they have a base, so all of them count.
+    """
+    skipped = {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}
+    known = set(study.rows)
+    rows = [row for row in study.rows if baselines.get(row) in known] + [row for row in study.order if row not in known]
+    places = [(row, column) for column in study.columns for row in rows]
+    return [key for key in places if not {key, (baselines.get(key[0], ""), key[1])} & skipped]
+
+
+def _cells(study: Study, baselines: dict[str, str], values: Values, places: list[Key]) -> dict[Key, Cell]:
     from analysis.stats import holm, paired, sample
 
     rows = study.rows
@@ -54,13 +71,15 @@ def _cells(study: Study, baselines: dict[str, str], values: Values) -> dict[Key,
         for key in keys
         if key in values and (other := (baselines.get(key[0], ""), key[1])) in values
     }
-    tested = {key: pair.p for key, pair in against.items() if pair and pair.p is not None}
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    pairs = [against.get(key) for key in places]
+    tested = {key for key, pair in zip(places, pairs, strict=True) if pair and pair.p is not None}
+    raw = holm([1.0 if pair is None or pair.p is None else pair.p for pair in pairs])
     # what is corrected rises with each p that goes into it
-    least = dict(
-        zip(tested, holm([pair.least_p for key, pair in against.items() if pair and key in tested]), strict=True)
+    lowest = holm([1.0 if pair is None else pair.least_p for pair in pairs])
+    corrected, least = (
+        {key: p for key, p in zip(places, all_p, strict=True) if key in tested} for all_p in (raw, lowest)
     )
-    best = {place for column in study.columns for place in _best(rows, column, values)}
+    best = {place for column in study.columns for place in _best(rows, column, values)[0]}
     published = published_numbers(study)
     cells = {}
     for key in keys:
@@ -79,16 +98,19 @@ def _cells(study: Study, baselines: dict[str, str], values: Values) -> dict[Key,
     return cells
 
 
-def _best(rows: list[str], column: str, values: Values) -> list[Key]:
-    """The row with the highest mean and those not told apart from it, of rows with three seeds or more."""
+def _best(rows: list[str], column: str, values: Values) -> tuple[list[Key], list[Key]]:
+    """The row with the highest mean and those not told apart from it, of rows with three seeds or more.
+
+    And those of which nothing can be said, as fewer than three of their seeds are seeds of the highest.
+    """
     from analysis.stats import LEAST_PAIRS, differences, t_interval
 
     keys = [(row, column) for row in rows if len(values.get((row, column), ())) >= LEAST_PAIRS]
     if len(keys) < 2:
-        return []
+        return [], []
     top = max(keys, key=lambda key: float(values[key].mean()))
     intervals = {key: t_interval(differences(values[key], values[top])) for key in keys}
-    return [key for key, interval in intervals.items() if interval and 0 in interval]
+    return [key for key, its in intervals.items() if its and 0 in its], [k for k, its in intervals.items() if not its]
 
 
 def _alike(study: Study) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.frame import Study
 from analysis.tables.context import beside
-from analysis.tables.shared import LEVEL, Table
+from analysis.tables.shared import LEVEL, Table, differing
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
@@ -69,11 +69,13 @@ def _comparisons(table: Table) -> list[str]:
             f"Second line: difference by seed to {table.baseline or own}, with its 95 % interval "
             "(Student's t; none under 3 common seeds)."
         )
-        if tested := [pair for pair in tests.values() if pair.p is not None]:
+        if any(pair.p is not None for pair in tests.values()):
+            missing = table.comparisons - len(tests)
             lines[-1] += (
-                f" p: exact two-sided sign-flip test, corrected by Holm over {count(len(tested), 'comparison')}"
-                f"{_without_p(table)}."
+                f" p: exact two-sided sign-flip test, corrected by Holm over {count(table.comparisons, 'comparison')}"
+                f"{f', {missing} of which have no runs yet' if missing > 0 else ''}{_without_p(table)}."
             )
+        lines += not_initialisation_alone(table)
     elif table.baseline:
         lines.append(f"No differences: the baseline row {table.baseline} has no finished run.")
     if alone := [row for row in _methods(table) if row not in table.baselines]:
@@ -89,6 +91,18 @@ def _comparisons(table: Table) -> list[str]:
     if any(cell.excludes_published for cell in table.cells.values()):
         lines.append("†: the 95 % interval of our mean does not contain the paper's number.")
     return lines
+
+
+def not_initialisation_alone(table: Table, values: bool = True) -> list[str]:
+    """The rows that differ from the one they are compared with in their model or recipe, too."""
+    compared = {row: table.baselines[row] for (row, _), cell in table.cells.items() if cell.against}
+    found: dict[str, list[str]] = defaultdict(list)
+    for row, other in compared.items():
+        if fields := differing(table.study, row, other):
+            texts = [f"{name} {ours} (not {theirs})" if values else name for name, (ours, theirs) in fields.items()]
+            found[", ".join(texts)].append(row)
+    rows = "; ".join(f"{', '.join(its)} in {text}" for text, its in found.items())
+    return [f"Not by initialisation alone differ from what they are compared with: {rows}."] if found else []
 
 
 def _methods(table: Table) -> list[str]:
@@ -119,6 +133,9 @@ def _together(table: Table) -> list[str]:
         ". Intervals: bootstrap, stratified by column; with few seeds they are too narrow "
         "(3 seeds: near 85 % in place of 95 %)."
     )
+    datasets = {table.study.examples[None, column].dataset for column in table.together}
+    if len(datasets) < len(table.together):
+        lines.append("Columns of one dataset share its images and seeds: over them the intervals are narrower still.")
     if left := [row for row in table.rows if row not in table.across]:
         lines.append(f"Without 3 seeds in each of these columns: {', '.join(left)}.")
     return lines

@@ -14,7 +14,7 @@ from analysis.tables.shared import LEVEL, Across, Cell, Table
 from analysis.text import count, escape_latex, escape_markdown, one_line, signed
 
 if TYPE_CHECKING:
-    from analysis.stats import Interval
+    from analysis.stats import Estimate, Interval
 
 DAGGER = "†"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -80,10 +80,14 @@ def _across(across: Across | None) -> Entry:
         return Entry(["–"], [])
     lines = [f"{across.mean:.2f}", f"IQM {across.iqm.value:.2f} {interval_text(across.iqm.interval)}"]
     if across.better:
-        # where every run is better, or none, no resample says anything else: that is no interval
-        certain = across.better.value in (0, 1)
-        lines.append(f"P {across.better.value:.2f}{'' if certain else f' {interval_text(across.better.interval)}'}")
+        lines.append(f"P {better_text(across.better)}")
     return Entry(lines, [])
+
+
+def better_text(better: Estimate) -> str:
+    """A probability and its interval; none where every run is better, or none is: resamples say nothing else."""
+    between = "" if better.value in (0, 1) else f" {interval_text(better.interval)}"
+    return f"{better.value:.2f}{between}"
 
 
 def interval_text(interval: Interval) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.frame import Study
 from analysis.published import Publication, Published, lookup
+from benchmark.settings import flat
 from benchmark.spec import RunSpec
 from initializers.errors import unknown_name
 
@@ -78,6 +79,8 @@ class Table:
     baselines: dict[str, str]
     """The row that a row is compared with; a row without one is missing here."""
     cells: dict[Key, Cell]
+    comparisons: int = 0
+    """That p is corrected for: all that the study is to make."""
     together: list[str] = field(default_factory=list)
     """The columns that `across` goes over: those with three seeds of any row."""
     across: dict[str, Across] = field(default_factory=dict)
@@ -117,7 +120,7 @@ def values_by_seed(study: Study, metric: str) -> Values:
 def own_bases(study: Study) -> dict[str, str]:
     """For each row with a method: the row of the same base and model without one, where there is one.
 
-    Of several, with recipes of their own, the first that has the row's recipe, otherwise the first.
+    Of several, with recipes of their own, the first of those whose recipes are most like the row's.
     """
     examples = study.examples
     plain = [row for row in study.rows if not examples[row, None].method]
@@ -130,14 +133,28 @@ def own_bases(study: Study) -> dict[str, str]:
         them = pairs(row, other)
         return bool(them) and all((a.base, a.model) == (b.base, b.model) for a, b in them)
 
-    def recipes_differ(row: str, other: str) -> bool:
-        return any(a.recipe != b.recipe for a, b in pairs(row, other))
-
     found = {}
     for row in study.rows:
         others = [other for other in plain if examples[row, None].method and is_base(row, other)]
         if others:
-            found[row] = min(others, key=lambda other: recipes_differ(row, other))
+            found[row] = min(others, key=lambda other: len(differing(study, row, other)))
+    return found
+
+
+def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
+    """The fields of model and recipe in which two rows differ, with the values of both."""
+    found: dict[str, tuple[str, str]] = {}
+    for place in study.columns:
+        if not {(row, place), (other, place)} <= study.examples.keys():
+            continue
+        ours, theirs = (
+            flat(study.examples[each, place].model_dump_json(include={"model", "recipe"})) for each in (row, other)
+        )
+        arch = "model.arch"
+        apart = {arch} if ours[arch] != theirs[arch] else ours.keys() & theirs.keys() - {"recipe.name"}
+        for name in sorted(apart):
+            if ours[name] != theirs[name]:
+                found[name.partition(".")[2]] = ours[name], theirs[name]
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -110,6 +111,33 @@ def test_the_grid_that_is_written_has_the_choices(results: Path, tmp_path: Path)
         "method": "mimetic",
         "recipe": {"lr": 3e-3},
     }
+
+
+def with_recipe(row: str, seed: int, top1: float, **recipe: Any) -> RunRecord:
+    before = record(row, 1e-3, seed, top1)
+    run = before.spec.model_copy(update={"recipe": before.spec.recipe.model_copy(update=recipe)})
+    return before.model_copy(update={"spec": run, "run_id": run.run_id, "study": "words"})
+
+
+def test_words_and_what_is_off_can_be_chosen_too(tmp_path: Path, capsys) -> None:
+    values = [(None, "fp32", 50.0), (1.0, "fp32", 40.0), (None, "bf16", 30.0), (1.0, "bf16", 20.0)]
+    for clip, precision, top1 in values:
+        Store(tmp_path).write(with_recipe("Mimetic", 100, top1, clip_grad=clip, precision=precision))
+    assert choose.main(["words", "--results", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "over 1 seed:" in printed
+    assert "clip_grad off, precision fp32  50.00" in printed
+    assert "+10.00 over clip_grad 1, precision fp32, ahead at 1 of 1 seed" in printed
+
+
+def test_one_row_of_several_models_is_refused(tmp_path: Path, capsys) -> None:
+    for lr in (1e-3, 3e-3):
+        Store(tmp_path).write(with_recipe("Mimetic", 100, 50.0, lr=lr))
+    other = with_recipe("Mimetic", 101, 50.0)
+    run = other.spec.model_copy(update={"model": other.spec.model.model_copy(update={"heads": 6})})
+    Store(tmp_path).write(other.model_copy(update={"spec": run, "run_id": run.run_id}))
+    assert choose.main(["words", "--results", str(tmp_path)]) == 2
+    assert "several models or initialisations" in capsys.readouterr().err
 
 
 def test_a_row_without_a_choice_is_refused(results: Path, tmp_path: Path) -> None:

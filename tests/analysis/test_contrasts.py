@@ -82,6 +82,13 @@ def test_it_is_printed_and_written(results: Path, tmp_path: Path, capsys: pytest
     assert (tmp_path / "out" / "mine_contrasts.tex").is_file()
 
 
+def test_what_was_named_beforehand_is_printed_unasked(results: Path, tmp_path: Path, capsys) -> None:
+    assert tables.main(["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "Mimetic − Kaiming uniform" in printed
+    assert "corrected by Holm over 3 comparisons, which the grid names" in " ".join(printed.split())
+
+
 def test_no_table_without_contrasts(results: Path) -> None:
     (results / "mine" / "LAYOUT").unlink()
     assert "mine_contrasts" not in names(load([results], "mine"))

@@ -10,12 +10,13 @@ import pytest
 from contract_studies import REFERENCE
 from synthetic_records import done, everything, write
 
+from analysis.curves.efficiency import over_train_size
 from analysis.figures import __main__ as figures
 from analysis.figures.accuracy import accuracy
 from analysis.figures.cost import cost
 from analysis.figures.differences import differences
 from analysis.figures.offsets import offsets
-from analysis.figures.train_size import train_size
+from analysis.figures.train_size import several_sizes, train_size
 from analysis.frame import load, load_all
 from analysis.plotting.style import WIDTH, looks, set_defaults
 from benchmark.records.store import Layout, Store
@@ -106,6 +107,30 @@ def test_accuracy_over_train_size(tmp_path, study):
     assert axes.get_title() == "svhn: n=2, 1 epoch"
     assert drawn(axes) == [([500, 5000, 50000], [50.5, 70.5, 90.5], looks(study)["Mimetic"].color, "^")]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["500", "5,000", "50,000"]
+
+
+def test_images_drawn_anew_and_validation_have_panels_of_their_own(tmp_path):
+    for size in (500, 5000):
+        for plus, dataset in enumerate([{}, {"train_draw": "seed"}, {"val_size": 2000, "evaluate_on": "val"}]):
+            for row in ("Kaiming uniform", "Mimetic"):
+                record = done(row, (50.0 + plus + size / 1000 + 10 * (row == "Mimetic"),), train_size=size)
+                run = record.spec.model_copy(update={"dataset": record.spec.dataset.model_copy(update=dataset)})
+                history = record.history
+                if dataset.get("evaluate_on"):
+                    row_of = history[0].model_dump() | {"val_top1": history[0].test_top1, "val_loss": 1.0}
+                    history = [type(history[0]).model_validate(row_of | {"test_top1": None, "test_loss": None})]
+                    counts = {"val": 2000, "test": None}
+                    record = record.model_copy(update={"dataset": record.dataset.model_copy(update=counts)})
+                changed = {"spec": run, "run_id": run.run_id, "history": history}
+                write(tmp_path, record.model_copy(update=changed))
+    study = load([tmp_path])
+    names = ["cifar10", "cifar10[redrawn]", "cifar10[val 2000], validation"]
+    assert sorted(several_sizes(study)) == names
+    charts = over_train_size(study)
+    assert sorted(chart.where for chart in charts.values()) == names
+    gains = {chart.where: chart.panels[1].lines["Mimetic"] for chart in charts.values()}
+    assert [gains[name].n.tolist() for name in names] == [[1, 1]] * 3
+    assert gains["cifar10"].mean == pytest.approx([100 * 10 / 50.5, 100 * 10 / 55])
 
 
 def test_differences_are_paired_by_seed_with_intervals_from_three_pairs_on(compared):
@@ -266,10 +291,13 @@ def test_many_rows_have_several_panels_each_beside_its_base_on_one_scale():
         assert len(part) > 1
         assert part[0] in ("Kaiming uniform", "Kaiming uniform, learned embedding")
     assert len({axes.get_ylim() for axes in figure.axes}) == 1
-    means = study.epochs.groupby(["row", "epoch"])["test_top1"].mean()
+    means = {
+        row: [statistics.mean(each) for each in zip(*([e.test_top1 for e in run.history] for run in runs), strict=True)]
+        for (_, row), runs in study.cells.items()
+    }
     for axes, part in zip(figure.axes, parts, strict=True):
         drawn_here = [list(line.get_ydata()) for line in axes.lines if line.get_color() != "#bbbbbb"]
-        assert drawn_here == [pytest.approx(list(means[row])) for row in part]
+        assert drawn_here == [pytest.approx(means[row]) for row in part]
 
 
 def test_lines_that_coincide_have_their_markers_at_different_epochs(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from synthetic_records import done
 
 from analysis import standing
 from analysis.frame import load
-from analysis.stats import could_show, paired
+from analysis.stats import could_claim, could_show, paired
 from benchmark.records.store import Layout, Store
 
 BASE = np.array([40.0, 41.0, 39.0, 42.0, 40.0, 41.0, 38.0, 43.0, 40.0, 41.0])
@@ -37,8 +38,9 @@ def study(root: Path, mine: np.ndarray, placebo: np.ndarray, layout: Layout = BO
 @pytest.mark.parametrize(
     ("gain", "over_placebo", "n", "says"),
     [
-        (3.0, 3.0, 10, "the pattern helps"),
+        (3.0, 3.0, 10, "more helps than its norms and singular values"),
         (3.0, 0.0, 10, "That it is the pattern that helps is not shown"),
+        (3.0, -3.0, 10, "its placebo gains more"),
         (0.0, 0.0, 10, "No gain over its own base is shown"),
         (-3.0, -3.0, 10, "worse than its own base"),
         (3.0, 3.0, 5, "too few for any claim: p cannot go under 0.12"),
@@ -69,6 +71,21 @@ def test_the_difference_that_could_be_shown_has_the_power_it_says() -> None:
     samples = generator.normal(seen, NOISE.std(ddof=1), size=(20_000, 10))
     power = (scipy_stats.ttest_1samp(samples, 0.0, axis=1).pvalue < 0.05).mean()
     assert power == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("level", [0.05, 0.025])
+def test_the_difference_that_could_be_claimed_has_the_power_it_says(level: float) -> None:
+    import pandas as pd
+
+    pair = paired(pd.Series(NOISE), pd.Series(np.zeros(10)))
+    assert pair
+    claimed = could_claim(pair, level)
+    assert claimed
+    samples = np.random.default_rng(1).normal(claimed, NOISE.std(ddof=1), size=(5_000, 10))
+    signs = np.array(list(itertools.product((-1, 1), repeat=10)))
+    p = (np.abs(samples @ signs.T) >= np.abs(samples.sum(axis=1, keepdims=True)) - 1e-9).mean(axis=1)
+    assert (p <= level).mean() == pytest.approx(0.8, abs=0.04)
+    assert could_claim(pair, 2.0**-10) is None
 
 
 def test_it_stands_among_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,5 +128,5 @@ def test_no_power_is_named_where_nothing_can_be_claimed(tmp_path: Path, capsys: 
         study(tmp_path / str(n), (BASE + 3 + NOISE)[:n], BASE[:n])
         assert standing.main(["rank-mine", "--results", str(tmp_path / str(n)), "--more", "x"]) == 0
         printed = capsys.readouterr().out
-        assert ("a t test would find" in printed) == power
+        assert ("the test would find" in printed) == power
         assert ("p is that of one look" in printed) == power

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import ROWS, done, everything, failed, write
+from synthetic_records import ROWS, done, everything, failed, skipped, write
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
+from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import build, names
 from analysis.tables.render import columns, to_latex
+from benchmark.records.store import Layout, Store
 from initializers.errors import VitinitError
 
 MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
@@ -134,6 +136,19 @@ def test_p_is_corrected_over_the_whole_table(tmp_path):
     assert "0.062 corrected)" in note
 
 
+def test_a_comparison_without_runs_keeps_its_place_in_the_correction(tmp_path):
+    """8 differences of one sign: p = 2/256. Two rows of the grid have no runs yet, of one the run failed."""
+    base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5, 11.5, 9.0]
+    root = several(tmp_path, {"Kaiming uniform": base, "Mimetic": [x + 1 for x in base]})
+    write(root, failed("Imp.-5"), skipped("ConViT"))
+    alone = build(load([root])).cells["Mimetic", "cifar10"].p
+    Store(root).write_layout("small", Layout(rows=["Kaiming uniform", "Mimetic", "Imp.-3", "Imp.-7"]))
+    table = build(load([root]))
+    assert alone == pytest.approx(2 * 2 / 256)
+    assert table.cells["Mimetic", "cifar10"].p == pytest.approx(4 * 2 / 256)
+    assert any("over 4 comparisons, 3 of which have no runs yet" in note for note in table.notes)
+
+
 def test_p_is_shown_where_it_could_say_something(tmp_path):
     base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5, 11.5]
     rows = {
@@ -160,6 +175,14 @@ def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
     latex = to_latex(table)
     assert r"\textbf{51.17$\pm$1.26}" in latex
     assert latex.count(r"\textbf") == 2
+
+
+def test_what_has_no_seeds_in_common_with_the_highest_is_not_said_to_be_told_apart(tmp_path):
+    rows = {"Mimetic": range(3), "Kaiming uniform": range(3, 6)}
+    write(tmp_path, *(done(row, (50.0 + seed,), seed=seed) for row, seeds in rows.items() for seed in seeds))
+    table = build(load([tmp_path]))
+    (note,) = [note for note in table.notes if note.startswith("Not compared with the highest mean")]
+    assert note.endswith("share under 3 seeds: Mimetic on cifar10.")
 
 
 def test_a_dagger_where_our_interval_excludes_the_published_number(tmp_path):
@@ -207,6 +230,9 @@ def test_several_columns_together(tmp_path):
     assert mimetic.better.value == pytest.approx((1 + 7 / 9) / 2)
     assert set(table.across) == {"Kaiming uniform", "Mimetic"}
     assert "Without 3 seeds in each of these columns: Imp.-3." in table.notes
+    printed = "\n".join(line.plain for line in to_terminal(table, 200))
+    assert "2 columns together" in printed
+    assert not any("share its images" in note for note in table.notes)
 
 
 def test_a_deleted_record_changes_only_its_cells(tmp_path):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from statistics import median
 
-from analysis.tables.notes import compared_with, measured, settings
+from analysis.tables.notes import compared_with, measured, not_initialisation_alone, settings
 from analysis.tables.printing.terminal import usual_seeds
 from analysis.tables.shared import Cell, Table
 from analysis.text import capitalised, count, one_line, signed
@@ -22,6 +21,7 @@ def heading(table: Table, metric: str) -> list[str]:
     if compared := {row: table.baselines[row] for row, _ in _compared(table)}:
         to = table.baseline or f"the row's own base ({compared_with(compared)})"
         text += f" Difference: by seed, to {to}, with its 95 % interval (t)."
+        text += "".join(f" {line}" for line in not_initialisation_alone(table, values=False))
     if any(cell.best for cell in table.cells.values()):
         text += " Bold: highest, or not told apart from it."
     settings_of = [line.rstrip(".").split("; ") for line in settings(study.runs[study.runs["row"].isin(table.rows)])]
@@ -51,7 +51,9 @@ def sentences(table: Table) -> list[str]:
     columns = [column for column in table.columns if any(place == column for _, place in _compared(table))]
     shown = columns[:SHOWN]
     more = f"; {count(len(columns) - SHOWN, 'more column')} above" if len(columns) > SHOWN else ""
-    lines = [f"Ahead of its base: {'; '.join(_ahead(table, column) for column in shown)}{more}."]
+    lines = [
+        f"Ahead of its base, by an uncorrected interval: {'; '.join(_ahead(table, column) for column in shown)}{more}."
+    ]
     lines.append(_cannot_tell(table, columns))
     lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(table)}")
     return [one_line(line) for line in lines]
@@ -84,7 +86,7 @@ def _ahead(table: Table, column: str) -> str:
     intervals = {row: cell.against.interval for row, cell in cells.items() if cell.against and cell.against.interval}
     if not intervals:
         row, cell = next(iter(cells.items()))
-        return f"on {column} nobody by an interval (most {row}: {_gain(cell)})"
+        return f"on {column} nobody, for want of seeds (most {row}: {_gain(cell)})"
     ahead = [row for row, interval in intervals.items() if interval.low > 0]
     behind = [row for row, interval in intervals.items() if interval.high < 0]
     text = f"on {column} " + (
@@ -96,7 +98,7 @@ def _ahead(table: Table, column: str) -> str:
 
 def _cannot_tell(table: Table, columns: list[str]) -> str:
     """The limits of the test and of the intervals with so few seeds."""
-    from analysis.stats import could_show
+    from analysis.stats import could_show, least_p
 
     pairs = {
         column: [cell.against for cell in _of_column(table, column).values() if cell.against] for column in columns
@@ -104,13 +106,18 @@ def _cannot_tell(table: Table, columns: list[str]) -> str:
     limits = {}
     for column, its in pairs.items():
         seen = [value for pair in its if (value := could_show(pair)) is not None]
-        limits[column] = f"under {median(seen):.1f} points" if seen else "of any size"
+        limits[column] = f"under {_span(seen)} points" if seen else "of any size"
     fewest = min(pair.n for its in pairs.values() for pair in its)
     shown = ", ".join(f"{limits[column]} on {column}" for column in columns[:SHOWN])
     return (
-        f"What n cannot tell: differences {shown} (power under 0.8); with {count(fewest, 'seed')} no test goes "
-        f"under p = {2.0 ** (1 - fewest):.2g}."
+        f"What n cannot tell: differences {shown} (t test, power 0.8); with {count(fewest, 'seed')} no sign-flip test "
+        f"goes under p = {least_p(fewest):.2g}."
     )
+
+
+def _span(limits: list[float]) -> str:
+    low, high = f"{min(limits):.1f}", f"{max(limits):.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _highest(table: Table, column: str) -> str:

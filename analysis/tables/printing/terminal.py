@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.tables.render import DAGGER, interval_text, p_shown
+from analysis.tables.render import DAGGER, better_text, interval_text, p_shown
 from analysis.tables.shared import Cell, Table
 from analysis.text import one_line, signed
 
@@ -98,7 +98,7 @@ def _blocks(table: Table, room: int) -> list[Block]:
         if any(text not in ("", NOTHING) for part in parts for text in part.texts.values()):
             blocks.append(Block(one_line(column), tuple(parts)))
     if table.across:
-        blocks.append(Block(f"{len(table.together)} datasets together", tuple(_across(table))))
+        blocks.append(Block(f"{len(table.together)} columns together", tuple(_across(table))))
     result = []
     for block in blocks:
         if block.width > room:
@@ -150,14 +150,14 @@ def _difference(cell: Cell) -> str:
 
 
 def _across(table: Table) -> list[Part]:
-    """The row over all datasets, each number named."""
+    """The row over all columns, each number named."""
     means, middles, better = {}, {}, {}
     for row in table.rows:
         found = table.across.get(row)
         means[row] = f"{found.mean:.2f}" if found else NOTHING
         middles[row] = f"{found.iqm.value:.2f} {interval_text(found.iqm.interval)}" if found else ""
         chance = found.better if found else None
-        better[row] = f"{chance.value:.2f} {interval_text(chance.interval)}" if chance else ""
+        better[row] = better_text(chance) if chance else ""
     parts = [Part("mean", means), Part("middle half's mean", middles)]
     return parts + ([Part("P(a run beats its base's)", better)] if any(better.values()) else [])
 
