@@ -54,7 +54,7 @@ def placebos(study: Study) -> dict[str, dict[str, str]]:
 @FIGURES.add(
     "forest",
     "no method with a gain has its placebo beside it",
-    caption="A method that gains no more than its placebo does not owe its gain to its pattern.",
+    caption="A method that gains no more than its placebo is not shown to owe its gain to its pattern.",
     place=4,
     to_baseline=True,
 )
