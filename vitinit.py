@@ -246,6 +246,7 @@ def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[Initializer]:
 def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int], Tensor]:
     import torch
 
+    from initializers.attention import evaluated
     from initializers.streams import stream
 
     if not isinstance(images, torch.Tensor) or images.ndim != 4 or not len(images):
@@ -253,7 +254,15 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
 
     def drawn(count: int) -> Tensor:
         chosen = torch.randint(len(images), (count,), generator=stream(seed, "init/images"))
-        return images[chosen].to(next(model.parameters()))
+        drawn_BCHW = images[chosen].to(next(model.parameters()))
+        try:
+            with torch.no_grad(), evaluated(model):
+                model(drawn_BCHW[:1])
+        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+            size = " x ".join(map(str, images.shape[1:]))
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            raise VitinitError(f"{type(model).__name__} does not take images of {size}: {why}") from None
+        return drawn_BCHW
 
     return drawn
 

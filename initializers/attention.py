@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -161,7 +162,13 @@ class AttentionLayer:
     def given(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         """What the module's forward pass gets, of what `attention` takes: tokens, and a mask where windows have one."""
         x_BND, mask = (inputs or tuple(named.values()))[0].detach(), named.get(self.kind.mask)
+        x_BND = x_BND if getattr(self.module, "batch_first", True) else x_BND.transpose(0, 1)
         return x_BND, None if mask is None else mask.repeat(len(x_BND) // len(mask), 1, 1)
+
+    def normed(self, x_BND: Tensor) -> Tensor:
+        """What W_q and W_k get of what the module gets: after its norm, where it has one inside."""
+        norm = found(self.module, self.kind.norm)
+        return norm(x_BND) if norm else x_BND
 
     @torch.no_grad()
     def attention(self, x_BND: Tensor, mask_BNN: Tensor | None = None) -> Tensor:
@@ -174,9 +181,7 @@ class AttentionLayer:
             if self.module.rel_indices.shape[1] != x_BND.shape[1]:
                 self.module.rel_indices = self.module.get_rel_indices(x_BND.shape[1])
             return self.module.get_attention(x_BND)
-        kind = self.kind
-        if norm := found(self.module, kind.norm):
-            x_BND = norm(x_BND)
+        kind, x_BND = self.kind, self.normed(x_BND)
         query, key = (self._projected(part, x_BND) for part in (kind.query, kind.key))
         for path in (kind.query_norm, kind.key_norm):
             if norm := found(self.module, path):
@@ -344,7 +349,6 @@ class _Reached(Exception):
 def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Tensor:
     """What an attention layer, by default the first, receives: B images or windows x N x D, class token left out."""
     seen: list[Tensor] = []
-
     attends = attention_layers(model)[layer]
 
     def keep(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
@@ -354,8 +358,22 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
     hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
     with evaluated(model, [hook]), suppress(_Reached):
         model(images_BCHW)
-    rows, columns = seen_grids(model)[layer]
-    return seen[0][:, seen[0].shape[1] - rows * columns :]
+    x_BND, places = seen[0], math.prod(seen_grids(model)[layer])
+    check_tokens(x_BND.shape[1], places)
+    return x_BND[:, x_BND.shape[1] - places :]
+
+
+def check_tokens(found: int, tokens: int) -> None:
+    """Refuse to measure attention among fewer tokens than there are places.
+
+    Raises:
+        VitinitError: says why that may be.
+    """
+    if found < tokens:
+        raise VitinitError(
+            f"attention is among {found} tokens, and there are {tokens} places: the model leaves some out, or the "
+            "images are smaller than those that it is made for"
+        )
 
 
 @torch.no_grad()
@@ -380,21 +398,3 @@ def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, At
     with evaluated(model, hooks):
         for few_BCHW in images_BCHW.split(AT_ONCE):
             model(few_BCHW)
-
-
-def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
-    """Attention of all layers between patch tokens, mean over these images: layers x heads x N x N, float32.
-
-    Of a model whose layers have the same heads and see all tokens. As the model computes it: where there is a class
-    token, what the tokens give to it is missing from their rows.
-    """
-    layers = attention_layers(model)
-    rows, columns = token_grid(model)
-    tokens = rows * columns
-    sums_LHNN = torch.zeros(len(layers), layers[0].heads, tokens, tokens, device=images_BCHW.device)
-
-    def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
-        sums_LHNN[number] += attention_bHNN[:, :, -tokens:, -tokens:].sum(0)
-
-    each_attention(model, images_BCHW, add)
-    return sums_LHNN / len(images_BCHW)

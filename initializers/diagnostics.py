@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import AttentionLayer, attention_layers, each_attention, seen_grids
+from initializers.attention import (
+    AttentionLayer,
+    attention_layers,
+    check_tokens,
+    each_attention,
+    seen_grids,
+    token_grid,
+)
 from initializers.report import LayerStart, Spectra
 from initializers.threads import one_thread
 
@@ -35,6 +42,7 @@ def between_tokens(attention_BHNN: Tensor, tokens: int) -> Tensor:
 
     Where there is a class token it is left out, and rows are divided by what remains of them: softmax over the others.
     """
+    check_tokens(attention_BHNN.shape[-1], tokens)
     if attention_BHNN.shape[-1] == tokens:
         return attention_BHNN
     among_BHNN = attention_BHNN[:, :, -tokens:, -tokens:]
@@ -66,6 +74,24 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> Attention:
         [entropy_H / count for entropy_H, count in zip(entropies_H, counts, strict=True)],
         grids,
     )
+
+
+def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
+    """Attention of all layers between patch tokens, mean over these images: layers x heads x N x N, float32.
+
+    Of a model whose layers have the same heads and see all tokens. As the model computes it: where there is a class
+    token, what the tokens give to it is missing from their rows.
+    """
+    layers = attention_layers(model)
+    rows, columns = token_grid(model)
+    tokens = rows * columns
+    sums_LHNN = torch.zeros(len(layers), layers[0].heads, tokens, tokens, device=images_BCHW.device)
+
+    def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
+        sums_LHNN[number] += attention_bHNN[:, :, -tokens:, -tokens:].sum(0)
+
+    each_attention(model, images_BCHW, add)
+    return sums_LHNN / len(images_BCHW)
 
 
 def zeros(layer: AttentionLayer, grid: tuple[int, int], like: Tensor) -> Tensor:

@@ -59,8 +59,7 @@ class Lsuv(Initializer):
         """Set every Linear and convolution.
 
         Raises:
-            VitinitError: there are no training images, the model does not take them, or a layer takes no part in a
-                forward pass.
+            VitinitError: there are no training images, or a layer takes no part in a forward pass.
         """
         if resources.training_images is None:
             raise VitinitError("method 'lsuv' needs training images, and there are none here")
@@ -94,13 +93,8 @@ def _in_order(model: nn.Module, images_BCHW: Tensor) -> list[nn.Linear | nn.Conv
     layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)}
     order: dict[nn.Linear | nn.Conv2d, None] = {}
     hooks = [layer.register_forward_hook(lambda module, *_: order.setdefault(module)) for layer in layers.values()]
-    try:
-        with evaluated(model, hooks):
-            model(images_BCHW)
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        size = " x ".join(map(str, images_BCHW.shape[1:]))
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise VitinitError(f"method 'lsuv': {type(model).__name__} does not take images of {size}: {why}") from None
+    with evaluated(model, hooks):
+        model(images_BCHW)
     for name, layer in layers.items():
         if layer not in order:
             raise VitinitError(f"method 'lsuv': {name} takes no part in a forward pass of {type(model).__name__}")

@@ -13,7 +13,15 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from initializers import registry
-from initializers.attention import AT_ONCE, AttentionLayer, attention_layers, evaluated, has_attention, seen_grids
+from initializers.attention import (
+    AT_ONCE,
+    AttentionLayer,
+    attention_layers,
+    evaluated,
+    has_attention,
+    rotary,
+    seen_grids,
+)
 from initializers.diagnostics import between_tokens, entropies, measured
 from initializers.errors import VitinitError
 from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register
@@ -78,6 +86,11 @@ class Placebo(Initializer):
             raise VitinitError(
                 f"method 'placebo': keep 'entropy' is that of attention, and {type(model).__name__} has none; "
                 "keep 'spectrum' or 'norm'"
+            )
+        if self.keep == "entropy" and rotary(model):
+            raise VitinitError(
+                f"method 'placebo': keep 'entropy' is that of attention, which is not measured where queries and keys "
+                f"are rotated by their place, as in {type(model).__name__}; keep 'spectrum' or 'norm'"
             )
 
     def ours(self, model: nn.Module) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from benchmark.files.atomic import write_atomically
 from benchmark.records.maps import AttentionMaps, maps_to_bytes
-from initializers.attention import mean_attention
+from initializers.diagnostics import mean_attention
 from runners.probes.representations import grams
 
 MAP_IMAGES = 64

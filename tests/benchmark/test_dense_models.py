@@ -16,7 +16,8 @@ from benchmark.models.dense import enlarging
 from benchmark.models.family import ModelSpec
 from benchmark.models.registry import families
 from initializers import registry
-from initializers.attention import has_attention, mean_attention
+from initializers.attention import has_attention
+from initializers.diagnostics import mean_attention
 from initializers.errors import VitinitError
 
 CLASSES, SIDE, PATCH = 5, 32, 4

@@ -20,7 +20,8 @@ from benchmark.models.family import ModelSpec
 from benchmark.models.registry import families, presets, spec_of
 from benchmark.spec import RunSpec
 from initializers import registry
-from initializers.attention import attention_layers, has_attention, mean_attention, seen_grids
+from initializers.attention import attention_layers, has_attention, seen_grids
+from initializers.diagnostics import mean_attention
 from initializers.errors import VitinitError
 
 IMAGES_BCHW = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -67,6 +67,16 @@ def test_attention_map_reproduces_the_forward_pass(kind: str) -> None:
     np.testing.assert_allclose(output, f64(expected), atol=1e-5)
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_attention_of_pytorchs_own_module_is_among_tokens_whatever_comes_first(batch_first: bool) -> None:
+    module = nn.MultiheadAttention(WIDTH, HEADS, batch_first=batch_first)
+    x_BND = torch.randn(3, TOKENS, WIDTH, generator=generator())
+    given = x_BND if batch_first else x_BND.transpose(0, 1)
+    layer = AttentionLayer("attn", module)
+    _, expected = module(given, given, given, average_attn_weights=False)
+    torch.testing.assert_close(layer.attention(*layer.given((given, given, given), {})), expected)
+
+
 @pytest.mark.parametrize("kind", ["fused", "mhsa"])
 def test_map_is_the_softmax_of_the_views_with_biases(kind: str) -> None:
     module = attention_module(kind)

@@ -312,3 +312,23 @@ def test_a_subclass_with_a_forward_pass_of_its_own_is_not_taken_for_its_parent()
 
     adapter._computes_what.cache_clear()
     vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
+
+
+SMALLER = zoo.timm("vision_transformer.VisionTransformer", **zoo.SMALL, dynamic_img_size=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "size", "why"),
+    [
+        (zoo.ZOO["timm ViT"], 48, r"VisionTransformer does not take images of 3 x 48 x 48: Input height \(48\)"),
+        (SMALLER, 16, "attention is among 5 tokens, and there are 16 places"),
+        (zoo.ZOO["timm EVA rotary"], 32, r"not measured where queries and keys are rotated by their place, as in Eva"),
+    ],
+)
+def test_entropy_that_cannot_be_measured_is_one_line_and_changes_nothing(build: Any, size: int, why: str) -> None:
+    m = build()
+    before = {name: value.clone() for name, value in state(m).items()}
+    with pytest.raises(vitinit.VitinitError, match=why) as caught:
+        vitinit.initialize(m, "placebo", keep="entropy", base="trunc_normal", images=images(4, size=size))
+    assert "\n" not in str(caught.value)
+    assert differing(before, state(m)) == set()

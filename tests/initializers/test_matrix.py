@@ -10,11 +10,13 @@ import pytest
 import torch
 import zoo
 from caught import maps_of, value_path, without_images
-from small_models import differing, images, state
+from small_models import differing, generator, images, silent, state
 from torch import Tensor, nn
 
 import vitinit
+from initializers import registry
 from initializers.attention import attention_layers, token_grid
+from initializers.registry import Resources
 
 BASES = [known.name for known in vitinit.initializers("base")]
 METHODS = [known.name for known in vitinit.initializers("method")]
@@ -282,6 +284,21 @@ def test_gpsa_looks_at_one_place_a_head() -> None:
     assert position_HNN.shape == (4, 16, 16)
     inner = position_HNN[:, 5]  # row 1, column 1: offsets of a half token are between two by two
     assert ((inner > 0.2).sum(-1) == 4).all()
+
+
+@pytest.mark.parametrize("name", ["timm ViT", "Hugging Face ViT", "vit-pytorch ViT"])
+def test_impulses_on_images_are_solved_on_what_w_q_gets(name: str) -> None:
+    """After the norm, which vit-pytorch has inside of the attention module."""
+    model, one_BCHW = zoo.build(name), images(1)
+    registry.build("trunc_normal", {}).apply(model, generator(), silent)
+    resources = Resources(training_images=lambda count: one_BCHW.expand(count, -1, -1, -1))
+    aim: Any = registry.build("impulse", {"pseudo_input": "images"}).apply_with(model, generator(), silent, resources)
+    seen: list[Tensor] = []
+    layer = attention_layers(model)[0]
+    query = layer.module.get_submodule(layer.kind.query.weight.removesuffix(".weight"))
+    query.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    logits(model, one_BCHW)
+    torch.testing.assert_close(aim.pseudo_ND, seen[0][0, -16:])
 
 
 @pytest.mark.parametrize("name", ["ViT", "SimpleViT"])

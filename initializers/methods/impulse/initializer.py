@@ -213,7 +213,7 @@ class Impulse(Initializer):
         for number, batch in enumerate(batches):
             pseudo_ND = pseudo_L[batch.start]
             if pseudo_ND is None:
-                pseudo_ND = attention_input(model, next(images), batch.start)[0]
+                pseudo_ND = layers[batch.start].normed(attention_input(model, next(images), batch.start))[0]
             first_ND = pseudo_ND if first_ND is None else first_ND
             chosen = slice(batch.start, batch.stop)
             problem = Problem(pseudo_ND, grid, features, positions_LHN2[chosen], draws_L[chosen])
