@@ -13,7 +13,7 @@ from runners.cli.options import LOCAL, DataOption, console
 
 def proposition(
     dataset: Annotated[str, typer.Option(help="Whose images are embedded.")] = "digits",
-    image_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 8,
+    image_size: Annotated[int, typer.Option(min=2, help="In pixels.")] = 8,
     patch_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 2,
     kernel_size: Annotated[list[int], typer.Option(min=2, help="f; repeatable.")] = [3],  # noqa: B006
     images: Annotated[int, typer.Option(min=1, help="Drawn from the training split.")] = 64,
@@ -31,10 +31,13 @@ def proposition(
     from benchmark.grids.parts import resolve_dataset
     from benchmark.image_files.arrays import Data
     from runners.launching.launch import check_writable
-    from runners.loaders import open_data
+    from runners.loaders import choice, open_data
     from runners.measuring.proposition import measure
 
-    opened = open_data(resolve_dataset({"name": dataset}), image_size, data_dir(data), "resident")
+    spec, folder = resolve_dataset({"name": dataset}), data_dir(data)
+    if choice.decoded_size(spec, image_size, folder) > choice.main_memory():
+        raise VitinitError(f"{spec.label} at {image_size} px does not fit into memory: take smaller images")
+    opened = open_data(spec, image_size, folder, "resident")
     if not isinstance(opened, Data):
         raise VitinitError(f"dataset {dataset!r} is not kept in memory; choose one that is")
     check_writable(out)

@@ -18,7 +18,7 @@ from benchmark.records.record import FailureRecord, Outcome, RunRecord
 from benchmark.records.store import Store
 from initializers.errors import VitinitError, plain
 from runners.basics.environment import ROOT, code, git
-from runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
+from runners.cli.options import LOCAL, MOST_THREADS, REFERENCE, DataOption, RunIdArgument, console
 
 if TYPE_CHECKING:
     from runners.one_run.reproduce import Comparison
@@ -65,7 +65,9 @@ def reproduce(
     device: Annotated[
         Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the device that the run was recorded on.")
     ] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Default: as many as the run was recorded with.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=MOST_THREADS, help="Default: as many as the run was recorded with.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where the record of the repetition goes.")] = REPRODUCED,
     trust: Annotated[
         bool, typer.Option("--trust", help="Import an initialiser that the record names as package.module:Class.")

@@ -15,7 +15,7 @@ from benchmark import speed as report
 from benchmark.fields import Frozen
 from benchmark.files.atomic import write_atomically
 from initializers.errors import VitinitError, plain, unknown_name
-from runners.cli.options import LOCAL, ResultsOption, console
+from runners.cli.options import LOCAL, MOST_THREADS, ResultsOption, console
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Row = TypeVar("Row", bound=Frozen)
 
 def speed(
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: cuda where there is one.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch. Default: one a core.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="Of torch. Default: one a core.")] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(help="PRESET/PATCH or PRESET/PATCH@PIXELS; repeatable. Default: vit_tiny/4 and vit_tiny/2."),

@@ -22,6 +22,7 @@ from benchmark.files.yaml_text import mapping
 from benchmark.grids.parts import HERE
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
+from runners.basics.stop import Stop, on_signals
 
 if TYPE_CHECKING:  # it takes longer to import than a wrong command may take
     from torch import Tensor
@@ -212,5 +213,12 @@ def rounds(budget: float, most: int, at_once: int, carry_out: Callable[[range], 
 
 
 def call(module: str, arguments: list[str], environment: Mapping[str, str] | None = None) -> int:
-    """Run one of our commands in a process of its own, on this terminal."""
-    return subprocess.run([sys.executable, "-m", module, *arguments], env=environment).returncode
+    """Run one of our commands in a process of its own, on this terminal; what asks for a stop is handed on to it."""
+    stop = Stop()
+    with on_signals(stop, impatient=False):
+        process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=environment)
+        while process.poll() is None and not stop.reason:
+            time.sleep(0.1)
+        if stop.reason:
+            process.terminate()
+        return process.wait()  # it has runs to save

@@ -119,3 +119,12 @@ def test_what_is_no_image_of_a_folder_is_counted_by_kind(here, tmp_path: Path):
 def test_a_file_where_a_folder_is_to_be(refused, tmp_path, option):
     (tmp_path / "file").write_text("")
     assert "file is a file, and a folder is needed" in refused("plan", "smoke", option, "file")
+
+
+@pytest.mark.parametrize("words", [["speed"], ["reproduce", "0"]], ids=" ".join)
+def test_more_threads_than_a_machine_has_are_refused(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["vitinit", *words, "--threads", "9" * 30])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 2
+    assert "4096" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from initializers.errors import VitinitError
 from runners.launching import rank
+from tests.processes import PATIENCE, heed_ctrl_c, until
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -140,6 +142,36 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1
     assert "did you mean 'mimetic'?" in wrong.stderr
+
+
+SAVES = """
+import signal, sys, time
+from pathlib import Path
+stopped = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: stopped.append(1))
+Path("ready").touch()
+while not stopped:
+    time.sleep(0.01)
+time.sleep(1)
+Path("saved").touch()
+sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize(("number", "kill"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+def test_a_stop_reaches_the_runs_and_waits_until_they_have_saved(number: int, kill, tmp_path: Path) -> None:
+    """Ctrl-C goes to the whole group of processes, `kill` to one."""
+    (tmp_path / "saves.py").write_text(SAVES)
+    code = "import sys; from runners.launching.rank import call; sys.exit(call('saves', []))"
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, start_new_session=True, preexec_fn=heed_ctrl_c
+    )
+    until((tmp_path / "ready").exists, "the command that is called", process)
+    kill(process.pid, number)
+    assert process.wait(PATIENCE) == 130
+    assert (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize(

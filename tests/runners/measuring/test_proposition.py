@@ -11,6 +11,7 @@ from benchmark.image_files.arrays import Data
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 from runners.cli import proposition as cli_proposition
+from runners.loaders import choice
 from runners.measuring import proposition
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -77,10 +78,12 @@ def test_a_tolerance_of_zero_counts_every_singular_value_and_one_of_1_none(digit
         measured(digits, tolerance=1)
 
 
-def test_what_cannot_be_measured_or_written_is_said_in_one_line(vitinit, undisturbed, tmp_path):
+def test_what_cannot_be_measured_or_written_is_said_in_one_line(vitinit, undisturbed, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
+    monkeypatch.setattr(choice, "main_memory", lambda: 10**6)
     for option, value, said in (
         ("--out", tmp_path / "file", "cannot write to the results folder"),
+        ("--image-size", 32, "digits at 32 px does not fit into memory"),  # 1,797 images of 3 KB
         ("--patch-size", 3, "model: image_size 8 is not divisible by patch_size 3"),
     ):
         code, out, error = vitinit("proposition", option, value)
