@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -22,39 +21,7 @@ from runners.basics.stop import Stop
 from runners.launching.launch import came_free, estimated_work, launch
 from runners.one_run import claims
 from runners.terminal.display import Display
-from tests.processes import ROOT, fresh
 from tests.runners.small_run import THREAD, spec
-
-GREEDY = """
-from pathlib import Path
-from typing import ClassVar
-import torch
-from initializers.registry import Initializer, register
-
-@register
-class Greedy(Initializer):
-    \"\"\"The first of all runs finds no memory.\"\"\"
-    name: ClassVar[str] = "greedy"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
-    def apply(self, model, generator, progress):
-        try:
-            Path("tried").mkdir()
-        except FileExistsError:
-            return
-        raise torch.OutOfMemoryError("none left")
-"""
-GRID = {
-    "title": "greedy",
-    "rows": {"greedy": {"base": "trunc_normal", "method": {"name": "greedy_method:Greedy"}}},
-    "blocks": [
-        {
-            "datasets": [{"name": "digits", "train_size": 100}],
-            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "depth": 1},
-            "recipe": {"name": "small", "epochs": 1},
-            "seeds": [0, 1, 2],
-        }
-    ],
-}
 
 
 @pytest.fixture
@@ -71,19 +38,6 @@ def claimed(setting: Setting, cell: Cell, silent: float = -9999) -> Path:
     claim.write_text(owner.model_dump_json())
     os.utime(claim, (time.time() - silent,) * 2)
     return claim
-
-
-def test_a_run_without_memory_beside_others_is_tried_again_and_ends_once(tmp_path: Path) -> None:
-    (tmp_path / "greedy_method.py").write_text(GREEDY)
-    (tmp_path / "greedy.yaml").write_text(yaml.safe_dump(GRID))
-    command = ("run", "greedy.yaml", "--executor", "local", "--workers", "2", "--brief")
-    done = fresh("-m", "runners.cli", *command, cwd=tmp_path, path=(tmp_path, ROOT))
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = " ".join(done.stdout.split())
-    assert "(mean of 3 seeds)" in said
-    assert "3 runs finished, 0 failed" in said
-    assert "out of memory beside other runs; it is tried again alone" in said
-    assert "OutOfMemoryError" not in said
 
 
 def test_a_run_that_came_free_is_carried_out_and_ends_once(setting: Setting) -> None:
