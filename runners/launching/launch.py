@@ -69,7 +69,7 @@ def launch(
     Args:
         cells: the runs.
         setting: where and how.
-        workers: how many at once.
+        workers: how many at once; not with `inline`.
         display: told what happens.
         world: the processes that carry out a run together.
         stop: a request that counts besides the signals.
@@ -89,6 +89,7 @@ def launch(
         Store(setting.root).write_layout(setting.study, layout)
     cells = sorted(cells, key=lambda cell: -work[cell.run_id])  # so that no long one is left over alone
     tally = Tally()
+    workers = 1 if setting.execution.executor == "inline" else workers
 
     def carry_out_all(cells: list[Cell]) -> Generator[End, None, None]:
         if setting.execution.executor == "inline":

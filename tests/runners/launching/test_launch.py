@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmark.grids.resolve import resolve_model
 from benchmark.grids.schema import Cell
 from benchmark.models.build import build_model
+from benchmark.spec import InitializerSpec
 from runners.basics.setting import Execution, Setting
 from runners.basics.stop import Stop
 from runners.launching.launch import came_free, estimated_work, launch
@@ -63,6 +64,30 @@ def test_a_run_that_stays_anothers_is_said_and_counted_once(setting: Setting) ->
     assert (tally.finished, tally.elsewhere) == (1, 1)
     assert "2/2 done" in out.getvalue()
     assert out.getvalue().count("being run by") == 1
+
+
+HUNGRY = """
+from typing import ClassVar
+import torch
+from initializers.registry import Initializer
+
+class Hungry(Initializer):
+    \"\"\"Never has enough memory.\"\"\"
+    name: ClassVar[str] = "hungry"
+    touches: ClassVar[tuple[str, ...]] = ()
+    def apply(self, model, generator, progress):
+        raise torch.OutOfMemoryError("none left")
+"""
+
+
+def test_inline_a_run_without_memory_is_alone_already(setting: Setting, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "hungry.py").write_text(HUNGRY)
+    monkeypatch.syspath_prepend(tmp_path)
+    cell = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry")))
+    out = io.StringIO()
+    tally = launch([cell], setting, 2, Display(Console(file=out, width=200)))
+    assert (tally.failed, out.getvalue().count("failed, OutOfMemoryError")) == (1, 1)
+    assert "tried again" not in out.getvalue()
 
 
 def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:
