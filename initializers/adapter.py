@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from initializers.errors import VitinitError
+from initializers.errors import VitinitError, plain
 from initializers.plugins import entry_points, modules
 
 ENTRY_POINTS = "vitinit.adapters"
@@ -236,6 +236,24 @@ class Family:
     model: Any
     adapter: Adapter
 
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of its patches; None where its adapter does not say.
+
+        Raises:
+            VitinitError: what the adapter says cannot be had.
+        """
+        if self.adapter.grid is None:
+            return None
+        try:
+            rows, columns = (int(side) for side in self.adapter.grid(self.model))
+        except VitinitError:
+            raise
+        except Exception as error:  # somebody's function
+            what = f"adapter {self.adapter.name!r} finds no token grid in {type(self.model).__name__}"
+            raise VitinitError(f"{what}: {type(error).__name__}: {plain(str(error), 200)}") from error
+        return rows, columns
+
 
 def families(model: nn.Module) -> list[Family]:
     """All models of a known family in a model, none inside another."""
@@ -264,3 +282,15 @@ def found(start: Any, path: str) -> Any:
     for name in path.split("."):
         start = getattr(start, name, None)
     return None if not path or isinstance(start, nn.Identity) else start
+
+
+def required(module: nn.Module, path: str) -> Any:
+    """`found`, of what an adapter says is there.
+
+    Raises:
+        VitinitError: it is not.
+    """
+    value = found(module, path)
+    if value is None:
+        raise VitinitError(f"attention of type {type(module).__name__} has no {path!r}, which its adapter names")
+    return value

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from initializers import adapter
-from initializers.adapter import Attention, Family, Part, found
+from initializers.adapter import Attention, Family, Part, found, required
 from initializers.errors import VitinitError
 
 AT_ONCE = 8
@@ -60,7 +60,7 @@ class AttentionLayer:
     @property
     def heads(self) -> int:
         """Number of heads H."""
-        return int(found(self.module, self.kind.heads))
+        return int(required(self.module, self.kind.heads))
 
     @property
     def gated(self) -> bool:
@@ -69,7 +69,7 @@ class AttentionLayer:
 
     def weight(self, part: Part) -> Tensor:
         """The rows of a part of `kind`; a view."""
-        return found(self.module, part.weight).unflatten(0, (part.of, -1))[part.index]
+        return required(self.module, part.weight).unflatten(0, (part.of, -1))[part.index]
 
     def bias(self, part: Part) -> Tensor | None:
         """Its bias, where it has one; a view. One that is shorter than the weights is of this part alone."""
@@ -286,13 +286,10 @@ def family(model: nn.Module) -> Family | None:
 def token_grid(model: nn.Module) -> tuple[int, int]:
     """Rows and columns of the token grid."""
     known = family(model)
-    if known and known.adapter.grid:
-        rows, columns = known.adapter.grid(known.model)
-    elif found(model, "patch_embed.grid_size"):  # timm's names, whatever the model
-        rows, columns = found(model, "patch_embed.grid_size")
-    else:
+    grid = (known and known.grid) or found(model, "patch_embed.grid_size")  # timm's names, whatever the model
+    if not grid:
         raise VitinitError(f"{type(model).__name__} has no token grid that an adapter knows; {HELP}")
-    return int(rows), int(columns)
+    return int(grid[0]), int(grid[1])
 
 
 def seen_grids(model: nn.Module) -> list[tuple[int, int]]:

@@ -149,7 +149,11 @@ def prepared(spec: DatasetSpec, image_size: int, data_dir: Path) -> dict[Path, B
         VitinitError: a manifest cannot be read.
     """
     found = {}
-    for file in sorted((data_dir / FOLDER).glob(f"{folder_stem(spec, image_size)}-*/{MANIFEST}")):
+    try:
+        files = sorted((data_dir / FOLDER).glob(f"{folder_stem(spec, image_size)}-*/{MANIFEST}"))
+    except OSError as error:
+        raise VitinitError(f"cannot look for what is prepared for FFCV: {error}") from error
+    for file in files:
         try:
             found[file.parent] = BetonManifest.model_validate_json(file.read_bytes())
         except (OSError, ValidationError):

@@ -53,15 +53,21 @@ def image_names(root: Path) -> list[str]:
     """The names of all image files of a folder dataset, of either layout, as CLASS/FILE or SPLIT/CLASS/FILE.
 
     Quick: no file is looked at.
+
+    Raises:
+        VitinitError: a folder cannot be listed.
     """
-    splits = [root / name for name in ("train", "test", "val") if (root / name).is_dir()]
-    return [
-        f"{folder.relative_to(root).as_posix()}/{name}"
-        for split in (splits if (root / "train").is_dir() else [root])
-        for folder in class_folders(split)
-        for name in sorted(entry.name for entry in os.scandir(folder))
-        if name[0] != "." and Path(name).suffix.lower() in IMAGE_FORMATS
-    ]
+    try:
+        splits = [root / name for name in ("train", "test", "val") if (root / name).is_dir()]
+        return [
+            f"{folder.relative_to(root).as_posix()}/{name}"
+            for split in (splits if (root / "train").is_dir() else [root])
+            for folder in class_folders(split)
+            for name in sorted(entry.name for entry in os.scandir(folder))
+            if name[0] != "." and Path(name).suffix.lower() in IMAGE_FORMATS
+        ]
+    except OSError as error:
+        raise VitinitError(f"the images in {root} cannot be listed: {error}") from error
 
 
 def passed_over(root: Path) -> Counter[str]:

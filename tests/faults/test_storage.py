@@ -199,14 +199,21 @@ def test_a_study_that_may_not_be_listed_is_named_and_the_others_are_read(tmp_pat
         (("data", "get", "svhn"), 2),
         (("data", "get", "eurosat"), 2),
         (("data", "prepare", "imagenet", "--from", "."), 2),
+        (("run", "images.yaml"), 2),
+        (("data", "prepare", "digits"), 2),
     ],
 )
 def test_a_data_folder_that_may_not_be_looked_into_is_named_in_one_line(words, code, tmp_path):
     locked = tmp_path / "locked"
     locked.mkdir()
+    (tmp_path / "images.yaml").write_text(
+        "title: its images are of a class\nrows: {a: {base: kaiming_uniform}}\nblocks:\n- seeds: [0]\n"
+        "  datasets: ['folder:.']\n  recipe: small\n  model: {preset: vit_micro, image_size: 8, patch_size: 2}\n"
+    )
     locked.chmod(0)
     done = call(*words, cwd=tmp_path, before=UNPRIVILEGED, VITINIT_DATA="locked")
     locked.chmod(0o755)
     assert done.returncode == code, done.stderr
     assert done.stderr.count("error: ") == code // 2
+    assert "Traceback" not in done.stderr
     assert "locked" in done.stdout + done.stderr

@@ -256,6 +256,36 @@ def test_an_own_model_takes_a_dozen_lines() -> None:
         vitinit.unregister(ours)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"heads": "num_heads"}, "attention of type Own has no 'num_heads', which its adapter names"),
+        ({"proj": vitinit.linear("output")}, "attention of type Own has no 'output.weight', which its adapter names"),
+        ({"grid": lambda model: model.grid}, "adapter 'wrong' finds no token grid in Model: AttributeError: 'Model'"),
+        ({"grid": lambda model: (16,)}, "adapter 'wrong' finds no token grid in Model: ValueError: not enough values"),
+        ({"parameters": {"where": "positions"}}, "an adapter says 'positions' of the parameter 'where', which is not"),
+    ],
+)
+def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.where = Own(), nn.Parameter(torch.randn(16, 48))
+
+    key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
+    attention = {"heads": "n_heads", "query": vitinit.linear("to_q"), "key": key, "value": value}
+    attention |= {"proj": vitinit.linear("out")} | {part: of for part, of in wrong.items() if part in ("heads", "proj")}
+    rest = {"grid": lambda model: (4, 4), "parameters": {"where": "position"}, "position": "where"}
+    rest |= {part: of for part, of in wrong.items() if part in rest}
+    theirs = vitinit.Adapter("wrong", (Model,), (vitinit.Attention((Own,), **attention),), **rest)
+    vitinit.register(theirs)
+    try:
+        with pytest.raises(vitinit.VitinitError, match=why):
+            vitinit.initialize(Model(), "impulse", base="kaiming_uniform", value_proj="mimetic")
+    finally:
+        vitinit.unregister(theirs)
+
+
 def test_positions_that_are_fixed_stay_and_all_else_is_set() -> None:
     transformers = pytest.importorskip("transformers")
     m = transformers.ViTMAEModel(transformers.ViTMAEConfig(**zoo.HF, intermediate_size=96))
