@@ -16,7 +16,7 @@ import pytest
 from initializers.errors import VitinitError
 from runners.basics.stop import Stop
 from runners.one_run import claims
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, until
 
 HOLD = """
 import sys, time
@@ -60,8 +60,7 @@ def test_the_claim_of_a_killed_process_is_taken_over_at_once(tmp_path, holder):
 
 def test_a_zombie_is_no_owner(tmp_path, holder):
     holder.kill()  # not waited for: its pid is still there
-    while claims.live(tmp_path / "run"):
-        time.sleep(0.01)
+    until(lambda: claims.live(tmp_path / "run") is None, "the claim of a zombie")
 
 
 def test_another_process_with_the_same_pid_is_not_the_owner(tmp_path):
@@ -124,12 +123,10 @@ def test_an_owner_that_lost_its_claim_is_asked_to_stop_and_takes_nothing_back(tm
     stop = Stop()
     with claims.held(tmp_path, stop) as claim:
         before = claim.path.stat().st_mtime_ns
-        while claim.path.stat().st_mtime_ns == before:  # a heartbeat
-            time.sleep(0.01)
+        until(lambda: claim.path.stat().st_mtime_ns != before, "a heartbeat")
         later = tmp_path / "claim-0002.json"
         later.write_text(claim.owner.model_copy(update={"pid": 1, "host": "far", "machine": "far"}).model_dump_json())
-        while not stop.reason:
-            time.sleep(0.01)
+        until(lambda: stop.reason, "that it notices")
     assert "taken the run over" in stop.reason
     assert claims.live(tmp_path).host == "far"
 
@@ -166,7 +163,7 @@ def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
         stale.write_text("{}")
         os.utime(stale, (1, 1))
     start, winners = context.Barrier(8), context.Queue()
-    racers = [context.Process(target=_race, args=(tmp_path, start, winners)) for _ in range(8)]
+    racers = [context.Process(target=_race, args=(tmp_path, start, winners), daemon=True) for _ in range(8)]
     for racer in racers:
         racer.start()
     for racer in racers:
@@ -206,11 +203,9 @@ def test_a_lookup_that_fails_does_not_end_the_heartbeat(tmp_path, monkeypatch):
     stop = Stop()
     with claims.held(tmp_path, stop) as claim:
         monkeypatch.setattr(claims, "_latest", failing)
-        while len(failures) < 3:
-            time.sleep(0.01)
+        until(lambda: len(failures) == 3, "three heartbeats")
         os.utime(claim.path, (1, 1))
-        while claim.path.stat().st_mtime == 1:  # it beats again
-            time.sleep(0.01)
+        until(lambda: claim.path.stat().st_mtime != 1, "it beats again")
     assert stop.reason == ""
 
 
@@ -226,15 +221,15 @@ def test_what_cannot_be_read_belongs_to_somebody(tmp_path, monkeypatch):
 
 
 def _claim_and_finish(folder: Path, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         with suppress(claims.Taken), claims.held(folder, Stop()) as claim:
             claim.finish()
 
 
 def test_claiming_while_others_finish_is_never_an_error(tmp_path):
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_claim_and_finish, args=(tmp_path / "run", 2.0)) for _ in range(3)]
+    processes = [context.Process(target=_claim_and_finish, args=(tmp_path / "run", 2.0), daemon=True) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:

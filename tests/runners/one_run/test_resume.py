@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
 
 from benchmark.grids.schema import Cell
 from benchmark.records.store import Store
-from benchmark.spec import InitializerSpec
+from benchmark.spec import DatasetSpec, InitializerSpec
 from runners.basics.environment import set_flags
 from runners.basics.setting import Event, Execution, Interval, Setting
 from runners.basics.stop import Stop, Stopped
 from runners.loaders.decoded import DecodedLoader
+from runners.one_run import claims
 from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same, cells
+from tests.runners.small_run import spec
 
 CUDA = pytest.param(
     "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
@@ -45,12 +49,12 @@ def carried_out(cell: Cell, where: Setting, stop_after: int) -> None:
         if event.epoch and seen % stop_after == 0:
             stop.request("a test")
 
-    while Store(where.root).outcome(where.study, cell.spec.run_id) is None:
+    for _ in range(cell.spec.recipe.epochs + 1):
         stop = Stop()
-        try:
+        with suppress(Stopped):
             carry_out(cell, where, stop, on_event)
-        except Stopped:
-            continue
+            return
+    raise AssertionError("it does not get on")
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
@@ -91,10 +95,50 @@ def test_stopped_at_every_evaluation_and_resumed_it_ends_with_the_same_bits(tmp_
             yield batch
 
     monkeypatch.setattr(DecodedLoader, "held_out", first_stopped)
-    while Store(resumed.root).outcome(resumed.study, cell.spec.run_id) is None:
+    for _ in range(3):
         stops.append(Stop())
-        with suppress(Stopped):
+        with pytest.raises(Stopped):
             carry_out(cell, resumed, stops[-1])
-    assert len(stops) == 1 + 4, "each of three evaluations was begun twice"
+    stops.append(Stop())
+    carry_out(cell, resumed, stops[-1])
     monkeypatch.undo()
     assert_same(whole, resumed, cell)
+
+
+def stopped_after_an_epoch(cell: Cell, where: Setting) -> None:
+    stop = Stop()
+    with pytest.raises(Stopped):
+        carry_out(cell, where, stop, lambda event: stop.request("a test") if event.epoch else None)
+
+
+def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path):
+    for number in range(50):
+        path = tmp_path / f"pets/{'cat' if number % 2 else 'dog'}/{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (5 * number, 9, 200 - number)).save(path)
+    cell = Cell("folder", spec(dataset=DatasetSpec(name="folder", path=str(tmp_path / "pets"))))
+    whole, resumed = setting(tmp_path / "whole", "cpu"), setting(tmp_path / "resumed", "cpu")
+    carry_out(cell, whole, Stop())
+    stopped_after_an_epoch(cell, resumed)
+    kept = path.read_bytes()
+    Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
+    failed = carry_out(cell, resumed, Stop())
+    assert (failed.status, failed.error) == ("failed", "VitinitError")
+    assert re.search(
+        f"images have changed since .* put them back, or begin anew with --force {cell.run_id}", failed.message
+    )
+    path.write_bytes(kept)
+    carry_out(cell, replace(resumed, retried={cell.run_id: failed.written}), Stop())
+    assert_same(whole, resumed, cell)
+
+
+def test_a_checkpoint_of_another_run_is_passed_over(tmp_path):
+    mine, other = (Cell("small", spec(seed=seed)) for seed in (0, 1))
+    whole, resumed = setting(tmp_path / "whole", "cpu"), setting(tmp_path / "resumed", "cpu")
+    carry_out(mine, whole, Stop())
+    stopped_after_an_epoch(other, resumed)
+    claims.folder(resumed.root, "faults", other.run_id).rename(claims.folder(resumed.root, "faults", mine.run_id))
+    said: list[Event] = []
+    carry_out(mine, resumed, Stop(), said.append)
+    assert_same(whole, resumed, mine)
+    assert any(f"passed over: it belongs to run {other.run_id}" in event.trouble for event in said)
