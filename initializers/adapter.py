@@ -75,7 +75,7 @@ class Attention:
     window: str = ""
     """Rows and columns of the tokens that see each other."""
     mask: str = ""
-    """What the forward pass gets by this name is added to the logits: windows x N x N."""
+    """The argument of the forward pass that is added to the logits: windows x N x N."""
     gated: bool = False
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +35,8 @@ class RelativeBias(NamedTuple):
     index_NN: Tensor
     """Entry that belongs to query and key, tokens without a place left out."""
     window: tuple[int, int]
+    whole_NN: Tensor
+    """`index_NN` with the tokens without a place, which come first."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,8 @@ class AttentionLayer:
         if table_EH is None:
             return None
         rows, columns = found(self.module, self.kind.window)
-        side, tokens = round(index.numel() ** 0.5), rows * columns
-        return RelativeBias(table_EH, index.view(side, side)[side - tokens :, side - tokens :], (rows, columns))
+        whole_NN, tokens = index.view(round(index.numel() ** 0.5), -1), rows * columns
+        return RelativeBias(table_EH, whole_NN[-tokens:, -tokens:], (rows, columns), whole_NN)
 
     @property
     def normalised(self) -> bool:
@@ -161,7 +164,10 @@ class AttentionLayer:
 
     def given(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         """What the module's forward pass gets, of what `attention` takes: tokens, and a mask where windows have one."""
-        x_BND, mask = (inputs or tuple(named.values()))[0].detach(), named.get(self.kind.mask)
+        taken = signature(self.module.forward).bind(*inputs, **named).arguments
+        x_BND, mask = next(iter(taken.values())).detach(), taken.get(self.kind.mask)
+        if x_BND.ndim != 3:
+            raise VitinitError(f"attention {self.name!r} makes its windows itself, so that it cannot be measured")
         x_BND = x_BND if getattr(self.module, "batch_first", True) else x_BND.transpose(0, 1)
         return x_BND, None if mask is None else mask.repeat(len(x_BND) // len(mask), 1, 1)
 
@@ -188,8 +194,7 @@ class AttentionLayer:
                 query, key = (norm(query), key) if path == kind.query_norm else (query, norm(key))
         logits_BHNN = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
         if bias := self.relative_bias:
-            tokens = len(bias.index_NN)
-            logits_BHNN[..., -tokens:, -tokens:] += bias.table_EH[bias.index_NN].permute(2, 0, 1)
+            logits_BHNN += bias.table_EH[bias.whole_NN].permute(2, 0, 1)
         if mask_BNN is not None:
             logits_BHNN += mask_BNN[:, None]
         if self.talking:
@@ -216,10 +221,8 @@ class _Survey(NamedTuple):
 
 def _survey(model: nn.Module) -> _Survey:
     layers: list[AttentionLayer] = []
-    beside: list[str] = []
+    beside, known, suspects = list[str](), list[str](), list[str]()
     refused = ""
-    known: list[str] = []
-    suspects: list[str] = []
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import vitinit
 from initializers import registry
-from initializers.attention import attention_layers, token_grid
+from initializers.attention import attention_layers, each_attention, token_grid
 from initializers.registry import Resources
 
 BASES = [known.name for known in vitinit.initializers("base")]
@@ -284,6 +284,31 @@ def test_gpsa_looks_at_one_place_a_head() -> None:
     assert position_HNN.shape == (4, 16, 16)
     inner = position_HNN[:, 5]  # row 1, column 1: offsets of a half token are between two by two
     assert ((inner > 0.2).sum(-1) == 4).all()
+
+
+MIXED = {"timm ConViT", "timm EVA rotary", "torchvision Swin"}
+"""Whose maps are mixed of two softmaxes, rotated, or of windows that are made inside: other tests have these."""
+
+
+@pytest.mark.parametrize("name", sorted({name for name, method in SET if method == "mimetic"} - MIXED))
+def test_attention_is_measured_as_the_model_computes_it(name: str) -> None:
+    """Tables, masks of shifted windows, class tokens, Linears that mix heads: of weights that leave none at zero."""
+    model = zoo.build(name)
+    noise = generator(1)
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.data.add_(torch.randn(parameter.shape, generator=noise), alpha=0.3)
+    measured: list[Tensor] = []
+    each_attention(model, images(2), lambda number, layer, maps: measured.append(maps))
+    caught = maps_of(model, images(2))
+    assert len(measured) == len(caught) == len(attention_layers(model))
+    for ours, theirs in zip(measured, caught, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_attention_that_makes_its_windows_itself_is_not_measured() -> None:
+    with pytest.raises(vitinit.VitinitError, match=r"'features\.1\.0\.attn' makes its windows itself"):
+        vitinit.initialize(zoo.build("torchvision Swin"), "placebo", keep="entropy", images=images(2))
 
 
 @pytest.mark.parametrize("name", ["timm ViT", "Hugging Face ViT", "vit-pytorch ViT"])
