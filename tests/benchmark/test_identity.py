@@ -15,7 +15,7 @@ from benchmark.grids import grid, parts
 from benchmark.models.registry import spec_of
 from benchmark.models.vit import ViT
 from benchmark.records.record import RunRecord, from_bytes, to_bytes
-from benchmark.spec import DatasetSpec, Recipe, RunSpec
+from benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from initializers.errors import VitinitError
 
 FROZEN = Path(__file__).with_name("frozen_run_ids.json")
@@ -123,38 +123,77 @@ def test_the_schema_version_is_part_of_the_identity(monkeypatch: pytest.MonkeyPa
     assert not set(current("smoke")) & set(before)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("seed", 5),
-        ("dataset.train_size", 999),
-        ("model.mlp_ratio", 2.0),
-        ("model.qkv_bias", False),
-        ("base.params", {"std": 0.03}),
-        ("method", None),
-        ("recipe.lr", 0.0011),
-        ("recipe.min_lr", 0.0),
-        ("recipe.betas", [0.9, 0.99]),
-        ("recipe.mixup", 0.8),
-        ("recipe.cutmix", 1.0),
-        ("recipe.random_erasing", 0.25),
-        ("recipe.crop_scale", [0.08, 1.0]),
-        ("recipe.order", "blocks"),
-        ("recipe.evaluate_every", 2),
-        ("recipe.crop_ratio", [0.75, 1.3]),
-        ("recipe.crop_pct", 0.875),
-        ("recipe.statistics", "imagenet"),
-    ],
-)
-def test_every_part_of_a_spec_counts(path: str, value: object) -> None:
-    content = json.loads(REFERENCE[0].read_bytes())["spec"]
-    before = RunSpec.model_validate(content).run_id
-    *outer, last = path.split(".")
-    place = content
-    for key in outer:
-        place = place[key]
-    place[last] = value
-    assert RunSpec.model_validate(content).run_id != before
+OTHER: dict[str, dict[str, object]] = {
+    "dataset": {
+        "name": "cifar10",
+        "path": "images",
+        "train_size": 999,
+        "val_size": 10,
+        "train_draw": "seed",
+        "evaluate_on": "val",
+    },
+    "base": {"name": "trunc_normal", "params": {"std": 0.03}},
+    "method": {"name": "mimetic", "params": {}},
+    "recipe": {
+        "name": "other",
+        "epochs": 7,
+        "batch_size": 64,
+        "lr": 0.0011,
+        "min_lr": 0.0,
+        "warmup_epochs": 2,
+        "warmup_lr": 0.0,
+        "schedule_per": "epoch",
+        "weight_decay": 0.1,
+        "betas": [0.9, 0.99],
+        "eps": 1e-6,
+        "clip_grad": None,
+        "label_smoothing": 0.1,
+        "precision": "bf16",
+        "hflip": 0.5,
+        "crop_padding": 1,
+        "rand_augment": "rand-m9",
+        "mixup": 0.8,
+        "cutmix": 1.0,
+        "mix_images": 8,
+        "random_erasing": 0.25,
+        "crop_scale": [0.08, 1.0],
+        "crop_ratio": [0.75, 1.3],
+        "crop_pct": 0.875,
+        "statistics": "imagenet",
+        "order": "blocks",
+        "evaluate_every": 2,
+    },
+}
+"""Another value for every field of a spec; those of models are in test_model_contract.py."""
+TOGETHER = {
+    ("dataset", "path"): {"name": "folder"},
+    ("dataset", "train_draw"): {"train_size": 999},
+    ("dataset", "evaluate_on"): {"val_size": 10},
+    ("recipe", "mix_images"): {"mixup": 0.8},
+}
+"""What a value asks of other fields."""
+
+
+def reference_run(**parts: object) -> RunSpec:
+    return RunSpec.model_validate(json.loads(REFERENCE[0].read_bytes())["spec"] | parts)
+
+
+@pytest.mark.parametrize(("part", "field"), [(part, field) for part in OTHER for field in OTHER[part]])
+def test_every_part_of_a_spec_counts(part: str, field: str) -> None:
+    of = json.loads(REFERENCE[0].read_bytes())["spec"][part] | TOGETHER.get((part, field), {})
+    # a dataset has a path if and only if it is a folder's
+    before = reference_run(**{part: {**of, "path": "others"} if field == "path" else of})
+    assert reference_run(**{part: {**of, field: OTHER[part][field]}}).run_id != before.run_id
+
+
+def test_every_field_has_another_value_above() -> None:
+    kinds = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}
+    assert {part: set(kind.model_fields) for part, kind in kinds.items()} == {part: set(OTHER[part]) for part in OTHER}
+    assert RunSpec.model_fields.keys() == kinds.keys() | {"model", "seed"}
+
+
+def test_the_seed_and_whether_there_is_a_method_count() -> None:
+    assert len({run.run_id for run in (reference_run(), reference_run(seed=5), reference_run(method=None))}) == 3
 
 
 def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
@@ -169,14 +208,6 @@ def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
             for name in later:
                 del whole[part][name]  # at the values that leave a run as it was before them
         assert run.canonical() == json.dumps(whole, sort_keys=True, separators=(",", ":"))
-
-
-def test_how_many_images_are_mixed_counts() -> None:
-    content = json.loads(REFERENCE[0].read_bytes())["spec"]
-    content["recipe"] |= {"mixup": 0.8}
-    whole = RunSpec.model_validate(content).run_id
-    content["recipe"] |= {"mix_images": 8}
-    assert RunSpec.model_validate(content).run_id != whole
 
 
 @pytest.mark.parametrize(
