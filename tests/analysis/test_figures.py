@@ -75,22 +75,32 @@ def test_titles_of_panels_side_by_side_do_not_overlap(tmp_path):
     study = load([tmp_path])
     set_defaults()
     assert study.columns == [f"cifar10 (width {width}, heads {heads})" for width in (48, 96) for heads in (2, 4)]
-    for figure in (accuracy(study)["accuracy"], *differences(study, "Kaiming uniform").values()):
+    for figure in (accuracy(study)["accuracy"], differences(study, "Kaiming uniform")["differences"]):
         figure.canvas.draw()
         boxes = [axes.title.get_window_extent() for axes in figure.axes if axes.get_title()]
         assert len(boxes) == 4
         assert not any(first.overlaps(second) for first, second in itertools.combinations(boxes, 2))
 
 
-def test_validation_images_are_never_called_test_images():
-    """Rows of standard-tuning are compared on validation images."""
-    study = load([REFERENCE], "standard-tuning")
-    assert set(study.runs["split"]) == {"val"}
-    for draw in (accuracy, differences, cost):
-        for figure in draw(study).values():
-            said = [text.get_text() for text in figure.findobj(mpl.text.Text)]
-            assert any("validation top-1" in text.lower() for text in said)
-            assert not any("test top-1" in text.lower() for text in said)
+def of_dataset(record, **fields):
+    """The same with other fields of the dataset, and with what it measured on the images that these ask for."""
+    run = record.spec.model_copy(update={"dataset": record.spec.dataset.model_copy(update=fields)})
+    history, counts = record.history, record.dataset
+    if run.dataset.evaluate_on == "val":
+        measured = [{"val_top1": e.test_top1, "val_loss": 1.0, "test_top1": None, "test_loss": None} for e in history]
+        history = [type(e).model_validate({**e.model_dump(), **new}) for e, new in zip(history, measured, strict=True)]
+        counts = counts.model_copy(update={"val": run.dataset.val_size, "test": None})
+    return record.model_copy(update={"spec": run, "run_id": run.run_id, "history": history, "dataset": counts})
+
+
+def test_validation_images_are_never_called_test_images(tmp_path):
+    for row, seed in itertools.product(("Kaiming uniform", "Mimetic"), (0, 1)):
+        write(tmp_path, of_dataset(done(row, seed=seed), val_size=2000, evaluate_on="val"))
+    study = load([tmp_path])
+    for name, drawing in {"accuracy": accuracy, "differences": differences, "cost": cost}.items():
+        said = [text.get_text().lower() for text in drawing(study)[name].findobj(mpl.text.Text)]
+        assert any("validation top-1" in text for text in said)
+        assert not any("test top-1" in text for text in said)
 
 
 def test_accuracy_needs_more_than_one_evaluated_epoch(tmp_path):
@@ -114,15 +124,7 @@ def test_images_drawn_anew_and_validation_have_panels_of_their_own(tmp_path):
         for plus, dataset in enumerate([{}, {"train_draw": "seed"}, {"val_size": 2000, "evaluate_on": "val"}]):
             for row in ("Kaiming uniform", "Mimetic"):
                 record = done(row, (50.0 + plus + size / 1000 + 10 * (row == "Mimetic"),), train_size=size)
-                run = record.spec.model_copy(update={"dataset": record.spec.dataset.model_copy(update=dataset)})
-                history = record.history
-                if dataset.get("evaluate_on"):
-                    row_of = history[0].model_dump() | {"val_top1": history[0].test_top1, "val_loss": 1.0}
-                    history = [type(history[0]).model_validate(row_of | {"test_top1": None, "test_loss": None})]
-                    counts = {"val": 2000, "test": None}
-                    record = record.model_copy(update={"dataset": record.dataset.model_copy(update=counts)})
-                changed = {"spec": run, "run_id": run.run_id, "history": history}
-                write(tmp_path, record.model_copy(update=changed))
+                write(tmp_path, of_dataset(record, **dataset))
     study = load([tmp_path])
     names = ["cifar10", "cifar10[redrawn]", "cifar10[val 2000], validation"]
     assert sorted(several_sizes(study)) == names
@@ -312,7 +314,8 @@ def test_lines_that_coincide_have_their_markers_at_different_epochs(tmp_path):
 def test_text_can_be_read_in_print(compared):
     with mpl.rc_context():
         set_defaults()
-        for figure in (*accuracy(compared).values(), *differences(compared, "Trunc normal").values()):
+        shown = accuracy(load([REFERENCE], "small"))["accuracy"], differences(compared, "Trunc normal")["differences"]
+        for figure in shown:
             assert figure.get_figwidth() == WIDTH
             figure.draw_without_rendering()
             assert min(text.get_fontsize() for text in figure.findobj(mpl.text.Text) if text.get_text()) >= 7

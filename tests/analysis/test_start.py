@@ -92,7 +92,10 @@ def test_dotted_lines_are_uniform_attention():
 @pytest.mark.parametrize("fields", [{"arch": "swin", "depths": [2, 2], "width": 24, "heads": 2}, {"patch_size": 2}])
 def test_nothing_is_dotted_where_attention_is_in_windows_or_on_several_grids(fields, tmp_path):
     records = [with_start(done("Imp.-3", **fields)), with_start(done("Kaiming uniform"))]
-    for chart in start_charts(load([write(tmp_path, *records)], "small")).values():
+    charts = start_charts(load([write(tmp_path, *records)], "small"))
+    assert charts
+    for chart in charts.values():
+        assert chart.panels
         assert chart.reference == ""
         assert {panel.reference for panel in chart.panels} == {None}
 
