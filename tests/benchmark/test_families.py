@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import timm
 import torch
-from pydantic import ValidationError
 from timm.models.cait import Cait
 from torch import nn
 from torch.nn import functional as F
@@ -19,6 +18,7 @@ from benchmark.models.family import ModelSpec
 from benchmark.spec import InitializerSpec
 from initializers import registry
 from initializers.diagnostics import measured
+from initializers.errors import VitinitError
 from initializers.initialize import initialize
 from runners.basics.streams import stream
 
@@ -93,7 +93,7 @@ def test_a_base_draws_the_distillation_token_apart_from_the_class_token() -> Non
 
 def test_a_deit_has_learned_positions_and_tokens_to_end_in() -> None:
     for field, value in (("position", "sincos"), ("pool", "avg")):
-        with pytest.raises(ValidationError, match=field):
+        with pytest.raises(VitinitError, match=field):
             preset("deit_micro", **{field: value})
 
 
@@ -212,5 +212,5 @@ def test_models_without_attention_say_so(name: str) -> None:
 
 def test_a_mixer_without_features_is_no_model() -> None:
     for name, field in (("mixer_micro", "token_ratio"), ("mixer_micro", "mlp_ratio"), ("resmlp_micro", "mlp_ratio")):
-        with pytest.raises(ValidationError, match=f"{field} 0.01 of width 48 leaves the MLP no feature"):
+        with pytest.raises(VitinitError, match=f"{field} 0.01 of width 48 leaves the MLP no feature"):
             preset(name, **{field: 0.01})

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import timm
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from benchmark.grids.resolve import resolve_model
@@ -17,6 +16,7 @@ from benchmark.models.family import ModelSpec
 from initializers import registry
 from initializers.attention import attention_layers, seen_grids
 from initializers.diagnostics import measured, starts
+from initializers.errors import VitinitError
 from initializers.initialize import initialize
 from initializers.registry import Resources
 from runners.basics.streams import stream
@@ -112,7 +112,7 @@ def test_windows_fill_the_grid_of_every_stage(image_size: int, patch_size: int, 
     ],
 )
 def test_what_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
+    with pytest.raises(VitinitError, match=words):
         preset(**fields)
 
 
