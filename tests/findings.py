@@ -65,7 +65,7 @@ def introduction() -> Iterator[str]:
 
 def over_both_bases() -> Iterator[str]:
     s = study("table2-small")
-    yield f"({len(s)} runs): the same ViT, 5,000 images of"
+    yield f"({len(s)} runs): the same ViT, {s.trained_on:,} images of"
     methods = {row: TRUNC if row.startswith(TRUNC) else KAIMING for row in s.rows if row not in (KAIMING, TRUNC)}
     gains = {(row, data): s.gain(row, base, data=data) for row, base in methods.items() for data in DATA}
     above = sum(int((gain > 0).sum()) for gain in gains.values())
@@ -85,9 +85,12 @@ def over_both_bases() -> Iterator[str]:
     crossed = s.top1(f"{TRUNC} + Mimetic", data="cifar10") - s.top1(KAIMING, data="cifar10")
     yield f"trunc normal with mimetic is not told apart from bare Kaiming uniform ({interval(crossed, 2)})"
     assert not shows(crossed)
-    yield f"at width 48 trunc normal's std of 0.02 is a quarter of Kaiming's {(3 * 48) ** -0.5:.3f}"
-    yield "With std 0.06 the ViT"
-    wide = study("convit-ablation-small").top1("e DeiT, sin-cos") - study("ablations-small").top1(KAIMING)
+    width, std = s.spec("model.width"), s.spec("base.params.std", TRUNC)
+    yield f"at width {width} trunc normal's std of {std} is a quarter of Kaiming's {(3 * width) ** -0.5:.3f}"
+    assert round((3 * width) ** -0.5 / std) == 4
+    wider = study("convit-ablation-small")
+    yield f"With std {wider.spec('base.params.std', 'e DeiT, sin-cos')} the ViT"
+    wide = wider.top1("e DeiT, sin-cos") - study("ablations-small").top1(KAIMING)
     yield f"in `ablations-small`: {interval(wide, 2)}"
     assert not shows(wide)
     released = {
@@ -123,7 +126,7 @@ def what_of_impulse_counts() -> Iterator[str]:
     s = study("ablations-small")
     gain = {row: s.gain(row, KAIMING) for row in s.rows}
     broken = ("Shuffled rows", "One offset", "Random binary")
-    yield f"({len(s)} runs): five epochs"
+    yield f"({len(s)} runs): {s.epochs}"
     yield f"uniform attention has {100 / 64:.1f} %"
     yield (
         f"gain what the impulse pattern gains ({span([gain[row].mean() for row in broken])} points against "
@@ -157,7 +160,8 @@ def what_of_impulse_counts() -> Iterator[str]:
     )
     assert (gain["SVD"] < 0).all()
     own = "SVD, its own setting"
-    yield "learned embedding times 18"
+    assert s.spec("model.position", own) == "learned"
+    yield f"learned embedding times {s.spec('method.params.position_scale', own):.0f}"
     yield f"{s.mass(own, 'pseudo_input'):.0f} % of the attention on the target on the pseudo-input"
     yield f"and {s.mass(own, 'real_images'):.0f} % on images"
     over_its_base = s.gain(own, "Kaiming uniform, learned embedding")
@@ -195,7 +199,9 @@ def on_what_impulse_is_solved() -> Iterator[str]:
         """The mean over both numbers of heads, which share seeds and images, is one pair per seed."""
         return (s.gain(row, over, heads=3) + s.gain(row, over, heads=8)) / 2
 
-    yield f"({len(s)} runs): five epochs, base Kaiming uniform, kernel size 3"
+    assert s.spec("base.name") == "kaiming_uniform"
+    (side,) = {s.spec("method.params.kernel_size", row) for row in kinds}
+    yield f"({len(s)} runs): {s.epochs}, base Kaiming uniform, kernel size {side}"
     yield f"3 heads, attention of the first layer on the target token; uniform attention has {100 / 64:.1f} %"
     yield f"Every pseudo-input gains {span([gain(row, KAIMING).mean() for row in kinds])} points over Kaiming uniform"
     each = pd.concat([s.gain(row, KAIMING, heads=heads) for row in kinds for heads in (3, 8)])
@@ -219,7 +225,8 @@ def must_filters_be_trained() -> Iterator[str]:
     s = study("table4-small")
     shapes = [(128, 3), (128, 5), (128, 8), (64, 5)]
     yield f"({len(s)} runs, and {len(s.skipped)} skips: rows that do not fit the other architecture)"
-    yield "ConvMixer of depth 5, patch 4, five epochs"
+    depth, patch = (s.spec(f"model.{field}", "Random, frozen") for field in ("depth", "patch_size"))
+    yield f"ConvMixer of depth {depth}, patch {patch}, {s.epochs}"
 
     def gaps(row: str) -> list[pd.Series]:
         return [s.gain(row, KAIMING, width=width, kernel=kernel) for width, kernel in shapes]
@@ -242,7 +249,7 @@ def must_filters_be_trained() -> Iterator[str]:
     trained = [gap.mean() for gap in gaps("Impulse, trained")]
     yield f"when they are trained: {text(max(trained))} to {text(min(trained))}"
     three, five = ([interval(s.gain(row, KAIMING, heads=heads), 2) for heads in (4, 8)] for row in ("Imp.-3", "Imp.-5"))
-    yield "(width 48)"
+    yield f"(width {s.spec('model.width', 'Imp.-3')})"
     yield f"read only its differences to Kaiming uniform: Imp.-3 {three[0]} with 4 heads, {three[1]} with 8"
     yield f"Imp.-5 {five[0]} and {five[1]}"
 
@@ -251,8 +258,9 @@ def what_of_convit_counts() -> Iterator[str]:
     s = study("convit-ablation-small")
     a, b, c, d, f, g = (next(row for row in s.rows if row.startswith(f"{letter} ")) for letter in "abcdfg")
     yield f"({len(s)} runs): the switches of"
-    yield "(a has 1)"
-    yield "on 1,000 test images"
+    yield f"(a has {s.spec('method.params.locality_strength', a):.0f})"
+    (images,) = {each["images"] for record in s.runs["record"] for each in record["masked"]}
+    yield f"on {images:,} test images"
     yield (
         f"ConViT is {interval(s.gain(a, 'e DeiT'))[1:]} points above DeiT. Without its convolutional "
         f"initialisation it is {interval(s.gain(c, 'e DeiT'))[1:]} above DeiT, and DeiT with the sin-cos embedding is "
@@ -269,7 +277,8 @@ def what_of_convit_counts() -> Iterator[str]:
     yield "starts at a std of 0.02 in place of almost 0"
     trained = [a, c, *(row for row in s.rows if row.startswith("a, "))]
     gates = [np.ravel(record["probes"][-1]["gating"]) for row in trained for record in s.of(row, "record")]
-    yield f"Gates at {1 / (1 + np.exp(-1)):.2f} gain {interval(s.gain(a, b))[1:]} over gates at 0.50"
+    ours, other = (1 / (1 + np.exp(-gate)) for gate in (1, s.spec("method.params.gate", b)))  # 1 is its default
+    yield f"Gates at {ours:.2f} gain {interval(s.gain(a, b))[1:]} over gates at {other:.2f}"
     yield f"(c over d: {interval(s.gain(c, d))})"
     yield f"between {span(np.concatenate(gates), 2, ' and ')}"
     weak, strong = (s.gain(f"a, locality {strength}", a) for strength in ("0.1", "3"))
@@ -296,14 +305,21 @@ def which_needs_fewest_images() -> Iterator[str]:
         for record in s.runs["record"]
     }
     yield f"({len(s)} runs): arXiv 2103.10697's Table 2 in small"
-    yield f"every run sees 25,000 images in {steps} steps (50 epochs of 500 images, 5 of 5,000)"
+    epochs = {record["dataset"]["train"]: record["spec"]["recipe"]["epochs"] for record in s.runs["record"]}
+    assert sorted(epochs) == sizes
+    (seen,) = {number * images for images, number in epochs.items()}
+    few, most = min(sizes), max(sizes)
+    yield (
+        f"every run sees {seen:,} images in {steps} steps ({epochs[few]} epochs of {few} images, {epochs[most]} of "
+        f"{most:,})"
+    )
     gains = {row: [s.gain(row, "DeiT", images=size) for size in sizes] for row in ("ConViT", "Mimetic", "Imp.-3")}
     ends = [end for gain in gains["ConViT"] for end in limits(gain)]
     assert not any(shows(gain) for gain in gains["ConViT"])
     yield f"all four intervals contain 0, and reach from {text(min(ends))} to {text(max(ends), sign=True)}"
     paper = published("2103.10697", "Table 2")
-    few, all_of = (100 * (paper[share, "ConViT-S"] / paper[share, "DeiT-S"] - 1) for share in ("5%", "100%"))
-    yield f"The paper's gains {few:.0f} % at 5 % of ImageNet and {all_of:.0f} % at all of it"
+    small, all_of = (100 * (paper[share, "ConViT-S"] / paper[share, "DeiT-S"] - 1) for share in ("5%", "100%"))
+    yield f"The paper's gains {small:.0f} % at 5 % of ImageNet and {all_of:.0f} % at all of it"
     assert all((gain > 0).all() for gain in gains["Mimetic"])
     first, last = s.top1("Mimetic", images=500).mean(), s.top1("DeiT", images=5000).mean()
     yield f"with 500 images it has {first:.2f}, DeiT with 5,000 images {last:.2f}"
@@ -346,19 +362,24 @@ def does_locality_cost_global_context() -> Iterator[str]:
     vits = [row for row in s.rows if "ConvMixer" not in row]
     size = {row: s.of(row, "record")[0]["parameters"] for row in s.rows}
     (vit,) = {size[row] for row in vits if "ConViT" not in row}
-    yield f"({len(s)} runs): `pathfinder-easy`, 10,000 images, ten epochs"
+    yield f"({len(s)} runs): `{s.spec('dataset.name')}`, {s.trained_on:,} images, {s.epochs}"
     yield f"Five initialisations of a ViT ({vit:,} parameters), ConViT ({size['ConViT']:,})"
     assert len(vits) == 5 + 2
     yield f"a ConvMixer ({size['ConvMixer']:,}; {size['ConvMixer, random filters']:,} of them trained where"
     mixed = np.mean([record["history"][2]["test_top1"] for record in s.of("ConvMixer", "record")])
-    yield f"learn the task in 100,000 images; the ConvMixer has {mixed:.0f} % after 30,000"
+    whole, three = s.trained_on * s.spec("recipe.epochs"), s.trained_on * 3
+    yield f"learn the task in {whole:,} images; the ConvMixer has {mixed:.0f} % after {three:,}"
     history = [epoch for row in vits for record in s.of(row, "record") for epoch in record["history"]]
     yield f"({sum(epoch['test_top1'] == 50 for epoch in history)} of {len(history)} evaluations are exactly 50.00 %)"
     (loss,) = {text(record["history"][-1]["train_loss"], 2) for row in vits for record in s.of(row, "record")}
     yield f"training loss stays at {loss}"
-    yield f"(std 0.06) makes no difference to ConViT: {interval(s.gain('ConViT, std 0.06', 'ConViT'))}"
+    suited = "ConViT, std 0.06"
+    std = s.spec("base.params.std", suited)
+    yield f"(std {std}) makes no difference to ConViT: {interval(s.gain(suited, 'ConViT'))}"
     cost = s.gain("ConvMixer", "ConvMixer, random filters")
     yield f"not told apart from random ones that stay frozen: {interval(cost)} points"
     assert not shows(cost)
     last = s.probe("Imp.-3", "nonlocality", -1)[:, 1:], s.probe("Imp.-5", "nonlocality", -1)[:, 1:]
-    yield f"impulse fades in layers 2 and 3 (nonlocality {span(np.ravel(last))} at the end; uniform 4.1)"
+    # that of the mean over all pairs of tokens, as the start of a ViT that no method changes nearly is
+    uniform = s.probe(KAIMING, "nonlocality", 0).mean()
+    yield f"impulse fades in layers 2 and 3 (nonlocality {span(np.ravel(last))} at the end; uniform {uniform:.1f})"

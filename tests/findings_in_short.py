@@ -45,7 +45,8 @@ def the_main_job() -> Iterator[str]:
     bases = cifar[TRUNC] - cifar[KAIMING]
     yield f"trunc normal is {-bases.mean():.1f} points below Kaiming uniform"
     yield interval(bases, 2)
-    yield f"At width 48 trunc normal's std of 0.02 is a quarter of Kaiming's {(3 * 48) ** -0.5:.3f}"
+    width, std = s.spec("model.width", TRUNC), s.spec("base.params.std", TRUNC)
+    yield f"At width {width} trunc normal's std of {std} is a quarter of Kaiming's {(3 * width) ** -0.5:.3f}"
     halves = [-bases.mean() / (gain.mean() - bases.mean()) for gain in gains.values()]
     assert [round(share, 1) for share in halves] == [0.5, 0.8, 0.8]
     norms = {
@@ -107,7 +108,9 @@ def the_solvers() -> Iterator[str]:
     gradient, early, rotation, own = (
         of[row] for row in ("gradient", "gradient, 1000 steps", "rotation", "svd, its own setting")
     )
-    yield "in place of 10,000 Adam steps. On a ViT-T with 256 tokens"
+    steps = study("table2-small").spec("method.params.solver.steps", "Imp.-3")
+    (tokens,) = set(rotation["tokens"])
+    yield f"in place of {steps:,} Adam steps. On a ViT-T with {tokens} tokens"
     yield (
         f"({rotation['query'].mean():.1f} per head; gradient: {gradient['query'].mean():.1f} in W_q and "
         f"{gradient['key'].mean():.1f} in W_k)"
@@ -117,10 +120,11 @@ def the_solvers() -> Iterator[str]:
     yield f"of the pseudo-input (gradient: {span(gradient['pseudo'], 2)})"
     yield (
         f"{span(rotation['images'], 2)} on real images (gradient: {span(gradient['images'], 2)}, and "
-        f"{span(early['images'], 2)} after 1,000 steps)"
+        f"{span(early['images'], 2)} after {early['params'].iloc[0]['solver']['steps']:,} steps)"
     )
-    yield (f"a learned embedding times 18, has {span(own['pseudo'], 2)} and {span(own['images'], 2)}")
-    assert {text(value, 4) for value in of["svd"]["pseudo"]} == {text(1 / 256, 4)}
+    times = own["params"].iloc[0]["position_scale"]
+    yield f"a learned embedding times {times}, has {span(own['pseudo'], 2)} and {span(own['images'], 2)}"
+    assert {text(value, 4) for value in of["svd"]["pseudo"]} == {text(1 / tokens, 4)}
     seconds = {
         (one["model"], one["params"]["solver"], one["params"].get("per_layer", False)): one["seconds"]
         for one in speed()["initializers"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,25 @@ class Study:
         assert sorted(chosen["seed"]) == self.seeds, (row, where)
         return chosen.set_index("seed")[column].sort_index()
 
+    def spec(self, path: str, row: str | None = None) -> Any:
+        """The one value that a field of the spec, as `base.params.std`, has in all runs, or those of a row."""
+        runs = self.runs if row is None else self.runs[self.runs["row"] == row]
+        values = [reduce(lambda part, name: part[name], path.split("."), record["spec"]) for record in runs["record"]]
+        assert values
+        assert all(value == values[0] for value in values), path
+        return values[0]
+
+    @property
+    def trained_on(self) -> int:
+        """Training images of every run."""
+        (images,) = {record["dataset"]["train"] for record in self.runs["record"]}
+        return int(images)
+
+    @property
+    def epochs(self) -> str:
+        """Of every run, in words."""
+        return {5: "five", 10: "ten"}[self.spec("recipe.epochs")] + " epochs"
+
     def top1(self, row: str, **where: Any) -> pd.Series:
         return self.of(row, "top1", **where)
 
@@ -143,6 +162,8 @@ def fidelity() -> pd.DataFrame:
     return pd.DataFrame(
         {
             "row": [row["row"] for row in rows],
+            "tokens": [(row["model"]["image_size"] // row["model"]["patch_size"]) ** 2 for row in rows],
+            "params": [row["params"] for row in rows],
             "pseudo": [row["init"]["pseudo_input"]["mass"] for row in rows],
             "images": [row["init"]["real_images"]["mass"] for row in rows],
             "query": [np.mean(norm["query"]) for norm in norms],
