@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -115,6 +118,22 @@ def photographs(cifar10_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> 
             size = random_size.randint(64, 96), random_size.randint(64, 96)
             Image.fromarray(image.permute(1, 2, 0).numpy()).resize(size, Image.Resampling.BICUBIC).save(file)
     return root
+
+
+class _Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Address of a web server over tmp_path/served."""
+    monkeypatch.setenv("no_proxy", "*")
+    (tmp_path / "served").mkdir()
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(tmp_path / "served"))) as http:
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
 
 
 @pytest.fixture

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,22 +12,6 @@ from test_archived import NAMES, made, opened, refusal
 from benchmark.datasets import downloaded
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
-
-
-class Handler(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Address of a web server over tmp_path/served."""
-    monkeypatch.setenv("no_proxy", "*")
-    (tmp_path / "served").mkdir()
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "served"))) as http:
-        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,97 @@
+"""`vitinit run`: what its options come to in records and beside them, and where it carries runs out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmark.datasets import registry
+from benchmark.records.maps import read_maps
+from benchmark.records.store import Store
+from runners.basics.environment import set_flags
+from runners.basics.setting import Execution
+from runners.loaders import choice
+from runners.training.checkpoint import Checkpoints
+from tests.benchmark.small_archives import SMALL, packed_up, put, small
+from tests.runners.cli.test_cli import changed, write
+
+MINE = ("--only", "row=Kaiming*", "--executor", "inline")
+
+
+@pytest.fixture(autouse=True)
+def _flags_as_before(undisturbed):
+    yield
+    set_flags(Execution("cpu", 1, "inline"))
+
+
+@pytest.fixture
+def saved(monkeypatch) -> list[int]:
+    """The steps at which checkpoints were saved."""
+    save, steps = Checkpoints.save, []
+
+    def noted(self, state, step: int) -> None:
+        save(self, state, step)
+        steps.append(step)
+
+    monkeypatch.setattr(Checkpoints, "save", noted)
+    return steps
+
+
+def test_options_of_a_run_come_to_its_record(tmp_path, vitinit, monkeypatch, saved):
+    grid = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=3))
+    monkeypatch.setattr(choice, "main_memory", lambda: 1)  # the loader `auto` would look for FFCV
+    saving = ("--checkpoint-minutes", "0", "--deterministic", "--loader", "resident", "--micro-batch", "16")
+    measuring = ("--no-probes", "--keep-maps", "--maps-at", "1")
+    code, out, err = vitinit("run", grid, *MINE, *saving, *measuring)
+    assert code == 0, out + err
+    (record,) = Store(tmp_path / "results/local").read("tiny").done.values()
+    told = {"deterministic": True, "loader": "resident", "micro_batch": 16, "executor": "inline", "compiled": False}
+    assert told.items() <= record.execution.items()
+    assert record.probes == []
+    maps = read_maps(tmp_path / "results/local", record)
+    assert maps.epochs == (0, 1, 3)
+    assert maps.weights == record.weights
+    assert saved
+
+
+def test_without_options_a_run_is_probed_and_keeps_nothing_else(tmp_path, vitinit, saved):
+    code, out, err = vitinit("run", write(tmp_path / "tiny.yaml", changed()), *MINE)
+    assert code == 0, out + err
+    (record,) = Store(tmp_path / "results/local").read("tiny").done.values()
+    assert [probe.epoch for probe in record.probes] == [0, 1, 2]
+    assert (record.execution["deterministic"], record.execution["micro_batch"]) == (False, None)
+    assert not (tmp_path / "results/local/tiny/maps").exists()
+    assert saved == []
+
+
+def test_maps_after_an_epoch_are_refused_where_none_are_kept(vitinit):
+    code, _, err = vitinit("run", "smoke", "--maps-at", "1")
+    assert (code, "--maps-at names more epochs for --keep-maps" in err) == (2, True)
+
+
+def serve(name: str, folder: Path, address: str, monkeypatch) -> None:
+    """A dataset of archives in small, whose archives a server has, or not."""
+    archives = {file: packed_up(file, files) for file, files in SMALL[name][0]().items()}
+    dataset = small(name, archives, address)
+    monkeypatch.setitem(registry._found(), name, registry._Found(dataset, "a test"))
+    put(folder, archives)
+
+
+def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tmp_path, vitinit, server, monkeypatch):
+    serve("eurosat", tmp_path / "served", server, monkeypatch)
+    serve("stl10", tmp_path / "elsewhere", server, monkeypatch)
+    content = changed(blocks__0__datasets=["eurosat", "stl10"], blocks__0__recipe__batch_size=4)
+    grid = write(tmp_path / "tiny.yaml", content)
+    code, out, err = vitinit("run", grid, *MINE, "--no-download")
+    assert (code, "0 runs finished" in out, (tmp_path / "no-data").exists()) == (0, True, False), err
+    code, out, err = vitinit("run", grid, *MINE)
+    assert code == 0, out + err
+    assert out.count("downloading ") == 2
+    assert out.count("cannot download stl10 (") == 1
+    assert "cannot download eurosat" not in out
+    contents = Store(tmp_path / "results/local").read("tiny")
+    assert [(record.spec.dataset.name, record.dataset.train) for record in contents.done.values()] == [("eurosat", 16)]
+    (skipped,) = contents.skipped.values()
+    assert skipped.spec.dataset.name == "stl10"
+    assert "vitinit data get stl10" in skipped.reason
