@@ -24,7 +24,7 @@ SIGNALS = [
     (executor, number, to)
     for executor, recipients in (("inline", ["launcher"]), ("local", ["launcher", "group", "run"]))
     for to in recipients
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 ]
 QUICK = [("inline", signal.SIGUSR2, "launcher"), ("local", signal.SIGTERM, "group")]
 RUN = ("run", "faults.yaml", "--only", "row=dropout", "--limit", "1", "--workers", "1", "--keep-weights")
@@ -98,6 +98,20 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     assert_same(setting(left_alone(executor)), setting(tmp_path / "results/local"), cell)
     record = Store(tmp_path / "results/local").read("faults").done[run.name]
     assert [session.from_step == 0 for session in record.sessions] == [True, False]
+    tally("signals", tried=1, survived=1)
+
+
+@pytest.mark.skipif(not ALL, reason="FAULTS=all only")
+@pytest.mark.parametrize("executor", ["inline", "local"])
+def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path, left_alone, executor, tally):
+    study(tmp_path, epochs=40)
+    process = start(*RUN, "--executor", executor, cwd=tmp_path, before=("nohup",))
+    run = until_an_epoch_is_done(tmp_path, process)
+    os.killpg(process.pid, signal.SIGHUP)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "1 runs finished" in out) == (0, True), out
+    record = Store(tmp_path / "results/local").read("faults").done[run.name]
+    assert len(record.sessions) == 1
     tally("signals", tried=1, survived=1)
 
 

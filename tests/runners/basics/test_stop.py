@@ -1,0 +1,69 @@
+"""What asks a process to stop, with real signals to this one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from runners.basics import stop as stopping
+from runners.basics.stop import Stop, on_signals
+
+NUMBERS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+
+
+@pytest.fixture(autouse=True)
+def harmless() -> Iterator[list[int]]:
+    """A signal that is not handled ends nothing here; it is listed."""
+    got: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: got.append(number)) for number in NUMBERS}
+    yield got
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_signal_asks_for_a_stop_and_is_afterwards_what_it_was(number: signal.Signals, harmless: list[int]) -> None:
+    stop, woken = Stop(wake=lambda: woken.append(stop.reason)), []
+    with on_signals(stop):
+        signal.raise_signal(number)
+        signal.raise_signal(signal.SIGTERM)
+    assert (stop.reason, woken, harmless) == (number.name, [number.name], []), "the first reason stays"
+    signal.raise_signal(number)
+    assert harmless == [number]
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_what_was_ignored_stays_ignored(number: signal.Signals) -> None:
+    """`nohup` ignores SIGHUP, a shell's `&` SIGINT."""
+    signal.signal(number, signal.SIG_IGN)
+    stop = Stop()
+    with on_signals(stop):
+        signal.raise_signal(number)
+        assert stop.reason == ""
+        assert signal.getsignal(number) == signal.SIG_IGN
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.reason == "SIGTERM"
+    assert signal.getsignal(number) == signal.SIG_IGN
+
+
+def twice(first: signal.Signals, second: signal.Signals, impatient: bool = True) -> str:
+    """Why it is to stop. A KeyboardInterrupt that got out of a test would end all of them."""
+    stop = Stop()
+    try:
+        with on_signals(stop, impatient):
+            signal.raise_signal(first)
+            signal.raise_signal(second)
+    except KeyboardInterrupt:
+        return "at once"
+    return stop.reason
+
+
+def test_a_second_ctrl_c_does_not_wait_where_one_is_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctrl_c, kill = signal.SIGINT, signal.SIGTERM
+    monkeypatch.setattr(stopping, "IMPATIENT_S", -1.0)  # any second one is late enough
+    assert (twice(ctrl_c, ctrl_c), twice(kill, ctrl_c)) == ("at once", "at once")
+    assert (twice(ctrl_c, kill), twice(ctrl_c, ctrl_c, impatient=False)) == ("SIGINT", "SIGINT")
+    monkeypatch.setattr(stopping, "IMPATIENT_S", 1e9)  # a wrapper that sends it twice
+    assert twice(ctrl_c, ctrl_c) == "SIGINT"
