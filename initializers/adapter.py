@@ -10,7 +10,7 @@ import fnmatch
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
@@ -79,6 +79,17 @@ class Attention:
     gated: bool = False
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 
+    def __post_init__(self) -> None:
+        """Refuse what is no description.
+
+        Raises:
+            VitinitError: types are no tuple, or a part is none.
+        """
+        _refuse_no_tuple("Attention", "types", self.types)
+        for name in ("query", "key", "value", "proj"):
+            if not isinstance(part := getattr(self, name), Part):
+                raise VitinitError(f"Attention: {name} must be a Part, such as linear('to_q'), not {part!r}")
+
 
 WINDOWS: dict[str, Any] = {
     "table": "relative_position_bias_table",
@@ -106,6 +117,7 @@ Rule = float | Normal | Literal["position", "class_token", "layer_scale", "keep"
 """How a base sets a parameter that is part of no Linear, convolution or norm: to a constant; drawn; as the base has it
 for position embeddings and class tokens; or not at all, because the library's own value belongs to the architecture, as
 that of a layer scale, which is set where it is asked for."""
+RULES: tuple[str, ...] = get_args(get_args(Rule)[-1])
 
 
 @dataclass(frozen=True)
@@ -134,30 +146,61 @@ class Adapter:
     """Types of attention modules that do not attend from token to token, such as a pooling head. Methods leave them at
     their base."""
 
+    def __post_init__(self) -> None:
+        """Refuse what is no description; what a model has is seen when one is met (`kind_of`).
+
+        Raises:
+            VitinitError: says which field, and what it may be.
+        """
+        for name in ("models", "attention", "token_mixing", "beside"):
+            _refuse_no_tuple(f"adapter {self.name!r}", name, getattr(self, name))
+        if self.grid is not None and not callable(self.grid):
+            raise VitinitError(
+                f"adapter {self.name!r}: grid must be a function of the model, such as lambda model: (14, 14), not "
+                f"{self.grid!r}"
+            )
+        for parameter, rule in self.parameters.items():
+            if not isinstance(rule, int | float | Normal) and rule not in RULES:
+                raise VitinitError(
+                    f"adapter {self.name!r} says {rule!r} of the parameter {parameter!r}, which is not a number, "
+                    f"Normal(std), {', '.join(RULES[:-1])} or {RULES[-1]}"
+                )
+
     def rule(self, parameter: str) -> Rule | None:
         """That of a parameter, by its name in the model."""
         return next((rule for name, rule in self.parameters.items() if fnmatch.fnmatchcase(parameter, name)), None)
 
 
-_own: list[Adapter] = []
+def _refuse_no_tuple(what: str, name: str, given: Any) -> None:
+    if not isinstance(given, tuple):
+        raise VitinitError(f"{what}: {name} must be a tuple, such as {name}=(one,), not {given!r}")
+
+
+_own: dict[str, Adapter] = {}
+"""By name, the latest last."""
 
 
 def register(adapter: Adapter) -> Adapter:
-    """Make an adapter known in this process; it goes before those that are there. Returns it."""
-    _own.insert(0, adapter)
+    """Make an adapter known in this process, in place of one registered under its name; returns it.
+
+    It goes before all others. A cell of a notebook that registers one may be run again.
+    """
+    _own.pop(adapter.name, None)
+    _own[adapter.name] = adapter
     adapters.cache_clear()
     return adapter
 
 
-def unregister(adapter: Adapter) -> None:
-    """Forget an adapter again.
+def unregister(adapter: Adapter | str) -> None:
+    """Forget an adapter, or that of a name, again.
 
     Raises:
-        VitinitError: it is not registered.
+        VitinitError: none is registered under its name.
     """
-    if adapter not in _own:
-        raise VitinitError(f"adapter {adapter.name!r} is not registered")
-    _own.remove(adapter)
+    name = adapter if isinstance(adapter, str) else adapter.name
+    if name not in _own:
+        raise VitinitError(f"adapter {name!r} is not registered; registered: {', '.join(_own) or 'none'}")
+    del _own[name]
     adapters.cache_clear()
 
 
@@ -168,7 +211,7 @@ def adapters() -> tuple[Adapter, ...]:
     Raises:
         VitinitError: a file or a package cannot be imported, or names something else.
     """
-    found = list(_own)
+    found = list(reversed(_own.values()))
     for where, value in entry_points(ENTRY_POINTS):
         if not isinstance(value, Adapter):
             raise VitinitError(f"{where} is not an Adapter")
@@ -213,18 +256,46 @@ def _computes_what(cls: Any) -> frozenset[str]:
 def kind_of(module: nn.Module) -> Attention | str | Literal[False] | None:
     """What a module is: attention from token to token; attention that is refused, as its reason; attention beside the
     tokens, as False; None where no adapter knows it as attention.
+
+    Raises:
+        VitinitError: an adapter knows it, and names what is not there.
     """
     names = _computes_what(_class(module))
+    wrong = ""
     for adapter in adapters():
         for kind in adapter.attention:
-            if not names.isdisjoint(map(_text, kind.types)) and isinstance(found(module, kind.query.weight), Tensor):
-                return kind
+            if not names.isdisjoint(map(_text, kind.types)):
+                if isinstance(found(module, kind.query.weight), Tensor):
+                    _check(adapter, kind, module)
+                    return kind
+                wrong = wrong or f"adapter {adapter.name!r}: {lacking(module, kind.query.weight)}"
         for one, reason in adapter.refused.items():
             if _is(module, (one,)):
                 return reason
         if not names.isdisjoint(map(_text, adapter.beside)):
             return False
+    if wrong:
+        raise VitinitError(wrong)
     return None
+
+
+def _check(adapter: Adapter, kind: Attention, module: nn.Module) -> None:
+    """Refuse a module that has not what its adapter says. What may be missing is left out: biases, norms, tables."""
+    where = f"adapter {adapter.name!r}"
+    for part in (kind.query, kind.key, kind.value, kind.proj):
+        if not isinstance(found(module, part.weight), Tensor) and not (part is kind.proj and _left_out(module, part)):
+            raise VitinitError(f"{where}: {lacking(module, part.weight)}")
+    heads = found(module, kind.heads)
+    if heads is None:
+        raise VitinitError(f"{where}: {lacking(module, kind.heads)}")
+    if not isinstance(heads, int) or heads < 1:
+        raise VitinitError(f"{where}: {kind.heads!r} in {type(module).__name__} is no number of heads")
+    for part in (kind.query, kind.key, kind.value):
+        rows = len(found(module, part.weight))
+        if rows % (part.of * heads):
+            parts = f"{part.of} parts of {heads} heads" if part.of > 1 else f"{heads} heads"
+            what = f"the {rows} rows of {part.weight!r} in {type(module).__name__}"
+            raise VitinitError(f"{where}: {what} are not those of {parts}")
 
 
 @dataclass(frozen=True)
@@ -282,6 +353,29 @@ def found(start: Any, path: str) -> Any:
     for name in path.split("."):
         start = getattr(start, name, None)
     return None if not path or isinstance(start, nn.Identity) else start
+
+
+def lacking(start: nn.Module, path: str) -> str:
+    """Where a path of attributes ends too early, and what is there."""
+    at, passed, names = start, list[str](), path.split(".")
+    while names and isinstance(inner := getattr(at, names[0], None), nn.Module):
+        at = inner
+        passed.append(names.pop(0))
+    if not names:
+        return f"{path!r} in {type(start).__name__} is a {type(at).__name__}, not a tensor"
+    there = [own for own, _ in (*at.named_parameters(recurse=False), *at.named_children())]
+    there += [own for own, value in vars(at).items() if type(value) is int and own[0] != "_"]
+    missing, what = ".".join((*passed, names[0])), repr(".".join(passed)) if passed else "it"
+    return f"{missing!r} is not in {type(start).__name__}; {what} has {', '.join(there) or 'nothing'}"
+
+
+def _left_out(start: Any, part: Part) -> bool:
+    """Whether there is a module that does nothing in its place."""
+    for name in part.weight.split("."):
+        start = getattr(start, name, None)
+        if isinstance(start, nn.Identity):
+            return True
+    return False
 
 
 def required(module: nn.Module, path: str) -> Any:

@@ -206,9 +206,6 @@ class WholeModel(Initializer):
             return REST, lambda generator: draw_normal_(parameter, std, generator)
         if rule in ("layer_scale", "keep"):
             return REST, lambda _: None
-        if isinstance(rule, str):
-            rules = "a number, Normal(std), position, class_token, layer_scale or keep"
-            raise VitinitError(f"an adapter says {rule!r} of the parameter {name!r}, which is not {rules}")
         value = float(rule)
         return REST, lambda _: parameter.fill_(value)
 

@@ -53,7 +53,7 @@ class ConvFilters(Initializer):
         if not filters or not known or not known.adapter.filters:
             raise VitinitError(
                 "method 'conv_filters' sets depthwise convolutions that alone mix the tokens, and "
-                f"{type(model).__name__} has none; choose a model of arch 'convmixer'"
+                f"{type(model).__name__} has none; choose a ConvMixer (in a grid arch 'convmixer')"
             )
         size = filters[0].weight[0].numel()
         if self.entries and self.entries > size:

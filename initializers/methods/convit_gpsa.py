@@ -67,7 +67,7 @@ class ConvitGpsa(Initializer):
         if not gpsa:
             raise VitinitError(
                 f"method 'convit_gpsa' initialises gated positional self-attention, and {type(model).__name__} has "
-                "none; choose a model of arch 'convit'"
+                "none; choose a ConViT (in a grid arch 'convit')"
             )
         _class_token(model)
         heads = gpsa[0].num_heads

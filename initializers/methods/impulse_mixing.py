@@ -51,8 +51,8 @@ class ImpulseMixing(Initializer):
         mixing = _mixing(model)
         if not mixing:
             raise VitinitError(
-                f"method 'impulse_mixing' sets Linears between patches, and {type(model).__name__} has none; choose a "
-                "model of arch 'mixer' or 'resmlp'"
+                f"method 'impulse_mixing' sets Linears between patches, and {type(model).__name__} has none; choose an "
+                "MLP-Mixer or a ResMLP (in a grid arch 'mixer' or 'resmlp')"
             )
         rows, columns = token_grid(model)
         for linears in mixing:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -252,18 +253,48 @@ def test_an_own_model_takes_a_dozen_lines() -> None:
         vitinit.unregister(ours)
     with pytest.raises(vitinit.VitinitError, match="no adapter knows"):
         vitinit.initialize(Model(), "mimetic")
-    with pytest.raises(vitinit.VitinitError, match="'ours' is not registered"):
+    with pytest.raises(vitinit.VitinitError, match="'ours' is not registered; registered: none"):
         vitinit.unregister(ours)
+
+
+def test_an_adapter_registered_again_takes_the_place_of_the_first_and_its_name_is_enough_to_forget_it() -> None:
+    """As when a cell of a notebook is run twice."""
+    key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
+    own = vitinit.Attention((Own,), "n_heads", vitinit.linear("to_query"), key, value, vitinit.linear("out"))
+    try:
+        vitinit.register(vitinit.Adapter("ours", attention=(own,)))
+        with pytest.raises(vitinit.VitinitError, match="^adapter 'ours': 'to_query' is not in Own; it has to_q, "):
+            vitinit.initialize(Own(), base="trunc_normal")
+        vitinit.register(vitinit.Adapter("ours", attention=(dataclasses.replace(own, query=vitinit.linear("to_q")),)))
+        vitinit.initialize(Own(), "mimetic")
+    finally:
+        vitinit.unregister("ours")
+    with pytest.raises(vitinit.VitinitError, match="'ours' is not registered; registered: none"):
+        vitinit.unregister("ours")
+    with pytest.raises(vitinit.VitinitError, match="no adapter knows"):
+        vitinit.initialize(Own(), "mimetic")
 
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"heads": "num_heads"}, "attention of type Own has no 'num_heads', which its adapter names"),
-        ({"proj": vitinit.linear("output")}, "attention of type Own has no 'output.weight', which its adapter names"),
+        ({"heads": "num_heads"}, "adapter 'wrong': 'num_heads' is not in Own; it has to_q, to_kv, out, n_heads"),
+        ({"heads": "out"}, "adapter 'wrong': 'out' in Own is no number of heads"),
+        ({"proj": vitinit.linear("output")}, "adapter 'wrong': 'output' is not in Own; it has to_q, to_kv, out, n_h"),
+        ({"query": vitinit.linear("q")}, "adapter 'wrong': 'q' is not in Own; it has to_q, to_kv, out, n_heads"),
+        ({"query": vitinit.Part("to_q")}, "adapter 'wrong': 'to_q' in Own is a Linear, not a tensor"),
+        ({"key": vitinit.linear("to_q.0")}, "adapter 'wrong': 'to_q.0' is not in Own; 'to_q' has weight, bias, in_f"),
+        ({"value": vitinit.fused("to_q.weight", "", 5)[2]}, "the 48 rows of 'to_q.weight' in Own are not those of 5 p"),
+        ({"query": vitinit.fused("to_q.weight", "")}, r"Attention: query must be a Part, such as linear\('to_q'\)"),
+        ({"models": nn.Linear}, r"adapter 'wrong': models must be a tuple, such as models=\(one,\), not <class"),
+        (
+            {"position": "pos_emb"},
+            r"no absolute position embedding \(adapter 'wrong': 'pos_emb' is not in Model; it has",
+        ),
+        ({"grid": (4, 4)}, r"adapter 'wrong': grid must be a function of the model, .*, not \(4, 4\)"),
         ({"grid": lambda model: model.grid}, "adapter 'wrong' finds no token grid in Model: AttributeError: 'Model'"),
         ({"grid": lambda model: (16,)}, "adapter 'wrong' finds no token grid in Model: ValueError: not enough values"),
-        ({"parameters": {"where": "positions"}}, "an adapter says 'positions' of the parameter 'where', which is not"),
+        ({"parameters": {"where": "positions"}}, "adapter 'wrong' says 'positions' of the parameter 'where', which is"),
     ],
 )
 def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str) -> None:
@@ -274,16 +305,22 @@ def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str
 
     key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
     attention = {"heads": "n_heads", "query": vitinit.linear("to_q"), "key": key, "value": value}
-    attention |= {"proj": vitinit.linear("out")} | {part: of for part, of in wrong.items() if part in ("heads", "proj")}
-    rest = {"grid": lambda model: (4, 4), "parameters": {"where": "position"}, "position": "where"}
-    rest |= {part: of for part, of in wrong.items() if part in rest}
-    theirs = vitinit.Adapter("wrong", (Model,), (vitinit.Attention((Own,), **attention),), **rest)
-    vitinit.register(theirs)
+    attention |= {"proj": vitinit.linear("out")}
+    rest = {"grid": lambda model: (4, 4), "parameters": {"where": "position"}, "position": "where", "models": (Model,)}
+    for part, of in wrong.items():
+        (attention if part in attention else rest)[part] = of
     try:
-        with pytest.raises(vitinit.VitinitError, match=why):
-            vitinit.initialize(Model(), "impulse", base="kaiming_uniform", value_proj="mimetic")
+        with pytest.raises(vitinit.VitinitError, match=why) as caught:
+            with_adapter(attention, rest, Model())
     finally:
-        vitinit.unregister(theirs)
+        with suppress(vitinit.VitinitError):
+            vitinit.unregister("wrong")
+    assert "\n" not in str(caught.value)
+
+
+def with_adapter(attention: dict[str, Any], rest: dict[str, Any], model: nn.Module) -> None:
+    vitinit.register(vitinit.Adapter("wrong", attention=(vitinit.Attention((Own,), **attention),), **rest))
+    vitinit.initialize(model, "impulse", base="kaiming_uniform", value_proj="mimetic")
 
 
 def test_positions_that_are_fixed_stay_and_all_else_is_set() -> None:

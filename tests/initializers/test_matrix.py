@@ -61,7 +61,7 @@ UNSEEN = {"torchvision ViT", "nn.TransformerEncoder"}
 def reason(name: str, method: str) -> str | None:
     known = REFUSED.get(name, {})
     if method in ONLY:
-        return None if name in ONLY[method] else "has none; choose a model of arch"
+        return None if name in ONLY[method] else "has none; choose a"
     if method == "lsuv":
         return "is an nn.MultiheadAttention" if name in UNSEEN else "needs training images"
     if method == "weight_selection":

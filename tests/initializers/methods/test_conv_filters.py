@@ -111,7 +111,7 @@ def test_parameters_without_effect_are_refused(params: dict[str, Any], words: st
 
 
 def test_models_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(VitinitError, match="VisionTransformer has none; choose a model of arch 'convmixer'"):
+    with pytest.raises(VitinitError, match="VisionTransformer has none; choose a ConvMixer"):
         registry.build("conv_filters", {}).check(model(VIT))
     with pytest.raises(VitinitError, match="10 entries do not fit in a filter of 9"):
         registry.build("conv_filters", {"filter": "box", "entries": 10}).check(model(CONVMIXER))

@@ -118,7 +118,7 @@ def test_nothing_else_is_written_and_the_seed_tells_all():
         (lambda: mixer(2, 6), {"kernel_size": 5}, "reaches beyond a grid of 2 x 6 patches; at most 3"),
         (mixer, {"kernel_size": 4}, "must be odd"),
         (lambda: mixer(mlp_layer=GluMlp, mlp_ratio=(1.0, 2.0)), {}, "not what it is in an MLP-Mixer or a ResMLP"),
-        (lambda: torch.nn.Linear(3, 3), {}, "Linear has none; choose a model of arch 'mixer' or 'resmlp'"),
+        (lambda: torch.nn.Linear(3, 3), {}, "Linear has none; choose an MLP-Mixer or a ResMLP"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_changes(build, params, why):
