@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from initializers.errors import plain
+import initializers.errors as errors
 
-one_line = plain
+one_line, count = errors.plain, errors.count
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -33,11 +33,6 @@ _LATEX = {
     "–": r"\textendash{}",
     "’": "'",
 }
-
-
-def count(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def capitalised(text: str) -> str:

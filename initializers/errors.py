@@ -27,6 +27,11 @@ def plain(text: str, width: int | None = None) -> str:
     return line if width is None or len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
+def count(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 MAX_MESSAGE = 4_000
 """Letters: a message that names what somebody gave may be as long as that."""
 

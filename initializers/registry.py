@@ -8,11 +8,14 @@ It is found when its file lies in `bases/` or `methods/`, when an installed pack
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import importlib
+import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import torch
@@ -214,7 +217,25 @@ def register(cls: AnyInitializer) -> AnyInitializer:
             f"and {cls.__module__}.{cls.__qualname__}"
         )
     _classes[cls.name] = cls
+    _source_hash(cls)
     return cls
+
+
+@cache
+def _source_hash(cls: type[Initializer]) -> str:
+    """As it is when the class is registered: its file may change later, what is imported does not."""
+    try:
+        return hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:16]
+    except (TypeError, OSError):  # of no file, such as a class in a shell
+        return ""
+
+
+def source_hashes(names: Iterable[str]) -> dict[str, str]:
+    """By name or dotted path, 16 hex digits of the sha256 of the file of each class that lies in one.
+
+    Of what that file imports it says nothing.
+    """
+    return {name: source for name in names if (source := _source_hash(get(name)))}
 
 
 def _check_later(cls: type[Initializer]) -> None:

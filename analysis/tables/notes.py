@@ -45,6 +45,7 @@ def notes(table: Table, metric: str) -> list[str]:
     lines += _unequal(table, runs)
     lines += settings(runs)
     lines += _provenance(runs)
+    lines += mixed_code(table)
     lines += beside(table)
     lines += _counts(study)
     return [one_line(line) for line in lines]
@@ -201,6 +202,23 @@ def _provenance(runs: pd.DataFrame) -> list[str]:
     dirty = int((runs["dirty"] == True).sum())  # noqa: E712 - None counts as not dirty
     text += f"; {dirty} of {count(len(runs), 'run')} from a tree with uncommitted changes." if dirty else "."
     return [text] + ([f"Mixed: {'; '.join(mixed)}."] if mixed else [])
+
+
+def mixed_code(table: Table) -> list[str]:
+    """The initialisers whose own file changed between runs of the table, as far as records tell, and their rows."""
+    sources: dict[str, set[str]] = defaultdict(set)
+    rows: dict[str, set[str]] = defaultdict(set)
+    for run in table.study.contents.done.values():
+        if run.row in table.rows:
+            for name, source in run.sources.items():
+                sources[name].add(source)
+                rows[name].add(run.row)
+    return [
+        f"Mixed code of {name}: rows {', '.join(row for row in table.rows if row in rows[name])} hold runs of "
+        f"{len(found)} versions of its file."
+        for name, found in sorted(sources.items())
+        if len(found) > 1
+    ]
 
 
 def _counts(study: Study) -> list[str]:

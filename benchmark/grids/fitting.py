@@ -7,6 +7,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 import initializers
 from benchmark import fields, models, spec
 from benchmark.fields import Frozen
@@ -35,6 +37,8 @@ class Fit(Frozen):
     method: InitializerSpec | None
     misfit: str
     """Why base or method do not fit the model; empty where they do."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """The hash of the source file of each initialiser, by name: what a record has as `environment.initializers`."""
 
 
 def fit(model: ModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | None) -> Fit:
@@ -52,7 +56,7 @@ def fit(model: ModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | N
     if families.ours(model) and (found := kept.read(KIND, key, Fit)):
         return found
     parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
-    answer = Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts))
+    answer = Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
     if families.ours(model) and all(_ours(part) and not part.reads_files for part in parts if part):
         kept.write(KIND, key, answer)
     return answer
@@ -68,6 +72,13 @@ def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
     params = {key: value for key, value in named.items() if key != "name"}
     initializer = registry.build(str(named.get("name")), params, kind)
     return InitializerSpec(name=str(named["name"]), params=initializer.recorded_params())
+
+
+def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, str]:
+    """The hash of the source file of each initialiser, those inside another (`of`) too, by name."""
+    from initializers import registry
+
+    return registry.source_hashes(name for part in (base, method) if part for name in part.names())
 
 
 def with_weights(method: Mapping[str, Any], file: Path) -> dict[str, Any]:

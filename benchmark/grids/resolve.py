@@ -61,7 +61,7 @@ def _resolve_series(
             seed=seeds[0],
         )
         check_recipe(spec)
-        return Series(row=label, spec=spec, seeds=seeds, misfit=answer.misfit)
+        return Series(row=label, spec=spec, seeds=seeds, misfit=answer.misfit, sources=answer.sources)
     except ValidationError as error:
         raise explain(error, where) from None
     except VitinitError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -94,6 +94,8 @@ class Cell:
     """Why the row's initialisers do not fit the model of its block; such a run is skipped."""
     column: str = ""
     """What tells it from the other runs of its row that are no repetitions of it (`benchmark.settings.columns`)."""
+    sources: dict[str, str] = field(default_factory=dict, compare=False)
+    """The hash of the source file of each initialiser as it is here, by name."""
 
     @cached_property
     def run_id(self) -> str:
@@ -119,12 +121,14 @@ class Series(Frozen):
     seeds: Seeds
     misfit: str = ""
     """As in `Cell`."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """As in `Cell`."""
 
     def cells(self, column: str = "") -> list[Cell]:
         """Its runs, in the order of the seeds."""
         # a copy is not validated, and need not be: the seeds are
         specs = [self.spec.model_copy(update={"seed": seed}) for seed in self.seeds]
-        return [Cell(self.row, spec, self.misfit, column) for spec in specs]
+        return [Cell(self.row, spec, self.misfit, column, self.sources) for spec in specs]
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,13 @@ class RunRecord(_Outcome):
         return self.model_dump(mode="json", exclude={**times, **rows})
 
     @property
+    def sources(self) -> dict[str, str]:
+        """The hash of the source file of each of its initialisers, by name; empty in older records."""
+        found = self.environment.get("initializers")
+        known = found.items() if isinstance(found, dict) else ()
+        return {name: value for name, value in known if isinstance(value, str)}
+
+    @property
     def last(self) -> EpochRow:
         """The last epoch."""
         return self.history[-1]
@@ -307,6 +314,9 @@ _HEAD = re.compile(
     rb'{\n "schema_version": %d,\n "run_id": "([0-9a-f]{16})",\n "study": "([^"\\]+)",\n' % SCHEMA_VERSION
 )
 _DONE = b'\n "status": "done",\n'
+_ENVIRONMENT = b'\n "environment": {\n'
+_SOURCE = re.compile(rb'\n   "([^"\\]+)": "([0-9a-f]{16})"')
+_SOURCES = re.compile(rb'\n  "initializers": \{(?:%s,?)+\n  \}' % _SOURCE.pattern)
 _HISTORY, _EPOCH, _LAST = b'\n "history": [', b"\n  {", b"\n  }\n ]"
 
 
@@ -321,6 +331,8 @@ class Whole:
     study: str
     last_epoch: bytes = field(repr=False)
     """JSON."""
+    sources: dict[str, str] = field(repr=False)
+    """As of a `RunRecord`."""
     status: Literal["done"] = "done"
 
     @property
@@ -340,7 +352,9 @@ def whole_or_parsed(data: bytes) -> Outcome | Whole:
     close = content.find(_LAST, content.find(_HISTORY))
     if head and mark and close > 0 and _DONE in content and end == _digest(content) + _END:
         last_epoch = content[content.rfind(_EPOCH, 0, close) : close] + b"}"
-        return Whole(head[1].decode(), head[2].decode(), last_epoch)
+        found = _SOURCES.search(content, content.rfind(_ENVIRONMENT))
+        sources = {name.decode(): value.decode() for name, value in _SOURCE.findall(found[0])} if found else {}
+        return Whole(head[1].decode(), head[2].decode(), last_epoch, sources)
     return from_bytes(data)
 
 

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmark.records.epoch import METRICS
 from benchmark.records.store import Outline, Store
-from initializers.errors import VitinitError, plain, unknown_name
+from initializers.errors import VitinitError, count, plain, unknown_name
 from runners.basics.machine import gpu_possible
 from runners.cli.options import (
     LOCAL,
@@ -221,6 +221,24 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     console.print(_details(planned, contents))
 
 
+def other_code(planned: list[Planned], contents: Outline) -> list[str]:
+    """A line for each initialiser whose file is not the one that finished runs were made with."""
+    changed: dict[str, list[str]] = {}
+    for item in planned:
+        if item.state == "done":
+            for name, source in contents.done[item.cell.run_id].sources.items():
+                if source != item.cell.sources.get(name, source):
+                    changed.setdefault(name, []).append(item.cell.run_id)
+    lines = []
+    for name, runs in changed.items():
+        shown = ", ".join(runs[:SHOWN]) + (f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else "")
+        lines.append(
+            f"{count(len(runs), 'run')} {'is' if len(runs) == 1 else 'are'} done with other code of {name} than is "
+            f"here: vitinit run GRID --force RUN_ID ..., or give it another name ({shown})"
+        )
+    return lines
+
+
 def _left(planned: list[Planned]) -> list[Cell]:
     """What can be carried out and has no record; its data may have to be fetched first."""
     return [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
@@ -343,5 +361,6 @@ def _details(planned: list[Planned], contents: Outline) -> str:
         if len(reasons) > SHOWN:
             lines.append(f"{state}: and {len(reasons) - SHOWN} reasons more; see: vitinit plan")
     lines += dict.fromkeys(f"skip {p.skipped}: {p.reason}" for p in planned if p.state == "skip")
+    lines += other_code(planned, contents)
     lines += [f"not a record, left alone: {problem}" for problem in contents.problems]
     return "\n".join(safe(line) for line in lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import re
@@ -20,7 +19,7 @@ import yaml
 
 from benchmark.files.yaml_text import mapping
 from benchmark.grids.parts import HERE
-from benchmark.spec import RunSpec
+from benchmark.spec import InitializerSpec, RunSpec
 from initializers.errors import VitinitError
 from runners.basics.stop import Stop, on_signals
 
@@ -92,7 +91,7 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
     if file:
         sys.path.insert(0, str(file.parent))
         os.environ["PYTHONPATH"] = os.pathsep.join([str(file.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    source = _source(method)
+    sources = _sources(method)
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
     block = mapping(own.read_bytes(), own)["blocks"][0]
     if model:
@@ -115,7 +114,7 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
     useless = _checked(content, data)
     if useless:
         del content["rows"][placebo], content["contrasts"][1]
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode() + source)
+    digest = hashlib.sha256(json.dumps([content, sources], sort_keys=True).encode())
     grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
     try:
         results.mkdir(parents=True, exist_ok=True)
@@ -129,19 +128,15 @@ def _write(grid: Path, content: dict[str, Any]) -> None:
     grid.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
-def _source(method: Mapping[str, Any]) -> bytes:
-    """The file of a method's class, and of the one that it is made of."""
+def _sources(method: Mapping[str, Any]) -> dict[str, str]:
+    """Hashes of the files of a method's class, and of the one that it is made of, by name."""
     from initializers import registry
 
-    name = str(method.get("name"))
-    if name.endswith(".py"):
-        raise VitinitError(f"{name}: write {name}:CLASS, the class in it")
-    inner = method.get("of")
-    below = _source(inner if isinstance(inner, Mapping) else {"name": inner}) if inner else b""
-    try:
-        return Path(inspect.getfile(registry.get(name, "method"))).read_bytes() + below
-    except (TypeError, OSError):  # of no file, such as a class in a shell
-        return below
+    names = InitializerSpec(name=str(method.get("name")), params=dict(method)).names()
+    for name in names:
+        if name.endswith(".py"):
+            raise VitinitError(f"{name}: write {name}:CLASS, the class in it")
+    return registry.source_hashes(names)
 
 
 def _checked(content: dict[str, Any], data: Path) -> str:

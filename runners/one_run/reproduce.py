@@ -38,6 +38,7 @@ PARTS = (
 
 CAUSES = (
     ("the code is not the same", r"source|commit|dirty|diff"),
+    ("an initialiser's own file is not the same", r"initializers\..*"),
     ("other versions of libraries compute in another order", r"packages\..*|python|blas|cuda|cudnn|driver"),
     ("another processor or GPU computes in another order", r"processor|platform|cpu\.(model|capability)|gpu"),
     ("other flags, threads or device choose other operations", r"flags\..*|variables\..*|execution\..*"),

@@ -69,7 +69,8 @@ def resume(
             training.load_state_dict(state["training"])
             changes, resumed = list(state["changes"]), f"epoch {training.epoch + 1}, step {training.step}"
             before = {"loader": execution["loader"], **state.get("execution", {})}
-            then = {**state["environment"], "execution": _sharing(before)}
+            of_before = {"initializers": environment["initializers"]}  # of checkpoints that do not hold it
+            then = {**of_before, **state["environment"], "execution": _sharing(before)}
             found = differences(then, {**environment, "execution": _sharing(execution)})
             if found:
                 what = {key: list(values) for key, values in found.items()}

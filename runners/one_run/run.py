@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmark.grids.fitting import sources
 from benchmark.grids.schema import Cell
 from benchmark.models.build import build_model, parameter_count
 from benchmark.records.epoch import EpochRow
@@ -147,7 +148,7 @@ def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     check_whole_batches(spec, setting.execution)
     device = world.device(setting.execution.device)
     set_flags(setting.execution)
-    provenance = environment(device, setting.code)
+    provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
     loader_name = setting.execution.loader
     size, cropped = spec.model.image_size, spec.recipe.crops
     data = open_data(spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped)

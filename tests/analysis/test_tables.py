@@ -14,6 +14,7 @@ from synthetic_records import ROWS, done, everything, failed, skipped, write
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
+from analysis.tables.printing.reading import without_numbers
 from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import build, names
 from analysis.tables.render import columns, to_latex
@@ -302,6 +303,23 @@ def test_what_is_mixed_is_said(tmp_path):
     for seed, processor in enumerate(("this one", "that one")):
         write(tmp_path, done("Mimetic", seed=seed, environment={"processor": processor}))
     assert "Mixed: hardware (that one, this one)." in build(load([tmp_path])).notes
+
+
+def test_code_of_an_initialiser_that_changed_between_runs_is_said_with_its_rows(tmp_path):
+    def foot(*sources):
+        for seed, its in enumerate(sources):
+            environment = {"initializers": its} if its else {}
+            write(tmp_path, done("Mimetic", seed=seed, environment=environment))
+        write(tmp_path, done("Kaiming uniform", environment={"initializers": {"kaiming_uniform": "0" * 16}}))
+        table = build(load([tmp_path]))
+        assert set(without_numbers(table)) <= set(table.notes)
+        return without_numbers(table)
+
+    base = {"kaiming_uniform": "0" * 16}
+    assert foot({**base, "mimetic": "1" * 16}, {**base, "mimetic": "1" * 16}, None) == [], "unknown is not another"
+    assert foot({**base, "mimetic": "1" * 16}, {**base, "mimetic": "2" * 16}) == [
+        "Mixed code of mimetic: rows Mimetic hold runs of 2 versions of its file."
+    ]
 
 
 @pytest.mark.parametrize(

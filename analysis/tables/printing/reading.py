@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analysis.tables.notes import compared_with, measured, not_initialisation_alone, settings
+from analysis.tables.notes import compared_with, measured, mixed_code, not_initialisation_alone, settings
 from analysis.tables.printing.terminal import usual_seeds
 from analysis.tables.shared import Cell, Table
 from analysis.text import capitalised, count, one_line, signed
@@ -35,12 +35,13 @@ def heading(table: Table, metric: str) -> list[str]:
 
 
 def without_numbers(table: Table) -> list[str]:
-    """A line for each reason why runs were skipped or have failed."""
+    """A line for each reason why runs were skipped, have failed, or may not be comparable."""
     contents = table.study.contents
     skipped = Counter(one_line(run.reason, 240) for run in contents.skipped.values())
     failed = Counter(one_line(f"{run.error}: {run.message}", 160) for run in contents.failed.values())
     lines = [f"{count(number, 'run')} skipped: {reason}" for reason, number in sorted(skipped.items())]
     lines += [f"{count(number, 'run')} failed: {reason}" for reason, number in sorted(failed.items())]
+    lines += mixed_code(table)
     return lines + [f"Invalid file: {problem}" for problem in contents.problems[:SHOWN]]
 
 

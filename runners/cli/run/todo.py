@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmark.records.store import Outline, Store
 from runners.cli.options import console
-from runners.cli.plan import left_out, planned_of
+from runners.cli.plan import left_out, other_code, planned_of
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
@@ -57,3 +57,5 @@ def announce(todo: Todo) -> None:
     done = sum(item.state == "done" for item in todo.planned)
     where = safe(str(todo.setting.root / todo.loaded.name))
     console.print(f"{safe(todo.loaded.title)}\n{len(todo.planned)} runs, {done} recorded already in {where}")
+    for line in other_code(todo.planned, todo.contents):
+        console.print(f"[yellow]{safe(line)}[/yellow]")

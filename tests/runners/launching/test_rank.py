@@ -73,6 +73,7 @@ def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.M
     studies = []
     for text in (MINE, MINE, MINE.replace("0.5", "0.6")):
         file.write_text(text)
+        sys.modules.pop("my_method", None)  # as in a process of its own
         studies.append(rank.prepare(f"{file}:Mine", "quick", None, None, tmp_path / "results", tmp_path).grid)
     assert studies[0] == studies[1] != studies[2]
     content = yaml.safe_load(studies[0].read_text())

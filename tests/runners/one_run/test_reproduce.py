@@ -279,6 +279,9 @@ def test_what_may_explain_a_difference(recorded):
     assert causes(clean, {**clean, "commit": "b" * 40}) == [], "the commit changed something else"
     assert "code" in causes(clean, {**clean, "source": "2" * 64})[0]
     assert "code" in causes({**clean, "source": None}, {**clean, "commit": "b" * 40})[0]
+    sources = {"initializers": {"mimetic": "1" * 16}}
+    assert "own file" in causes({**clean, **sources}, {**clean, "initializers": {"mimetic": "2" * 16}})[0]
+    assert causes({**clean, "initializers": {}}, {**clean, **sources}) == [], "not recorded then"
     assert "libraries" in causes({**clean, "packages": {"torch": "2.6"}}, clean)[0]
     assert "processor" in causes({**clean, "processor": "other"}, clean)[0]
     assert "repetition was stopped" in causes(clean, {**clean, "changed_while_running": [{"from_step": 1}]})[0]
