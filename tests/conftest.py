@@ -17,7 +17,7 @@ from benchmark.datasets.registry import unavailable
 from benchmark.spec import DatasetSpec
 from runners.cli import main as cli
 from runners.cli.options import console
-from tests.miniature import make_source
+from tests.miniature import make_source, real_photographs
 from tests.processes import until
 
 # The process that leads those of pytest-xdist imports this file too: what needs torch is imported where it is used.
@@ -101,22 +101,17 @@ def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="session")
-def photographs(cifar10_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """200 images of CIFAR-10, enlarged to 64 to 96 pixels, as JPEG files of ten classes; 40 of them are for testing."""
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """200 pieces of two photographs, of 64 to 96 pixels, as JPEG files of ten classes; 40 of them are for testing."""
     import random
 
-    from PIL import Image
-
-    from benchmark.datasets.load import load
-
-    root, random_size = tmp_path_factory.mktemp("photographs"), random.Random(0)
-    whole = load(DatasetSpec(name="cifar10", train_size=160, val_size=40, evaluate_on="val"), 32, cifar10_dir)
-    for name, split in (("train", whole.train), ("test", whole.held_out)):
-        for number, (image, label) in enumerate(zip(split.images, split.labels.tolist(), strict=True)):
-            file = root / name / whole.classes[label] / f"{number:03}.jpg"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            size = random_size.randint(64, 96), random_size.randint(64, 96)
-            Image.fromarray(image.permute(1, 2, 0).numpy()).resize(size, Image.Resampling.BICUBIC).save(file)
+    root, draw, wholes = tmp_path_factory.mktemp("photographs"), random.Random(0), real_photographs()
+    for number in range(200):
+        whole, size = wholes[number % 2], (draw.randint(64, 96), draw.randint(64, 96))
+        left, top = (draw.randint(0, room - side) for room, side in zip(whole.size, size, strict=True))
+        file = root / ("test" if number < 40 else "train") / f"class{number % 10}" / f"{number:03}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        whole.crop((left, top, left + size[0], top + size[1])).save(file)
     return root
 
 

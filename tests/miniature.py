@@ -13,11 +13,16 @@ CLASSES = 1000
 NAMES = [f"n{number:08d}" for number in range(CLASSES)]
 
 
-def make_source(root: Path) -> Path:
-    """train/ with one image a class and a second one in every fourth, val/ with one; mostly small, to be quick."""
+def real_photographs() -> list[Image.Image]:
+    """The two that scikit-learn brings."""
     from sklearn.datasets import load_sample_images
 
-    photographs = [Image.fromarray(array) for array in load_sample_images().images]
+    return [Image.fromarray(array) for array in load_sample_images().images]
+
+
+def make_source(root: Path) -> Path:
+    """train/ with one image a class and a second one in every fourth, val/ with one; mostly small, to be quick."""
+    photographs = real_photographs()
     random = np.random.default_rng(0)
     for split, extra in (("train", 4), ("val", CLASSES + 1)):
         for label, name in enumerate(NAMES):

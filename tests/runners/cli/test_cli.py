@@ -11,6 +11,7 @@ import yaml
 
 from analysis.figures import __main__ as figures
 from analysis.tables import __main__ as tables
+from benchmark.datasets.cifar import CIFAR10
 from benchmark.records.store import Store
 from runners.cli import main as cli
 from tests.processes import PATIENCE, alive, children, start, until
@@ -183,17 +184,13 @@ def test_bad_options_and_files(error, tmp_path):
     assert "nowhere" in error("run", write(tmp_path / "gone.yaml", gone))
 
 
-def test_a_damaged_data_file_stops_before_anything_trains(error, tmp_path, cifar10_dir, monkeypatch):
-    folder = tmp_path / "data" / "cifar-10-batches-py"
-    folder.mkdir(parents=True)
-    for file in (cifar10_dir / "cifar-10-batches-py").iterdir():
-        (folder / file.name).symlink_to(file)
-    content = (folder / "data_batch_3").read_bytes()
-    (folder / "data_batch_3").unlink()
-    (folder / "data_batch_3").write_bytes(content[:1_000_000])
+def test_a_damaged_data_file_stops_before_anything_trains(error, tmp_path, monkeypatch):
+    for file in CIFAR10.files:
+        (tmp_path / "data" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / file).write_bytes(b"not the published one")
     grid = changed(blocks__0__datasets=["cifar10"], blocks__0__model__image_size=32)
     monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "data"))
-    assert "data_batch_3" in error("run", write(tmp_path / "grid.yaml", grid))
+    assert "data_batch_1 is damaged" in error("run", write(tmp_path / "grid.yaml", grid))
     assert not (tmp_path / "results").exists()
 
 
