@@ -10,6 +10,7 @@ from analysis import command
 from analysis.figures.registry import Drawing, Drawings
 from analysis.frame import Study, load_all
 from analysis.plotting import fonts, style
+from analysis.registry import Broken, refuse
 from analysis.tables.shared import check_baseline
 from analysis.text import count, one_line
 
@@ -46,29 +47,37 @@ def main(
         for line in fonts.use_for(studies):
             print(line)
         chosen = [drawing for drawing in entries if args.figure in (None, drawing.name)]
+        broken: list[Broken] = []
         for study in studies:
             out = study.home / folder
             if args.out:
                 out = args.out / study.name if len(studies) > 1 else args.out
-            files, absent = _draw(study, chosen, args.baseline if args.baseline in study.rows else None, out)
+            files, absent = _draw(study, chosen, args.baseline if args.baseline in study.rows else None, out, broken)
             why = [*remarks(study), *absent] if len(studies) == 1 or args.figure else []
             said = [one_line(f"Study {study.name}: {count(files, 'figure')} in {out}"), *(f"  {line}" for line in why)]
             for line in [] if args.quiet else said:
                 print(line)
         if len(studies) > 1 and not (args.figure or args.quiet):
             print("What is not drawn, and why: --study NAME")
+        refuse(broken)
 
     return command.guarded(run)
 
 
-def _draw(study: Study, drawings: Sequence[Drawing], baseline: str | None, out: Path) -> tuple[int, list[str]]:
+def _draw(
+    study: Study, drawings: Sequence[Drawing], baseline: str | None, out: Path, broken: list[Broken]
+) -> tuple[int, list[str]]:
     """Draw and write a study's figures: how many, and a line for each reason why others are not drawn."""
     import matplotlib.pyplot as plt
 
     files, absent = 0, defaultdict[str, list[str]](list)
     command.folder(out)
     for drawing in drawings:
-        figures = drawing.figures(study, baseline)
+        try:
+            figures = drawing.figures(study, baseline)
+        except Broken as error:
+            broken.append(error)
+            continue
         if not figures:
             absent[drawing.why_none].append(drawing.name)
         for file, figure in figures.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
-from analysis.registry import LAST, Registry
+from analysis.registry import LAST, Registry, blaming
 from analysis.series import Chart
 
 if TYPE_CHECKING:
@@ -44,8 +44,12 @@ class Drawing:
         Args:
             study: With a finished run.
             baseline: The row label that differences are to. Default: each row's own base.
+
+        Raises:
+            Broken: its file has an error.
         """
-        return self.draw(study, baseline) if self.to_baseline else self.draw(study)
+        with blaming(f"figure {self.name}"):
+            return self.draw(study, baseline) if self.to_baseline else self.draw(study)
 
 
 class Drawings(Registry[Drawing]):
@@ -88,7 +92,8 @@ class Drawings(Registry[Drawing]):
         compute = self._numbers.get(drawing.name)
         if compute is None:
             return None
-        return compute(study, baseline) if drawing.to_baseline else compute(study)
+        with blaming(f"figure {drawing.name}"):
+            return compute(study, baseline) if drawing.to_baseline else compute(study)
 
 
 FIGURES = Drawings("analysis.figures")

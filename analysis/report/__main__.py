@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis import command, frame
+from analysis.registry import refuse
 from analysis.report.page import to_html
 from analysis.report.section import section
 from analysis.tables.shared import check_baseline
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sections = [section(study, args.baseline if args.baseline in study.rows else None) for study in studies]
         command.write(out, to_html(sections))
         print(f"wrote {out}")
+        refuse([error for each in sections for error in each.broken])
 
     return command.guarded(run)
 

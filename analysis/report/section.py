@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
+from analysis.registry import Broken, refuse
 from analysis.report.answer import Answer, answer
 from analysis.report.charts import Plot, plot
 from analysis.tables.registry import build, names
@@ -84,6 +85,8 @@ class Section:
     """Dataset, training, validation and test images, classes, checksum; and in how many runs."""
     provenance: dict[str, list[tuple[str, int]]]
     """By recorded field: values, and in how many runs."""
+    broken: list[Broken]
+    """What the page has not, because a file has an error."""
 
 
 def section(study: Study, baseline: str | None = None) -> Section:
@@ -93,13 +96,15 @@ def section(study: Study, baseline: str | None = None) -> Section:
         study: With a finished run.
         baseline: As in `build`.
     """
-    shown = names(study)[:1] if _chooses(study) else names(study)
-    tables = [build(study, name, baseline=baseline) for name in shown]
+    broken: list[Broken] = []
+    tables = list(_tables(study, baseline, broken))
+    if not tables:
+        refuse(broken)
     records = [study.contents.done[run_id] for run_id in study.runs["run_id"]]
     highest: dict[str, float] = defaultdict(float)
     for record in records:
         highest[study.column[record.run_id]] = max(highest[study.column[record.run_id]], record.best[1])
-    drawings = list(_figures(study, baseline))
+    drawings = list(_figures(study, baseline, broken))
     return Section(
         study=study,
         answer=answer(tables[0]),
@@ -111,7 +116,16 @@ def section(study: Study, baseline: str | None = None) -> Section:
         without_numbers=list(_without_numbers(study)),
         images=Counter(_images(record) for record in records),
         provenance=_provenance(records),
+        broken=broken,
     )
+
+
+def _tables(study: Study, baseline: str | None, broken: list[Broken]) -> Iterator[Table]:
+    for name in names(study)[:1] if _chooses(study) else names(study):
+        try:
+            yield build(study, name, baseline=baseline)
+        except Broken as error:
+            broken.append(error)
 
 
 def _with_notes(tables: list[Table]) -> Iterator[tuple[Table, list[Column], list[str]]]:
@@ -159,7 +173,7 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
     )
 
 
-def _figures(study: Study, baseline: str | None) -> Iterator[Drawn]:
+def _figures(study: Study, baseline: str | None, broken: list[Broken]) -> Iterator[Drawn]:
     """Those that there are; without plots and pictures where there would be too many."""
     import matplotlib.pyplot as plt
 
@@ -172,9 +186,14 @@ def _figures(study: Study, baseline: str | None) -> Iterator[Drawn]:
         for drawing in drawings.entries():
             if drawing.name in SHOWN_ELSEWHERE or (_chooses(study) and drawing.name != "accuracy"):
                 continue
-            charts = drawings.charts(drawing, study, baseline)
+            try:
+                charts = drawings.charts(drawing, study, baseline)
+                figures = drawing.figures(study, baseline) if charts is None else {}
+            except Broken as error:
+                broken.append(error)
+                continue
             pictures = []
-            for figure in drawing.figures(study, baseline).values() if charts is None else ():
+            for figure in figures.values():
                 title = " ".join(figure.get_suptitle().replace(r"\$", "$").split())
                 pictures.append(Picture(title, style.data_url(figure)))
                 plt.close(figure)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from analysis import command, frame
 from analysis.published import Publication
+from analysis.registry import Broken, refuse
 from analysis.tables import context
 from analysis.tables.printing import reading
 from analysis.tables.printing.terminal import to_terminal
@@ -67,6 +68,7 @@ def _run(args: argparse.Namespace) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     studies = [available[args.table]] if args.table else found
     papers: list[tuple[Publication, str]] = []
+    broken: list[Broken] = []
     for study in studies:
         console.print(study.summary())
         if not tables[study.name]:
@@ -79,7 +81,11 @@ def _run(args: argparse.Namespace) -> None:
         # A row of another study is no reason to refuse this one: its foot says what its differences are to.
         baseline = args.baseline if args.baseline in study.rows else None
         for name in [args.table] if args.table else tables[study.name]:
-            table = build(study, name, args.metric, baseline, args.together)
+            try:
+                table = build(study, name, args.metric, baseline, args.together)
+            except Broken as error:
+                broken.append(error)
+                continue
             for kind in formats:
                 ending, write = FORMATS[kind]
                 command.write(out / f"{name}.{ending}", write(table))
@@ -103,6 +109,7 @@ def _run(args: argparse.Namespace) -> None:
     for name in ("report", "tables --all", "curves"):
         line = " ".join([f"{command.python()} -m analysis.{name}", *options])
         console.print(one_line(line), soft_wrap=True)
+    refuse(broken)
 
 
 def _print_brief(console: Console, table: Table, metric: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analysis.frame import Study
-from analysis.registry import LAST, Registry
+from analysis.registry import LAST, Registry, blaming
 from analysis.tables.shared import Table, check_baseline
 from initializers.errors import unknown_name
 
@@ -70,7 +70,12 @@ def names(study: Study) -> list[str]:
     """The tables that the records allow, in the order in which they are shown."""
     if not study.contents.done:
         return []
-    return [study.name + kind.name for kind in TABLES.entries() if kind.allowed(study)]
+    return [study.name + kind.name for kind in TABLES.entries() if _allowed(kind, study)]
+
+
+def _allowed(kind: Kind, study: Study) -> bool:
+    with blaming(f"whether a study has a table {kind.name}"):
+        return kind.allowed(study)
 
 
 def build(
@@ -89,11 +94,13 @@ def build(
 
     Raises:
         VitinitError: no finished run, no such table, or no row of that name.
+        Broken: its file has an error.
     """
     study.require_runs()
     check_baseline(baseline, [study])
     name = name or study.name
     for kind in TABLES.entries():
-        if study.name + kind.name == name and kind.allowed(study):
-            return kind.compute(Asked(study, name, metric, baseline, together))
+        if study.name + kind.name == name and _allowed(kind, study):
+            with blaming(f"table {name}"):
+                return kind.compute(Asked(study, name, metric, baseline, together))
     raise unknown_name("table", name, names(study))

@@ -1,0 +1,74 @@
+"""A file of a user's own that has an error: one line that says where, and all others are written."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from synthetic_records import done, write
+
+from analysis.figures import __main__ as figures
+from analysis.figures.registry import FIGURES, Drawing
+from analysis.registry import Broken, Registry
+from analysis.report import __main__ as report
+from analysis.tables import __main__ as tables
+from analysis.tables.registry import TABLES, Kind
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a study; and of its tables and figures one each with an error, in a library that it calls."""
+
+    def broken(*_: object) -> dict[str, object]:
+        return pd.DataFrame({"a": [1]})["b"]  # the line that is to be named
+
+    for registry, entry in (
+        (TABLES, Kind("_mine", 3, lambda study: True, broken)),
+        (FIGURES, Drawing("mine", 3, "why", "caption", broken, False)),
+    ):
+        known = {each.name: each for each in registry.entries()}
+        monkeypatch.setattr(registry, "_entries", {**known, entry.name: entry})
+    return write(tmp_path / "records", *(done("Mimetic", (50.0, 60.0), seed=seed) for seed in range(3)))
+
+
+def where() -> str:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith("# the line that is to be named")]
+    return re.escape(f"KeyError: 'b' (test_registry.py:{number})")
+
+
+def test_the_other_tables_are_written(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tables.main(["--results", str(records), "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr()
+    assert re.fullmatch(f"error: table small_mine: {where()}\n", printed.err)
+    assert "60.00" in printed.out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["small.tex"]
+
+
+def test_the_other_figures_are_drawn(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert figures.main(["--results", str(records), "--out", str(tmp_path / "out")]) == 2
+    assert re.fullmatch(f"error: figure mine: {where()}\n", capsys.readouterr().err)
+    assert (tmp_path / "out" / "accuracy.png").is_file()
+
+
+def test_the_report_has_all_else(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report.main(["--results", str(records), "--out", str(tmp_path / "page.html")]) == 2
+    assert re.fullmatch(f"error: table small_mine: {where()}; figure mine: {where()}\n", capsys.readouterr().err)
+    assert "60.00" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_file_that_cannot_be_read_and_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "their_tables"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "seconds.py").write_text("def seconds(:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry: Registry[Kind] = Registry("their_tables")
+    with pytest.raises(Broken, match=r"their_tables.seconds cannot be imported: SyntaxError.*\(seconds.py:1\)"):
+        registry.entries()
+    kind = next(iter(TABLES.entries()))
+    registry.put(kind)
+    with pytest.raises(Broken, match="two files of their_tables are called ''"):
+        registry.put(kind)
