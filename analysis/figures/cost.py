@@ -59,7 +59,10 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
                 draw_estimate(good, pair.mean, place, look, pair.interval)
         draw_zero(good)
         cheap.set_xscale("log")
-        for axes, label in ((cheap, "initialisation (ms)"), (good, f"gain in {measured(study.runs)} (points)")):
+        for axes, label in (
+            (cheap, "initialisation (ms, log scale)"),
+            (good, f"gain in {measured(study.runs)} (points)"),
+        ):
             axes.set_xlabel(label)
             axes.tick_params(labelbottom=True)
             one_line_each(axes, rows)

@@ -99,14 +99,15 @@ def _run(args: argparse.Namespace) -> None:
                 papers.append(table.published)
         written = 1 if args.table else len(tables[study.name])
         beside = [name for name in ("figures", "curves") if (study.home / name).is_dir()]
-        drawn = f"; beside it {' and '.join(beside)}" if beside and not args.out else ""
+        drawn = f"; {' and '.join(beside)} are there, too" if beside and not args.out else ""
         console.print(one_line(f"{count(written, 'table')} as {', '.join(formats)} in {out}{drawn}") + "\n")
     for paper in papers:
         _print_published(console, *paper)
-    console.print("Next: a page for the browser, every table and note, what goes on inside")
+    whole = "" if args.all else "every table and note, "
+    console.print(f"Next: a page for the browser, {whole}what goes on inside")
     options = [f"--results {' '.join(map(str, args.results))}"] if args.results else []
     options += [f"--study {studies[0].name}"] if len(studies) == 1 else []
-    for name in ("report", "tables --all", "curves"):
+    for name in ("report", *([] if args.all else ["tables --all"]), "curves"):
         line = " ".join([f"{command.python()} -m analysis.{name}", *options])
         console.print(one_line(line), soft_wrap=True)
     refuse(broken)

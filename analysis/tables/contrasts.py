@@ -58,8 +58,8 @@ def contrasts(asked: Asked) -> Table:
         for key, p, floor in zip(places, corrected, least, strict=True)
     }
     notes = [
-        f"First line: {measured(study, metric)} of the first row, mean ± sample standard deviation over seeds. Second: "
-        "first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
+        f"Ours: {measured(study, metric)} of the first row, mean ± sample standard deviation over seeds. "
+        "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
         f"p: exact two-sided sign-flip test, corrected by Holm over {count(len(places), 'comparison')}, which the grid "
         f"names; not shown where it could not be under {LEVEL}, whatever the numbers.",
         f"Settings and counts: table {study.name}.",

@@ -67,7 +67,7 @@ def _comparisons(table: Table) -> list[str]:
         compared = {row: table.baselines[row] for row, _ in tests}
         own = f"the own base (same base and model, no method: {compared_with(compared)})"
         lines.append(
-            f"Second line: difference by seed to {table.baseline or own}, with its 95 % interval "
+            f"Difference: by seed, to {table.baseline or own}, with its 95 % interval "
             "(Student's t; none under 3 common seeds)."
         )
         if any(pair.p is not None for pair in tests.values()):

@@ -181,7 +181,10 @@ def test_cost_is_milliseconds_and_their_spread_beside_the_difference(compared):
     compared.runs.loc[compared.runs["row"] == "Mimetic", "init_seconds"] = [1.0, 2.0, 6.0, 0.0, 0.0]
     took, gained, took_cifar, _ = cost(compared, "Trunc normal")["cost"].axes
     assert took.get_xscale() == "log"
-    assert [axes.get_xlabel() for axes in (took, gained)] == ["initialisation (ms)", "gain in test top-1 (points)"]
+    assert [axes.get_xlabel() for axes in (took, gained)] == [
+        "initialisation (ms, log scale)",
+        "gain in test top-1 (points)",
+    ]
     assert [label.get_text() for label in took.get_yticklabels()] == ["Kaiming uniform", "Mimetic"]
     lines = [line[:2] for line in drawn(took)]
     assert [line for line in lines if len(line[0]) == 1] == [([500.0], [0]), ([3000.0], [1])]

@@ -42,7 +42,9 @@ def without_numbers(table: Table) -> list[str]:
     lines = [f"{count(number, 'run')} skipped: {reason}" for reason, number in sorted(skipped.items())]
     lines += [f"{count(number, 'run')} failed: {reason}" for reason, number in sorted(failed.items())]
     lines += mixed_code(table)
-    return lines + [f"Invalid file: {problem}" for problem in contents.problems[:SHOWN]]
+    lines += [f"Invalid file: {problem}" for problem in contents.problems[:SHOWN]]
+    more = len(contents.problems) - SHOWN
+    return lines + ([f"{count(more, 'more invalid file')} (--all)"] if more > 0 else [])
 
 
 def sentences(table: Table) -> list[str]:
@@ -111,8 +113,8 @@ def _cannot_tell(table: Table, columns: list[str]) -> str:
     fewest = min(pair.n for its in pairs.values() for pair in its)
     shown = ", ".join(f"{limits[column]} on {column}" for column in columns[:SHOWN])
     return (
-        f"What n cannot tell: differences {shown} (t test, power 0.8); with {count(fewest, 'seed')} no sign-flip test "
-        f"goes under p = {least_p(fewest):.2g}."
+        f"Too small for so few seeds: differences {shown} (t test, power 0.8). "
+        f"With {count(fewest, 'seed')} a sign-flip test has p = {least_p(fewest):.2g} or more."
     )
 
 
@@ -131,11 +133,11 @@ def _highest(table: Table, column: str) -> str:
 
 
 def _look_at(table: Table) -> str:
-    """The largest difference that is open."""
+    """The largest difference whose interval contains 0, or that has none."""
     cells = _compared(table)
     pairs = {key: cell.against for key, cell in cells.items() if cell.against}
     still = {key: pair for key, pair in pairs.items() if pair.interval is None or 0 in pair.interval}
     if not still:
-        return "No difference is open: every interval lies on one side of 0."
+        return "Every interval of a difference lies on one side of 0."
     row, column = max(still, key=lambda key: abs(still[key].mean))
-    return f"Look at {row} on {column}, {_gain(cells[row, column])}, the largest that is open."
+    return f"Of the differences that n leaves open {row} on {column} is the largest: {_gain(cells[row, column])}."

@@ -146,7 +146,8 @@ def _difference(cell: Cell) -> str:
     if cell.against is None:
         return ""
     between = f" {interval_text(cell.against.interval)}" if cell.against.interval else ""
-    return f"{signed(cell.against.mean)}{between}"
+    fewer = f" n={cell.against.n}" if cell.ours and cell.against.n != cell.ours.n else ""
+    return f"{signed(cell.against.mean)}{between}{fewer}"
 
 
 def _across(table: Table) -> list[Part]:
