@@ -14,9 +14,12 @@ from __future__ import annotations
 import math
 import operator
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
 
 from initializers.errors import VitinitError
 
@@ -72,17 +75,33 @@ class Known:
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         papers = f" [arXiv {', '.join(self.papers)}]" if self.papers else ""
-        return f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}"
+        return _wrapped(f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}")
+
+
+class _Listed(list[Known]):
+    """A list that a notebook shows as a table."""
+
+    def __repr__(self) -> str:
+        lines = [f"{'name':<19}{'kind':<8}{'arXiv':<12}parameters"]
+        for one in self:
+            first, *rest = one.papers or ("",)
+            papers = [first, *rest]
+            names = textwrap.wrap(", ".join(one.parameters), WIDTH - 39)
+            for row in range(max(len(papers), len(names))):
+                said = (one.name, one.kind) if row == 0 else ("", "")
+                paper, parameters = (column[row] if row < len(column) else "" for column in (papers, names))
+                lines.append(f"{said[0]:<18} {said[1]:<8}{paper:<12}{parameters}".rstrip())
+        return "\n".join([*lines, "What one does, with all defaults: print(vitinit.initializers()[0])"])
 
 
 def initializers(kind: Literal["base", "method"] | None = None) -> list[Known]:
-    """All bases and methods, with their parameters and papers; or those of one kind.
+    """All bases and methods, with their parameters and papers; or those of one kind. It prints as a table.
 
     Installed packages add theirs by the entry point group `vitinit.initializers`.
     """
     from initializers import registry
 
-    return [_known(registry.get(name)) for name in registry.names(kind)]
+    return _Listed(_known(registry.get(name)) for name in registry.names(kind))
 
 
 def _known(cls: type[Initializer]) -> Known:
@@ -128,10 +147,11 @@ class Report:
     `for name in report.untrained: model.get_parameter(name).requires_grad_(False)`."""
     remarks: tuple[str, ...] = ()
     """What else base or method say of the weights that they set."""
+    called: tuple[str, ...] = ()
+    """Base and method, with those of their parameters that are not at their defaults."""
 
     def __str__(self) -> str:
-        lines = [f"{self.model}, seed {self.seed}"]
-        lines += [f"{what}: {_called(part)}" for what, part in (("base", self.base), ("method", self.method)) if part]
+        lines = [f"{self.model}, seed {self.seed}", *map(_wrapped, self.called)]
         if self.layer_scale is not None:
             lines.append(f"layer scales: {self.layer_scale:g}")
         lines.append(f"{len(self.changes)} tensors changed; Frobenius norm before and after:")
@@ -144,8 +164,8 @@ class Report:
             lines.append(f"(uniform attention has {self.uniform:.3f} there)")
         lines += [f"not between tokens, left to the base: {name}" for name in self.beside if self.method]
         lines += [f"to exclude from training: {name}" for name in self.untrained]
-        lines += self.remarks
-        return "\n".join(_short(line, WIDTH) for line in lines)
+        lines += map(_wrapped, self.remarks)
+        return "\n".join(_short(line, WIDTH) for line in "\n".join(lines).splitlines())
 
 
 def _short(text: str, width: int) -> str:
@@ -153,10 +173,24 @@ def _short(text: str, width: int) -> str:
     return text if len(text) <= width else "..." + text[3 - width :]
 
 
-def _called(part: dict[str, Any]) -> str:
-    given = ", ".join(f"{name}={value}" for name, value in part.items() if name != "name")
-    text = f"{part['name']}({given})" if given else str(part["name"])
-    return text if len(text) <= WIDTH - 8 else text[: WIDTH - 11] + "..."
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
+
+
+def _called(part: Initializer) -> str:
+    given = ", ".join(f"{name}={value!r}" for name, value in _asked(part).items())
+    return f"{part.kind}: {part.name}" + (f"({given})" if given else "")
+
+
+def _asked(part: BaseModel) -> dict[str, Any]:
+    """The parameters that are not at their defaults; one that is a model by its name, where that says all."""
+    asked, plain = {}, type(part)()
+    for name in type(part).model_fields:
+        value = getattr(part, name)
+        if value != getattr(plain, name):
+            inner = {"name": getattr(value, "name", ""), **_asked(value)} if isinstance(value, BaseModel) else {}
+            asked[name] = value if not inner else inner if len(inner) > 1 else inner["name"]
+    return asked
 
 
 def initialize(
@@ -214,6 +248,8 @@ def initialize(
         if layer_scale is not None:
             _set_layer_scales(model, layer_scale)  # before a method looks at what the model gives
         applied = apply(model, parts, lambda name: stream(seed, name), resources=resources)
+        aimed = _aimed(model, applied.aim)
+        faint = bool(aimed) and aimed["attention_on_target"] < 2 * aimed["uniform"]
         described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
         return Report(
             model=type(model).__name__,
@@ -221,11 +257,17 @@ def initialize(
             method=described.get("method"),
             seed=seed,
             changes=_changes(model, before),
-            **_aimed(model, applied.aim),
+            **aimed,
             beside=_beside(model),
             layer_scale=layer_scale,
             untrained=_untrained(model, parts),
-            remarks=tuple(f"{part.kind} {part.name}: {said}" for part in parts if (said := part.remark(model))),
+            remarks=tuple(
+                f"{part.kind} {part.name}: {said}"
+                for part in parts
+                for said in (part.remark(model), part.advice() if faint else "")
+                if said
+            ),
+            called=tuple(map(_called, parts)),
         )
 
 

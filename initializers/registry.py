@@ -120,6 +120,10 @@ class Initializer(BaseModel):
         """What a user should know of the weights as set, in a phrase for `vitinit.Report`; empty where nothing."""
         return ""
 
+    def advice(self) -> str:
+        """What `vitinit.Report` says where attention is hardly more on the targets of `apply` than elsewhere."""
+        return ""
+
     def attention_of(self, model: nn.Module) -> list[AttentionLayer]:
         """The attention layers of a model.
 

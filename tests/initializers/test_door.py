@@ -201,6 +201,49 @@ def test_the_report_says_what_changed_within_80_columns() -> None:
     assert all(str(one).startswith(one.kind) for one in known.values())
 
 
+def test_the_report_prints_the_parameters_that_were_asked_for_and_all_of_them() -> None:
+    base = {"name": "trunc_normal", "std": "kaiming"}
+    report = vitinit.initialize(
+        zoo.build("timm ViT"), "impulse", base=base, solver={"name": "svd", "norm": 2}, position_scale=18
+    )
+    text = str(report)
+    assert "base: trunc_normal(std='kaiming')\n" in text
+    assert "method: impulse(solver={'name': 'svd', 'norm': 2.0}, position_scale=18.0)\n" in text
+    assert report.method is not None
+    assert report.method["solver"]["signal"] == 1000.0, "to code it has all of them"
+    assert "method: impulse(solver='svd')\n" in str(vitinit.initialize(zoo.build("timm ViT"), "impulse", solver="svd"))
+    long = vitinit.initialize(zoo.build("timm ViT"), "placebo", of={"name": "impulse", "kernel_size": 1}, keep="norm")
+    lines = str(long).partition(" tensors changed")[0].splitlines()[1:-1]
+    assert "".join(line.replace(" ", "") for line in lines) == long.called[0].replace(" ", ""), "nothing is cut off"
+
+
+def test_where_impulses_did_not_take_the_report_says_what_learned_positions_need() -> None:
+    m = zoo.timm("vision_transformer.VisionTransformer", **zoo.SMALL | {"img_size": 64})
+    report = vitinit.initialize(m(), "impulse", base="trunc_normal")
+    assert report.attention_on_target is not None
+    assert report.uniform == 1 / 64
+    assert report.attention_on_target < 2 / 64
+    assert "hardly more than uniform: learned positions need solver='svd', position_scale=18" in report.remarks[0]
+    assert "learned\n    positions need solver='svd', position_scale=18" in str(report)
+    taken = vitinit.initialize(m(), "impulse", base="trunc_normal", solver="svd", position_scale=18)
+    assert taken.attention_on_target is not None
+    assert taken.attention_on_target > 2 / 64
+    assert taken.remarks == ()
+    assert vitinit.initialize(m(), "placebo", of="impulse", base="trunc_normal").remarks == (), "it is meant to be so"
+
+
+def test_the_list_of_initializers_is_a_list_and_prints_as_a_table() -> None:
+    known = vitinit.initializers("method")
+    assert isinstance(known, list)
+    assert known == list(known)
+    lines = repr(known).splitlines()
+    assert max(map(len, (*lines, *(line for one in known for line in str(one).splitlines())))) <= 80
+    assert [line.split()[0] for line in lines[1:-1] if line[0] != " "] == [one.name for one in known]
+    words = set(re.findall(r"\w+", repr(known)))
+    assert {parameter for one in known for parameter in one.parameters} <= words
+    assert {paper for one in known for paper in one.papers} <= set(re.findall(r"\d{4}\.\d{5}", repr(known)))
+
+
 def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not() -> None:
     m = nn.ModuleDict({"student": zoo.build("timm ViT"), "head": nn.Linear(10, 3)})
     report = vitinit.initialize(m, "impulse", base="trunc_normal", seed=4)

@@ -167,6 +167,11 @@ class Impulse(Initializer):
             return "impulses in the relative position bias, in place of W_q and W_k"
         return unmixed(model)
 
+    def advice(self) -> str:
+        """What learned positions need: they start as noise, of which the default solver makes little."""
+        needed = "" if self.solver.name == "svd" else ": learned positions need solver='svd', position_scale=18"
+        return f"attention on its target is hardly more than uniform{needed}"
+
     def _check_kernel(self, grids: list[tuple[int, int]], word: str) -> None:
         grid = min(grids, key=min)
         if self.kernel_size > min(grid):
