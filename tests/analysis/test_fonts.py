@@ -7,13 +7,14 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from matplotlib.font_manager import fontManager
 from synthetic_records import done, write
 
 from analysis.figures import __main__ as figures
 from analysis.plotting.style import safe
 
 IN_NO_FONT = "\U00018b00 \U00018b01"
-"""Khitan small script; a machine would have to be set up for it."""
+"""Khitan small script."""
 IN_STIX_ONLY = "\u1d81"
 """A letter that DejaVu Sans lacks and STIX, which comes with matplotlib too, has."""
 
@@ -24,8 +25,10 @@ IN_STIX_ONLY = "\u1d81"
     ids=["in no font", "in another font", "in matplotlib's own"],
 )
 def test_no_name_of_a_row_makes_matplotlib_warn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str, shown: str | None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, row: str, shown: str | None
 ) -> None:
+    own = [font for font in fontManager.ttflist if font.fname.startswith(mpl.get_data_path())]
+    monkeypatch.setattr(fontManager, "ttflist", own)
     for seed in range(2):
         write(tmp_path / "records", done("Kaiming uniform", seed=seed), done("Mimetic", label=row, seed=seed))
     arguments = ["--results", str(tmp_path / "records"), "--out", str(tmp_path / "out"), "--figure", "accuracy"]

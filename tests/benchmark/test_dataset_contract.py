@@ -16,6 +16,7 @@ from dataset_helpers import NOWHERE, error_of, make_folder
 
 from benchmark.datasets import registry
 from benchmark.datasets.archives.archived import Archived
+from benchmark.datasets.cifar import Cifar
 from benchmark.datasets.dataset import Dataset
 from benchmark.datasets.downloaded import Downloaded
 from benchmark.datasets.load import load, sources
@@ -64,8 +65,8 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("images")
     if dataset.name == "folder":
         make_folder(path, {"a": 20, "b": 10})
-    place, spec = Path(os.environ.get("VITINIT_DATA") or "data"), spec_of(dataset, path)
-    if dataset.unavailable(spec, place):
+    place, spec = path / "data", spec_of(dataset, path)
+    if isinstance(dataset, Cifar):
         place = request.getfixturevalue("cifar10_dir")
     if reason := dataset.unavailable(spec, place):
         pytest.skip(reason)

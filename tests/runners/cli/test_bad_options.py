@@ -32,6 +32,7 @@ GRID = {
 def refused(monkeypatch, capsys, tmp_path):
     """Run the command line in tmp_path; return the one line of its error."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITINIT_DATA", "nothing")
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
@@ -85,12 +86,9 @@ def test_seeds_on_the_command_line_that_cannot_be(seeds, message):
 def test_what_a_terminal_lacks_is_a_question_mark(tmp_path, encoding):
     path = tmp_path / "letters.yaml"
     path.write_text(yaml.safe_dump(GRID, allow_unicode=True), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "runners.cli", "plan", str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": encoding},
-    )
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(ROOT), "VITINIT_DATA": "nothing"}
+    program = [sys.executable, "-m", "runners.cli", "plan", path.name]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
     printed = done.stdout.decode(encoding)
     assert "??? ?" in printed
