@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import textwrap
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 import yaml
 from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic_core import to_jsonable_python
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -34,6 +37,11 @@ CODE = (Path(initializers.__path__[0]), Path(__file__))
 """What the list of initialisers depends on, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
 """Fields of a model that have a column of their own."""
+SIZES = {"image_size": 32, "patch_size": 4}
+"""At which a model's fields are shown: a grid gives them, and a few others depend on them."""
+LIMITS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text", "array": "list", "object": "mapping"}
+"""What JSON's types are called, where not by their own names."""
 
 
 def list_(
@@ -41,7 +49,7 @@ def list_(
         str,
         typer.Argument(help="initializers, datasets, models, fits, recipes or grids"),
     ],
-    name: Annotated[str | None, typer.Argument(help="This one only; of a recipe, every field.")] = None,
+    name: Annotated[str | None, typer.Argument(help="This one only, with all there is to say of it.")] = None,
 ) -> None:
     """List what a grid can name; `fits`: which initialiser fits which model family."""
     if kind not in KINDS:
@@ -62,19 +70,35 @@ def _chosen(kind: str, name: str | None, names: list[str]) -> list[str]:
     return names if name is None else [name]
 
 
-class Initializers(BaseModel):
-    """What is listed of each initialiser, by name: its kind, what it does, and a line a parameter with its indent."""
+Lines = dict[str, list[tuple[int, str]]]
+"""Of each initialiser, by name: lines with their indents."""
 
-    lines: dict[str, list[tuple[int, str]]]
+
+class Initializers(BaseModel):
+    """What is listed of each initialiser."""
+
+    lines: Lines
+    """Its kind, what it does, and a line a parameter."""
+    texts: dict[str, list[str]]
+    """By name, its docstring: paragraphs, items of a list, formulas."""
+    whole: Lines
+    """Of each parameter default, type and limits."""
 
 
 def _initializers(name: str | None) -> None:
-    lines = _described().lines
-    for found in _chosen("initializer", name, list(lines)):
-        (indent, first), *rest = lines[found]
+    described = _described()
+    if name is not None:
+        _chosen("initializer", name, list(described.lines))
+        for text in described.texts[name]:
+            _line(text, indent=0, further=2 if text.startswith("- ") else 0)
+        for indent, text in described.whole[name]:
+            _line(text, indent)
+        return
+    for found, ((indent, first), *rest) in described.lines.items():
         _line(first, indent, bold=len(found))
         for indent, text in rest:
             _line(text, indent)
+    _line("All of one, with types and limits: vitinit list initializers NAME", indent=0)
 
 
 def _described() -> Initializers:
@@ -84,7 +108,12 @@ def _described() -> Initializers:
     if found is None:
         from initializers import registry
 
-        found = Initializers(lines={each: _description(registry.get(each)) for each in registry.names()})
+        classes = {each: registry.get(each) for each in registry.names()}
+        found = Initializers(
+            lines={each: _description(cls) for each, cls in classes.items()},
+            texts={each: _text(cls) for each, cls in classes.items()},
+            whole={each: _parameters(cls) for each, cls in classes.items()},
+        )
         if not theirs:
             kept.write("lists", key, found)
     return found
@@ -96,29 +125,84 @@ def _description(cls: type[Initializer]) -> list[tuple[int, str]]:
     lines = [(0, f"{cls.name} ({cls.kind}): {(cls.__doc__ or '').splitlines()[0]}")]
     for field, info in cls.model_fields.items():
         kinds = _alternatives(info)
-        choices = [str(choice) for choice in registry.choices(info.annotation)] or list(kinds)
-        default = info.get_default(call_default_factory=True)
-        shown = default.model_dump()["name"] if kinds else default
-        lines.append((4, f"{field} = {shown}" + (f"  ({' | '.join(choices)})" if choices else "")))
-        for kind, fields in kinds.items():
-            lines.append((8, f"{kind}: {', '.join(f'{key} = {value}' for key, value in fields.items())}"))
+        choices = [_yaml(choice) for choice in registry.choices(info.annotation)] or list(kinds)
+        lines.append((4, f"{field} = {_default(info)}" + (f"  ({' | '.join(choices)})" if choices else "")))
+        for kind, model in kinds.items():
+            its = [f"{key} = {_default(one)}" for key, one in model.model_fields.items() if key != "name"]
+            lines.append((8, f"{kind}: {', '.join(its)}"))
     return lines
 
 
-def _alternatives(info: FieldInfo) -> dict[str, dict[str, Any]]:
-    """Of a parameter that is one of several models, told apart by their names: each with its own fields' defaults."""
+def _text(cls: type[Initializer]) -> list[str]:
+    lines = [f"{cls.name} ({cls.kind})"]
+    for paragraph in inspect.cleandoc(cls.__doc__ or "").split("\n\n"):
+        lines += ["", *(" ".join(item.split()) for item in re.split(r"\n(?=- |    )", paragraph))]
+    return [*lines, ""]
+
+
+def _parameters(cls: type[Initializer]) -> list[tuple[int, str]]:
+    lines = []
+    for field, info in cls.model_fields.items():
+        kinds = _alternatives(info)
+        allowed = " | ".join(kinds) or _types(cls).get(field, "")
+        lines.append((0, f"{field} = {_default(info)}" + (f"  ({allowed})" if allowed else "")))
+        for kind, model in kinds.items():
+            lines.append((4, f"{kind}:"))
+            of = _types(model)
+            its = ((key, one) for key, one in model.model_fields.items() if key != "name")
+            lines += [(8, f"{key} = {_default(one)}  ({of[key]})") for key, one in its]
+    return lines
+
+
+def _alternatives(info: FieldInfo) -> dict[str, type[BaseModel]]:
+    """Of a parameter that is one of several models, told apart by their names: those."""
     if not info.discriminator:
         return {}
     models = [part for part in get_args(info.annotation) if issubclass(part, BaseModel)]
-    fields = [{key: its.get_default(call_default_factory=True) for key, its in m.model_fields.items()} for m in models]
-    return {its.pop("name"): its for its in fields}
+    return {model.model_fields["name"].get_default(): model for model in models}
 
 
-def _line(text: str, indent: int = 4, bold: int = 0) -> None:
+def _default(info: FieldInfo) -> str:
+    default = info.get_default(call_default_factory=True)
+    return "(to be given)" if info.is_required() else default.name if info.discriminator else _yaml(default)
+
+
+def _yaml(value: Any) -> str:
+    """A value as a grid has it, on one line."""
+    text = yaml.safe_dump(to_jsonable_python(value), default_flow_style=True, sort_keys=False, width=10_000)
+    return text.removesuffix("...\n").strip()
+
+
+def _types(model: type[BaseModel]) -> dict[str, str]:
+    """Type and limits of each field; none where a package's own type cannot be described."""
+    try:
+        schema = model.model_json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
+    return {field: _type(one, schema.get("$defs", {})) for field, one in schema.get("properties", {}).items()}
+
+
+def _type(of: dict[str, Any], models: dict[str, Any]) -> str:
+    if "$ref" in of:
+        of = models[of["$ref"].rpartition("/")[2]]
+        if of.get("type") == "object":
+            return str(of.get("description", "mapping")).partition("\n\n")[0].rstrip(".")
+    if "anyOf" in of:
+        return "; or ".join(_type(one, models) for one in of["anyOf"])
+    if "enum" in of or "const" in of:
+        return " | ".join(map(_yaml, of.get("enum") or [of["const"]]))
+    limits = [f"{word} {of[key]:,}" for key, word in LIMITS.items() if key in of]
+    kind = str(of.get("type", "any"))
+    return ", ".join((TYPES.get(kind, kind), *limits))
+
+
+def _line(text: str, indent: int = 4, bold: int = 0, further: int = 4) -> None:
     """One entry, broken between words at the terminal's width, its further lines indented; `bold` letters first."""
-    lead, further = " " * indent, " " * (indent + 4)
+    lead, later = " " * indent, " " * (indent + further)
+    if not text:
+        console.print()
     text = "".join(char if char.isprintable() else "?" for char in text)
-    for line in textwrap.wrap(text, max(console.width, 20), initial_indent=lead, subsequent_indent=further):
+    for line in textwrap.wrap(text, max(console.width, 20), initial_indent=lead, subsequent_indent=later):
         shown = Text(line)
         shown.stylize("bold", 0, bold)
         console.print(shown, soft_wrap=True)
@@ -130,25 +214,38 @@ def _datasets(name: str | None) -> None:
     from benchmark.datasets.load import data_dir
     from benchmark.grids import parts
 
+    numbers = "training", "test", "classes"
+    table = _table("dataset", *numbers, "", right=numbers)
     for found in _chosen("dataset", name, registry.names()):
+        dataset = registry.get(found)
+        counts = [f"{count:,}" if count else "" for count in (*(dataset.images or (None, None)), dataset.classes)]
         if found == "folder":
-            _line(f"{found}:PATH  {(type(registry.get(found)).__doc__ or '').splitlines()[0]}", indent=0)
+            called, said = f"{found}:PATH", (type(dataset).__doc__ or "").splitlines()[0]
         else:
             reason = registry.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
-            _line(f"{found}  {reason or 'available'}", indent=0)
+            called, said = found, (reason or "available").removeprefix(f"{found} is ")
+        table.add_row(safe(called), *counts, safe(said))
+    console.print(table)
 
 
 def _models(name: str | None) -> None:
+    from benchmark.grids.resolve import resolve_model
     from benchmark.models import registry
 
     presets = registry.presets()
+    if name is not None:
+        _chosen("model preset", name, list(presets))
+        spec = resolve_model({"preset": name, **SIZES})
+        for field in type(spec).model_fields:
+            _line(f"{field}: {_yaml(getattr(spec, field))}{'  # a grid gives it' if field in SIZES else ''}", indent=0)
+        return
     table = _table("preset", "family", "width", "depth", "heads", "besides", right=("width", "depth", "heads"))
-    for found in _chosen("model preset", name, list(presets)):
-        fields = presets[found]
+    for found, fields in presets.items():
         rest = ", ".join(f"{key} {value}" for key, value in fields.items() if key not in COMMON)
         table.add_row(*(safe(str(text)) for text in (found, *(fields.get(key, "") for key in COMMON), rest)))
     console.print(table)
-    console.print("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}")
+    _line("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}", indent=0)
+    _line("Every field of one: vitinit list models NAME", indent=0)
 
 
 def _fits(name: str | None) -> None:

@@ -276,7 +276,7 @@ def test_the_command_line_prepares_it(imagenet_source, here, tmp_path, monkeypat
     manifest = json.loads((tmp_path / "new/data/imagenet/manifest.json").read_text())
     assert manifest["classes"] == NAMES
     monkeypatch.setenv("VITINIT_DATA", "new/data")
-    assert "imagenet  available" in here("list", "datasets")[1]
+    assert here("list", "datasets", "imagenet")[1].split()[-1] == "available"
     monkeypatch.setenv("VITINIT_DATA", "elsewhere")
-    assert "imagenet  imagenet is not prepared in elsewhere" in here("list", "datasets")[1]
+    assert " 1,000  not prepared in elsewhere" in here("list", "datasets")[1]
     assert here("data", "prepare", "cifar10", "--from", "x")[0] == 2

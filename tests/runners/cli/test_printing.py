@@ -13,9 +13,10 @@ import yaml
 from rich.cells import cell_len
 
 from benchmark.grids import grid, parts
+from benchmark.grids.resolve import resolve_model
 from benchmark.models import registry as models
 from initializers import registry as initializers
-from initializers.methods.impulse import solvers
+from initializers.methods.impulse import Impulse, solvers
 from runners.basics.environment import ROOT
 from runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE
 from tests.processes import fresh
@@ -30,7 +31,12 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(
-    "words", [["run", "--help"], *(["list", kind] for kind in ("initializers", "models", "fits", "recipes"))]
+    "words",
+    [
+        ["run", "--help"],
+        *(["list", kind] for kind in ("initializers", "datasets", "models", "fits", "recipes")),
+        *(["list", "initializers", "placebo"], ["list", "models", "vit_tiny"]),
+    ],
 )
 def test_it_fits_80_columns(tmp_path: Path, words: list[str]) -> None:
     done = fresh("-m", "runners.cli", *words, cwd=tmp_path, COLUMNS="80")
@@ -60,6 +66,46 @@ def test_lists_name_what_can_be_chosen(here) -> None:
     recipe = parts.resolve_recipe({"name": "standard"})
     assert [line.partition(":")[0] for line in whole] == [name for name in type(recipe).model_fields if name != "name"]
     assert here("list", "recipes", "standard2")[0] == 2
+
+
+def test_one_initializer_is_listed_with_its_docstring_and_types_and_limits_as_in_yaml(here) -> None:
+    listed = here("list", "initializers", "impulse")[1]
+    assert " ".join((Impulse.__doc__ or "").split()) in " ".join(listed.split())
+    lines = [" ".join(line.split()) for line in listed.splitlines()]
+    assert "solver = rotation (gradient | svd | rotation)" in lines
+    assert "steps = 10000 (whole number, at least 0, at most 10,000,000)" in lines
+    assert "per_layer = false (true or false)" in lines
+    assert "weight_norm = null (number, above 0; or null)" in lines
+    assert "of = {name: mimetic}" in here("list", "initializers", "placebo")[1]
+    assert "matrix = key  (query | key | value)" in here("list", "initializers", "dct")[1]
+
+
+def test_every_initializer_can_be_listed_in_full(here) -> None:
+    for name in initializers.names():
+        printed = here("list", "initializers", name)[1]
+        assert printed.startswith(f"{name} (")
+        for field in initializers.get(name).model_fields:
+            assert re.search(rf"^{field} = \S.*\(", printed, flags=re.MULTILINE), (name, field)
+
+
+def test_all_fields_of_a_model_are_listed_as_in_yaml(here) -> None:
+    shown = yaml.safe_load(here("list", "models", "cait_xxs24")[1])
+    family = models.get("cait")
+    assert list(shown) == list(family.model_fields)
+    assert {"arch": "cait", "width": 192, "layer_scale": 1e-5}.items() <= shown.items()
+    assert family.model_validate(shown) == resolve_model({"preset": "cait_xxs24", "image_size": 32, "patch_size": 4})
+    for name in models.presets():
+        assert here("list", "models", name)[0] == 0, name
+
+
+def test_datasets_are_listed_with_their_numbers_and_each_name_once(here) -> None:
+    lines = [re.split(r"\s{2,}", line.strip()) for line in here("list", "datasets")[1].splitlines()]
+    assert ["digits", "1,437", "360", "10", "available"] in lines
+    (flowers,) = (line for line in lines if line[0] == "flowers")
+    assert flowers[1:4] == ["2,040", "6,149", "102"]
+    assert flowers[4].startswith("not here: run 'vitinit data get flowers'")
+    assert ["folder:PATH", "Any folder of images, one subfolder a class."] in lines
+    assert "digits" not in here("list", "datasets", "flowers")[1]
 
 
 def test_the_list_of_grids_is_the_same_once_it_is_kept(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
