@@ -19,7 +19,7 @@ from benchmark.datasets.archives.archived import Archived
 from benchmark.datasets.cifar import Cifar
 from benchmark.datasets.dataset import Dataset
 from benchmark.datasets.downloaded import Downloaded
-from benchmark.datasets.load import load, sources
+from benchmark.datasets.load import download, load, sources
 from benchmark.image_files.arrays import IGNORED, Sources
 from benchmark.image_files.subset import parts
 from benchmark.spec import DatasetSpec
@@ -299,5 +299,6 @@ def test_a_broken_entry_point_is_one_line_that_names_it(
 
 def test_an_unknown_name_is_answered_with_the_names() -> None:
     assert "did you mean 'cifar10'" in error_of(DatasetSpec(name="cifar01"))
-    with pytest.raises(VitinitError, match=", ".join(sorted(NAMES))):
-        registry.unavailable(DatasetSpec(name="qqqq"), NOWHERE)
+    for use in (lambda: registry.unavailable(DatasetSpec(name="qqqq"), NOWHERE), lambda: download("qqqq", NOWHERE)):
+        with pytest.raises(VitinitError, match=", ".join(sorted(NAMES))):
+            use()

@@ -6,10 +6,6 @@ import hashlib
 import pickle
 import random
 import socket
-import threading
-from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -123,15 +119,6 @@ def test_load_neither_reads_nor_changes_global_random_state(tmp_path: Path) -> N
     assert [load(spec, 8, NOWHERE).checksum for spec in specs] == first
 
 
-def test_unknown_name() -> None:
-    spec = DatasetSpec(name="cifar01")
-    assert "did you mean 'cifar10'" in error_of(spec)
-    with pytest.raises(VitinitError, match="digits"):
-        unavailable(spec, NOWHERE)
-    with pytest.raises(VitinitError, match="digits"):
-        download("mnist", NOWHERE)
-
-
 def test_data_dir_is_argument_then_environment_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VITINIT_DATA", "/from/environment")
     assert data_dir(Path("given")) == Path("given")
@@ -227,23 +214,6 @@ def test_a_forged_cifar_file_is_not_unpickled(small_cifar: Path, tmp_path: Path)
     assert not (tmp_path / "unpickled").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "files"),
-    [
-        ("cifar10", ["cifar-10-batches-py", "data_batch_1", "test_batch", "batches.meta"]),
-        ("cifar100", ["cifar-100-python", "train", "test", "meta"]),
-        ("svhn", ["train_32x32.mat", "test_32x32.mat"]),
-    ],
-)
-def test_a_dataset_that_is_not_there_is_a_reason_not_an_error(name: str, files: list[str], tmp_path: Path) -> None:
-    reason = unavailable(DatasetSpec(name=name), tmp_path)
-    assert reason is not None
-    assert "\n" not in reason
-    for part in (*files, str(tmp_path), f"vitinit data get {name}"):
-        assert part in reason
-    assert error_of(DatasetSpec(name=name), 32, tmp_path) == reason
-
-
 # --- SVHN: files of its format, made here; the real ones differ in size and md5 only ---
 
 
@@ -305,22 +275,6 @@ def test_the_files_and_their_md5_are_those_of_torchvision() -> None:
 
 
 # --- download ---
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Address of a web server over tmp_path/served."""
-    monkeypatch.setenv("no_proxy", "*")
-    handler = partial(QuietHandler, directory=str(tmp_path / "served"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
-        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{http.server_port}"
-        http.shutdown()
 
 
 def test_download_puts_the_checked_files_in_place(tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:

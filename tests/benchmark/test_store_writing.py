@@ -217,19 +217,17 @@ def test_a_run_that_ends_while_the_folder_is_read_is_seen_as_ended(
     """Its failure was listed, and is gone when it is to be opened."""
     run, files = record(), Store(tmp_path)
     files.write(failed(run))
-    real, calls = store.from_bytes, []
-    listed = store._json_files
+    listed, lists = store._json_files, []
 
     def listing(folder: str) -> list[str]:
-        names = list(listed(folder))
-        if not calls:
-            calls.append(1)
+        lists.append(list(listed(folder)))
+        if len(lists) == 1:
             Store(tmp_path).write(run)
-        return names
+        return lists[-1]
 
     monkeypatch.setattr(store, "_json_files", listing)
-    monkeypatch.setattr(store, "from_bytes", real)
     contents = files.read("small")
+    assert lists == [[f"{run.run_id}{store.SUFFIX[status]}"] for status in ("failed", "done")], "read twice"
     assert (set(contents.done), contents.failed, contents.problems) == ({run.run_id}, {}, [])
 
 

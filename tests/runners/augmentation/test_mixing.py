@@ -127,12 +127,12 @@ def data(images, labels) -> Data:
     return Data(split, split, tuple("abcde"), (0.5,) * 3, (0.25,) * 3, "")
 
 
-MIXING = {"mixup": 1.0, "cutmix": 0.8, "mix_images": 4, "batch_size": 16, "random_erasing": 0.5, "hflip": 0.5}
+MIXING = {"mixup": 1.0, "cutmix": 0.8, "mix_images": 4, "batch_size": 16, "random_erasing": 0.5}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_processes_together_see_what_one_alone_sees(data, size):
-    settings = recipe(**MIXING, rand_augment="rand-m9-mstd0.5-inc1")
+    settings = recipe(**MIXING, hflip=0.5, crop_padding=2, rand_augment="rand-m9-mstd0.5-inc1")
     alone = list(make_loader(data, settings, 7, CPU).train(1, 1))
     parts = [list(make_loader(data, settings, 7, CPU, Shard(rank, size)).train(1, 1)) for rank in range(size)]
     assert len(alone) == 3

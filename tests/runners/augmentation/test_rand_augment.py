@@ -22,7 +22,6 @@ from benchmark.image_files.arrays import Data, Split
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
 from runners.augmentation.rand_augment import KINDS, carry_out, draw, fill_color
-from runners.basics.shard import Shard
 from runners.basics.streams import derive
 from runners.loaders import base, make_loader
 
@@ -287,15 +286,6 @@ def test_an_epoch_of_few_steps_keeps_every_thread_busy(data, monkeypatch):
     finally:
         torch.set_num_threads(before)
     assert sizes == [36] * 4
-
-
-@pytest.mark.parametrize("size", [2, 3, 4])
-def test_processes_together_see_what_one_alone_sees(data, size):
-    alone = list(make_loader(data, recipe(**EVERYTHING), 7, CPU).train(1))
-    parts = [list(make_loader(data, recipe(**EVERYTHING), 7, CPU, Shard(rank, size)).train(1)) for rank in range(size)]
-    for step, (images, targets) in enumerate(alone):
-        assert torch.equal(images, torch.cat([part[step][0] for part in parts]))
-        assert torch.equal(targets, torch.cat([part[step][1] for part in parts]))
 
 
 def test_batches_that_are_kept_stay_as_they_are_and_so_does_the_dataset(data):
