@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import itertools
 import os
 import pty
 import re
@@ -147,6 +149,37 @@ def test_all_prints_every_table_and_note(tmp_path: Path, capsys: pytest.CaptureF
     table = build(load([tmp_path / "records"]))
     assert all(note in whole for note in table.notes)
     assert sum(note in brief for note in table.notes) < len(table.notes) / 2
+
+
+def test_metric_and_together_on_the_command_line(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    for dataset, seed in itertools.product(("cifar10", "cifar100"), range(3)):
+        write(tmp_path / "records", done("Kaiming uniform", (35.0, 30.0 + seed), dataset=dataset, seed=seed))
+        write(tmp_path / "records", done("Mimetic", (60.0 + seed, 50.0), dataset=dataset, seed=seed))
+
+    def shown(*options: str) -> tuple[dict[tuple[str, str], float], str]:
+        arguments = ["--results", str(tmp_path / "records"), "--out", str(tmp_path / "out"), "--format", "csv"]
+        assert tables.main([*arguments, *options]) == 0
+        with (tmp_path / "out/small.csv").open(newline="") as file:
+            means = {(line["row"], line["column"]): float(line["mean"]) for line in csv.DictReader(file)}
+        return means, capsys.readouterr().out
+
+    def on_both(kaiming: float, mimetic: float) -> dict[tuple[str, str], float]:
+        means = {"Kaiming uniform": kaiming, "Mimetic": mimetic}
+        return {(row, column): mean for row, mean in means.items() for column in ("cifar10", "cifar100")}
+
+    last, printed = shown()
+    assert last == on_both(31, 50)
+    assert "columns together" not in printed
+    assert "after the last epoch" in printed
+    best, printed = shown("--metric", "best", "--together")
+    assert best == on_both(35, 61)
+    assert "Best test top-1" in printed
+    together = printed[printed.index("2 columns together") :]
+    assert re.search(r"Mimetic +61\.00 +61\.00 \[60\.25, 61\.75\] +1\.00", together)
+    with pytest.raises(SystemExit) as stop:
+        tables.main(["--metric", "first"])
+    assert stop.value.code == 2
 
 
 def test_all_commands_write_into_the_folder_of_the_study(records: Path, tmp_path: Path, monkeypatch) -> None:
