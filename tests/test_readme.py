@@ -317,7 +317,7 @@ def test_the_example_dataset_and_family_train(checkout):
     )
     done = run("vitinit run both.yaml --executor inline", checkout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 runs finished" in done.stdout
+    assert "1 run finished" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,37 @@ class InMemory(Dataset):
         (train, test), classes, statistics = self._splits(data_dir)
         return Pixels(*train), Pixels(*test), classes, statistics
 
+    def _check(self, splits: list[Arrays], classes: tuple[str, ...]) -> None:
+        """Refuse arrays that `read` must not return.
+
+        Raises:
+            VitinitError: it says which split, what it has, and what is allowed.
+        """
+        import numpy as np
+
+        from benchmark.image_files.arrays import IGNORED
+
+        def check(holds: bool, what: str) -> None:
+            if not holds:
+                raise VitinitError(f"dataset {self.name}: its `read` gives {what}")
+
+        for number, (name, (images, labels)) in enumerate(zip(("training", "test"), splits, strict=True)):
+            has = [f"{array.dtype} {' x '.join(map(str, array.shape))}" for array in (images, labels)]
+            square = images.ndim == 4 and images.shape[1] == 3 and images.shape[2] == images.shape[3]
+            check(images.dtype == np.uint8 and square, f"{name} images of {has[0]}; they are uint8, N x 3 x S x S")
+            shape = (len(images), *images.shape[2:]) if self.dense else (len(images),)
+            of = "uint8, N x S x S" if self.dense else "integers, N"
+            check(labels.dtype.kind in "iu" and labels.shape == shape, f"{name} labels of {has[1]}; they are {of}")
+            known = labels[labels != IGNORED] if self.dense else labels
+            low, high = (int(known.min()), int(known.max())) if known.size else (0, 0)
+            check(
+                low >= 0 and high < len(classes),
+                f"{name} labels from {low} to {high}; of {len(classes)} classes they are 0 to {len(classes) - 1}",
+            )
+            if self.images:
+                count = self.images[number]
+                check(len(images) == count, f"{len(images)} {name} images; its `images` says {count}")
+
     def _splits(self, data_dir: Path) -> tuple[list[tuple[Tensor, Tensor]], tuple[str, ...], Statistics]:
         """Images and labels of both splits, the classes, and the statistics."""
         import torch
@@ -208,6 +239,7 @@ class InMemory(Dataset):
         from benchmark.image_files.arrays import levels, statistics
 
         *splits, classes = self.read(data_dir)
+        self._check(splits, classes)
         kind = torch.uint8 if self.dense else torch.int64
         found = [(torch.from_numpy(images), torch.from_numpy(labels).to(kind)) for images, labels in splits]
         return found, classes, self.statistics or statistics(levels(found[0][0]))

@@ -312,7 +312,7 @@ def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Pa
     if not where:
         console.print(f"nothing like it was measured on {chosen} yet; measure this machine with: vitinit speed")
         return
-    missing = f", without {unknown} runs that nothing is known of" if unknown else ""
+    missing = f", without {count(unknown, 'run')} that nothing is known of" if unknown else ""
     console.print(f"{total / 3600:.2f} hours, one run at a time, as measured on {safe(', '.join(where))}{missing}")
 
 
@@ -353,13 +353,15 @@ def _details(planned: list[Planned], contents: Outline) -> str:
     from runners.launching.plan import STATES
 
     counts = Counter(item.state for item in planned)
-    lines = [f"{len(planned)} runs: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])]
+    lines = [
+        f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    ]
     lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
     for state in ("queued", "to do"):
         reasons = Counter(p.reason for p in planned if p.state == state and p.reason)
-        lines += [f"{state}, {count} runs: {reason}" for reason, count in reasons.most_common(SHOWN)]
+        lines += [f"{state}, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]
         if len(reasons) > SHOWN:
-            lines.append(f"{state}: and {len(reasons) - SHOWN} reasons more; see: vitinit plan")
+            lines.append(f"{state}: and {count(len(reasons) - SHOWN, 'more reason')}; see: vitinit plan")
     lines += dict.fromkeys(f"skip {p.skipped}: {p.reason}" for p in planned if p.state == "skip")
     lines += other_code(planned, contents)
     lines += [f"not a record, left alone: {problem}" for problem in contents.problems]

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmark.records.record import FailureRecord, Outcome, RunRecord
 from benchmark.records.store import Store
-from initializers.errors import VitinitError, plain
+from initializers.errors import VitinitError, count, plain
 from runners.basics.environment import ROOT, code, git
 from runners.cli.options import LOCAL, MOST_THREADS, REFERENCE, DataOption, RunIdArgument, console
 
@@ -48,10 +48,12 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
         epoch, best = record.best
         _say(
             f"{record.row}, {record.spec.dataset.label}, seed {record.spec.seed}: {record.last.scored(2)} after the "
-            f"last of {len(record.history)} epochs; best epoch {epoch} with {best:.2f}%"
+            f"last of {count(len(record.history), 'epoch')}; best epoch {epoch} with {best:.2f}%"
         )
         content["init"].pop("offset_maps", None)
-    for line in yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).splitlines():
+    trace = str(content.pop("traceback", ""))
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+    for line in [*text.splitlines(), *trace.splitlines()]:
         printable = "".join(char if char.isprintable() else "?" for char in line)
         console.print(escape(printable), soft_wrap=True)
     if isinstance(record, RunRecord):
@@ -99,7 +101,7 @@ def reproduce(
     if weights:
         then = repetition.found_at(then, weights)
     execution = repetition.execution(then, device, threads)
-    where = f"{execution.device}, {execution.threads} thread{'s' if execution.threads > 1 else ''}"
+    where = f"{execution.device}, {count(execution.threads, 'thread')}"
     where += ", deterministic" if execution.deterministic else ""
     _say(f"repeating {first.path} on {where}; its record goes to {out / then.study}")
     try:

@@ -6,7 +6,7 @@ import typer
 
 import slurm.jobs
 from benchmark.records.store import Store
-from initializers.errors import VitinitError, plain
+from initializers.errors import VitinitError, count, plain
 from runners.cli.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, console
 from runners.launching import jobs
 from runners.terminal.markup import safe
@@ -52,8 +52,8 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
         raise VitinitError(f"cannot cancel jobs of {study!r}: {look.silence}")
     slurm.jobs.cancel(look.states)
     runs = {run_id for job in look.jobs if job.job_id in look.states for run_id in job.run_ids}
-    count = len(look.states)
-    console.print(f"cancelled {count} jobs with {len(runs)} runs" if count else "no job of it is left to cancel")
+    cancelled = f"cancelled {count(len(look.states), 'job')} with {count(len(runs), 'run')}"
+    console.print(cancelled if look.states else "no job of it is left to cancel")
 
 
 @slurm_app.command()

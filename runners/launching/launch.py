@@ -9,7 +9,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,11 +42,17 @@ class Tally:
     """What became of the runs of one launch."""
 
     finished: int = 0
-    failed: int = 0
+    failures: list[str] = field(default_factory=list)
+    """The run_ids of those that failed."""
     stopped: int = 0
     """Asked to stop, one by one; a stop of the whole launch is a KeyboardInterrupt."""
     elsewhere: int = 0
     """Another launcher was carrying them out."""
+
+    @property
+    def failed(self) -> int:
+        """How many failed."""
+        return len(self.failures)
 
 
 def launch(
@@ -78,7 +84,7 @@ def launch(
         layout: of the grid, to be put down beside the records. None: what stands there is left as it is.
 
     Raises:
-        VitinitError: a dataset cannot be read to find out, or the results folder cannot be written.
+        VitinitError: no dataset can be read to find out, or the results folder cannot be written.
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
     if work is None:
@@ -87,7 +93,8 @@ def launch(
     check_writable(setting.root / setting.study)
     if layout:
         Store(setting.root).write_layout(setting.study, layout)
-    cells = sorted(cells, key=lambda cell: -work[cell.run_id])  # so that no long one is left over alone
+    # the longest first, so that none is left over alone; before them what will fail at once, as its data cannot be read
+    cells = sorted(cells, key=lambda cell: -(work[cell.run_id] or float("inf")))
     tally = Tally()
     workers = 1 if setting.execution.executor == "inline" else workers
 
@@ -112,7 +119,7 @@ def launch(
                     else:
                         display.end(end)
                         tally.finished += end.status == "done"
-                        tally.failed += end.status == "failed"
+                        tally.failures += [end.run_id] if end.status == "failed" else []
                         tally.stopped += end.status == "stopped"
             cells = came_free([by_id[end.run_id] for end in elsewhere], setting, stop)
             free = {cell.run_id for cell in cells}

@@ -6,6 +6,7 @@ from benchmark.grids.schema import Cell
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 from runners.augmentation.rand_augment import recording
+from runners.basics.place import place
 from runners.basics.setting import Setting, check_whole_batches
 from runners.loaders import open_data
 
@@ -16,25 +17,34 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
     What is to be resident is decoded, the others are not.
 
     Returns:
-        Number of training images by dataset.
+        Number of training images by dataset; 0 of one that cannot be read, each of whose runs will fail of that.
 
     Raises:
-        VitinitError: a dataset cannot be read, or has fewer training images than a batch; or a recipe's `rand_augment`
-            cannot be carried out; or batches would be cut that BatchNorm needs whole.
+        VitinitError: no dataset can be read, or one has fewer training images than a batch; or a recipe's
+            `rand_augment` cannot be carried out; or batches would be cut that BatchNorm needs whole.
     """
     for cell in cells:
         check_whole_batches(cell.spec, setting.execution)
     for config in {cell.spec.recipe.rand_augment for cell in cells} - {None}:
         recording(str(config), 32)
     images: dict[DatasetSpec, int] = {}
+    unread: list[VitinitError] = []
     loader, device = setting.execution.loader, setting.execution.device
     for dataset, size, cropped in dict.fromkeys(
         (cell.spec.dataset, cell.spec.model.image_size, cell.spec.recipe.crops) for cell in cells
     ):
-        data = open_data(dataset, size, setting.data_dir, loader, device, cropped=cropped)
-        images[dataset] = len(data.train.labels)
+        try:
+            data = open_data(dataset, size, setting.data_dir, loader, device, cropped=cropped)
+        except Exception as error:  # a dataset of the user's may raise anything
+            where = f"dataset {dataset.label}, {place(error)}: {type(error).__name__}: {error}"
+            unread.append(error if isinstance(error, VitinitError) else VitinitError(where))
+            images[dataset] = 0
+        else:
+            images.setdefault(dataset, len(data.train.labels))
+    if unread and not any(images.values()):
+        raise unread[0]
     for cell in cells:
         size, count = cell.spec.recipe.batch_size, images[cell.spec.dataset]
-        if size > count:
+        if 0 < count < size:
             raise VitinitError(f"{cell.describe()}: batch_size {size} is more than the {count} training images")
     return images

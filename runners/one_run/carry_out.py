@@ -12,6 +12,7 @@ from benchmark.grids.schema import Cell
 from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.records.store import Store
 from initializers.errors import VitinitError
+from runners.basics.place import place
 from runners.basics.setting import Event, Setting
 from runners.basics.stop import Stop, Stopped
 from runners.one_run import claims
@@ -111,7 +112,7 @@ def _claimed(
         except Exception as error:
             if world.size > 1 and not isinstance(error, Diverged):
                 _give_up(cell, setting, error, world, claim)
-            outcome = failure(cell, setting, type(error).__name__, str(error), traceback.format_exc())
+            outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
             if isinstance(error, Diverged):
                 checkpoints.remove()
         if claim.lost():
@@ -122,6 +123,12 @@ def _claimed(
     return outcome
 
 
+def _message(error: Exception) -> str:
+    """What it says, and where it comes from if that helps to mend it."""
+    where = "" if isinstance(error, VitinitError | Diverged) else place(error)
+    return f"{error} ({where})" if where else str(error)
+
+
 def _give_up(
     cell: Cell, setting: Setting, error: Exception, world: World, claim: claims.Claim | None = None
 ) -> NoReturn:
@@ -129,7 +136,7 @@ def _give_up(
 
     They fail in turn when it is gone. Only the first one records its error.
     """
-    text = f"{world.name()}: {error}"
+    text = f"{world.name()}: {_message(error)}"
     try:
         if world.first_to_fail():
             print(f"{cell.describe()}: {type(error).__name__}: {text}", file=sys.stderr, flush=True)

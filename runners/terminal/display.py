@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from benchmark.grids.schema import Cell
 from benchmark.records.epoch import METRICS
 from benchmark.records.record import FailureRecord, RunRecord
+from initializers.errors import count
 from runners.basics.setting import Ended, Event
 from runners.terminal.duration import duration
 from runners.terminal.markup import safe
@@ -58,7 +59,7 @@ class Display:
         self._ended = 0
         self._open = Counter(cell.place for cell in cells)
         """Runs that have not ended, by row and column."""
-        self._all = self._progress.add_task("all runs", total=1.0, text="")
+        self._all = self._progress.add_task("all runs", total=1.0, text="", visible=bool(cells))
         self._update()
 
     def start(self, cell: Cell) -> None:
@@ -100,8 +101,9 @@ class Display:
         if task is not None:
             self._progress.remove_task(task)
             self._say_end(outcome)  # of one that was put off, it was said then
-        self._share[outcome.run_id] = 1.0
-        self._ended += 1
+        if outcome.status != "stopped":
+            self._share[outcome.run_id] = 1.0
+            self._ended += 1
         self._say_finished(self._cells[outcome.run_id].place)
         self._update()
 
@@ -111,7 +113,7 @@ class Display:
             self._finished.setdefault(self._cells[outcome.run_id].place, []).append(outcome)
         elif outcome.status == "done":
             self._console.print(
-                f"{outcome.run_id}  {label}: {outcome.last.scored(2)} after {len(outcome.history)} epochs, "
+                f"{outcome.run_id}  {label}: {outcome.last.scored(2)} after {count(len(outcome.history), 'epoch')}, "
                 f"{outcome.seconds:.0f} s",
                 highlight=False,
             )
@@ -132,7 +134,7 @@ class Display:
         if self._open[place] or not runs:
             return
         mean = sum(run.score for run in runs) / len(runs)
-        of = f"mean of {len(runs)} seeds" if len(runs) > 1 else "1 seed"
+        of = f"{'mean of ' * (len(runs) > 1)}{count(len(runs), 'seed')}"
         seconds = sum(run.seconds for run in runs)
         text = f"{safe(', '.join(place))}: {METRICS[runs[0].metric]} {mean:.2f}% ({of}), {seconds:.0f} s"
         self._console.print(text, highlight=False)

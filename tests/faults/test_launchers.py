@@ -109,7 +109,7 @@ def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path, left_alone, execu
     run = until_an_epoch_is_done(tmp_path, process)
     os.killpg(process.pid, signal.SIGHUP)
     out, _ = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, "1 runs finished" in out) == (0, True), out
+    assert (process.returncode, "1 run finished" in out) == (0, True), out
     record = Store(tmp_path / "results/local").read("faults").done[run.name]
     assert len(record.sessions) == 1
     tally("signals", tried=1, survived=1)
@@ -161,8 +161,8 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
 
     code, out = here("run", "faults.yaml", "--only", f"id={run.name}")
     assert code == 1
-    assert "0 runs finished" in out
-    assert "--retry-failed runs them again" in out
+    assert "nothing to do: 1 failed" in out
+    assert "failed before and left alone; to run again: --retry-failed" in out
     code, out = here("run", *arguments[1:], "--only", f"id={run.name}", "--retry-failed")
     assert code == 0
     assert "goes on from epoch" in out
@@ -200,7 +200,7 @@ def test_force_begins_anew_and_keeps_the_old_record(tmp_path, here):
     first = Store(results).read("faults").done[run_id]
     assert "1 recorded already" in here(*only)[1]
     code, out = here(*only, "--force", run_id[:6])
-    assert (code, "1 runs finished" in out) == (0, True)
+    assert (code, "1 run finished" in out) == (0, True)
     assert Store(results).read("faults").done[run_id].weights == first.weights
     (aside,) = (results / "faults").glob("*.superseded-*")
     assert first.written in aside.read_text()

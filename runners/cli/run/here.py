@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import typer
 
 from benchmark.datasets.registry import unavailable
-from runners.cli.options import console
-from runners.cli.run.todo import Todo, announce
+from initializers.errors import count
+from runners.cli.options import LOCAL, console
+from runners.cli.run.todo import Todo, announce, say_left_alone
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
+    from runners.launching.plan import State
     from runners.training.distributed import World
 
 
@@ -26,7 +30,10 @@ def run_here(todo: Todo, workers: int, grid: str, world: World | None, brief: bo
 
     announce(todo)
     setting = todo.setting
-    failures = 0 if todo.retry_failed else sum(item.state == "failed" for item in todo.planned)
+    states = Counter(item.state for item in todo.planned)
+    failures = 0 if todo.retry_failed else states["failed"]
+    if failures:
+        console.print(say_left_alone(failures))
     where = safe(str(setting.root / setting.study))
     # runs of other launchers too: one whose owner has gone comes free
     live = [item.cell for item in todo.planned if item.state == "live"]
@@ -39,15 +46,40 @@ def run_here(todo: Todo, workers: int, grid: str, world: World | None, brief: bo
             "have saved."
         )
         raise typer.Exit(130) from None
+    if not cells:
+        words: dict[State, str] = {"done": "recorded", "skip": "skipped", "queued": "in jobs", "failed": "failed"}
+        found = [f"{states[state]} {text}" for state, text in words.items() if states[state]]
+        every = "all " if len(todo.planned) > 1 and len(found) == 1 else ""
+        console.print(f"nothing to do: {every}{', '.join(found)}")
+        if states["done"]:
+            command = f"python -m analysis.tables --study {setting.study}{_results(todo)}"
+            console.print(safe(f"next: {command}"), soft_wrap=True)
+        if failures:
+            _say_where(todo, grid, [item.cell.run_id for item in todo.planned if item.state == "failed"])
+            raise typer.Exit(1)
+        return
     elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
     stopped = f", {tally.stopped} stopped (the same command goes on with them)" if tally.stopped else ""
-    console.print(f"{tally.finished} runs finished, {tally.failed} failed{stopped}{elsewhere}; records in {where}")
-    queued = sum(item.state == "queued" for item in todo.planned)
-    if queued:
-        console.print(f"{queued} runs are in jobs of the cluster and were left to it")
-    if failures:
-        console.print(f"{failures} runs failed before and were left alone: --retry-failed runs them again")
-    if tally.failed or failures:
-        console.print(f"see: vitinit status {safe(grid)}")
+    console.print(
+        f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}; records in {where}"
+    )
+    if states["queued"]:
+        console.print(f"{count(states['queued'], 'run')} left to jobs of the cluster")
+    before = [item.cell.run_id for item in todo.planned if item.state == "failed"] if failures else []
+    if tally.failures or before:
+        _say_where(todo, grid, tally.failures + before)
     if tally.failed or failures or tally.stopped:
         raise typer.Exit(1)
+
+
+def _say_where(todo: Todo, grid: str, failed: list[str]) -> None:
+    """The commands that tell more of runs that failed."""
+    results = _results(todo)
+    console.print(safe(f"see: vitinit status {shlex.quote(grid)}{results}"), soft_wrap=True)
+    console.print(safe(f"see: vitinit show {failed[0]}{results}: the traceback"), soft_wrap=True)
+
+
+def _results(todo: Todo) -> str:
+    """The option that another command needs to find these records."""
+    root = todo.setting.root
+    return "" if root == LOCAL.absolute() else f" --results {shlex.quote(str(root))}"

@@ -10,10 +10,10 @@ import typer
 
 import slurm.jobs
 from benchmark.records.store import Store
-from initializers.errors import VitinitError
+from initializers.errors import VitinitError, count
 from runners.cli.options import REFERENCE, console
 from runners.cli.plan import print_plan
-from runners.cli.run.todo import Todo, announce
+from runners.cli.run.todo import Todo, announce, say_left_alone
 from runners.terminal.duration import duration
 from runners.terminal.markup import safe
 from slurm import profiles
@@ -78,10 +78,10 @@ def run_on_cluster(
         raise VitinitError(f"another launcher is handing out this study: {taken}") from None
     states = Counter(item.state for item in todo.planned)
     if states["queued"] or states["live"]:
-        console.print(f"{states['queued']} runs wait in jobs already, {states['live']} are being run")
+        console.print(f"{count(states['queued'], 'run')} in jobs already, {states['live']} being carried out")
     failed = 0 if todo.retry_failed else states["failed"]
     if failed:
-        console.print(f"{failed} runs failed before and were left alone: --retry-failed runs them again")
+        console.print(say_left_alone(failed))
     if wait:
         _wait(todo)
     elif failed:
@@ -118,7 +118,7 @@ def _estimated(
     from runners.launching import jobs
 
     runs = sum(map(len, packs))
-    text = f"{runs} runs in {len(packs)} job{'s' * (len(packs) != 1)}"
+    text = f"{count(runs, 'run')} in {count(len(packs), 'job')}"
     if packs:
         longest = max(map(len, packs))
         text += f" of {'up to ' if longest > 1 else ''}{longest}{f', {workers} at once' if workers > 1 else ''}"
@@ -127,13 +127,13 @@ def _estimated(
         return safe(text)
     if not seconds:
         return safe(f"{text}; how long they take is not known: no run of this kind has been recorded on such a device")
-    kind, count = ("GPU", profile.gpus * profile.nodes) if profile.gpus else ("CPU", profile.cpus * profile.tasks)
+    kind, units = ("GPU", profile.gpus * profile.nodes) if profile.gpus else ("CPU", profile.cpus * profile.tasks)
     total = sum(seconds.values()) / workers
     longest_job = max(sum(seconds.get(cell.run_id, 0.0) for cell in pack) for pack in packs) / workers
-    text += f"; about {total / 3600 * count:.2f} {kind}-hours, the longest job {duration(longest_job)}"
+    text += f"; about {total / 3600 * units:.2f} {kind}-hours, the longest job {duration(longest_job)}"
     text += f" (measured on {', '.join(measured_on)})"
     if len(seconds) < runs:
-        text += f"; without {runs - len(seconds)} runs of kinds that have not been recorded yet"
+        text += f"; without {count(runs - len(seconds), 'run')} of a kind that has not been recorded yet"
     return safe(text)
 
 
@@ -161,7 +161,7 @@ def _wait(todo: Todo) -> None:
         console.print(f"the jobs go on without this command; vitinit slurm cancel {safe(todo.loaded.name)} ends them")
         raise typer.Exit(130) from None
     counts = Counter(known.values())
-    console.print(f"{counts['done']} runs recorded, {counts['failed']} failed, {counts['to do']} left to do")
+    console.print(f"{count(counts['done'], 'run')} recorded, {counts['failed']} failed, {counts['to do']} left to do")
     for item in todo.planned:
         if item.state == "to do":
             console.print(f"{item.cell.run_id}  {safe(item.cell.describe())}: {safe(item.reason)}", highlight=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from benchmark.records.store import Outline, Store
+from initializers.errors import count
 from runners.cli.options import console
 from runners.cli.plan import left_out, other_code, planned_of
 from runners.terminal.markup import safe
@@ -46,6 +47,11 @@ def retried(contents: Outline) -> dict[str, str]:
     return {run_id: failed.written for run_id, failed in contents.failed.items()}
 
 
+def say_left_alone(failures: int) -> str:
+    """What is said of runs that failed before, where --retry-failed is not given."""
+    return f"{count(failures, 'run')} failed before and left alone; to run again: --retry-failed"
+
+
 def announce(todo: Todo) -> None:
     """Say what is left out, what is skipped and what is recorded already."""
     for problem in todo.contents.problems:
@@ -56,6 +62,6 @@ def announce(todo: Todo) -> None:
         console.print(f"[yellow]{safe(line)}[/yellow]")
     done = sum(item.state == "done" for item in todo.planned)
     where = safe(str(todo.setting.root / todo.loaded.name))
-    console.print(f"{safe(todo.loaded.title)}\n{len(todo.planned)} runs, {done} recorded already in {where}")
+    console.print(f"{safe(todo.loaded.title)}\n{count(len(todo.planned), 'run')}, {done} recorded already in {where}")
     for line in other_code(todo.planned, todo.contents):
         console.print(f"[yellow]{safe(line)}[/yellow]")

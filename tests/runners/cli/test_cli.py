@@ -210,7 +210,7 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
         assert record.environment["packages"]["torch"]
         assert (record.init.real_images is not None) == (record.row.startswith("Imp."))
     code, again = here("run", "smoke")
-    assert (code, "6 recorded already" in again, "0 runs finished" in again) == (0, True, True)
+    assert (code, "6 recorded already" in again, "nothing to do: all 6 recorded" in again) == (0, True, True)
     assert "6 done" in here("plan", "smoke")[1]
 
     lost = contents.done[min(contents.done)]

@@ -17,7 +17,7 @@ from benchmark.grids.resolve import resolve_model
 from benchmark.grids.schema import Cell
 from benchmark.models.build import build_model
 from benchmark.spec import InitializerSpec
-from runners.basics.setting import Execution, Setting
+from runners.basics.setting import Ended, Execution, Setting
 from runners.basics.stop import Stop
 from runners.launching.launch import came_free, estimated_work, launch
 from runners.one_run import claims
@@ -64,6 +64,17 @@ def test_a_run_that_stays_anothers_is_said_and_counted_once(setting: Setting) ->
     assert (tally.finished, tally.elsewhere) == (1, 1)
     assert "2/2 done" in out.getvalue()
     assert out.getvalue().count("being run by") == 1
+
+
+def test_a_run_that_was_stopped_does_not_count_as_done() -> None:
+    """Its share of the bar stays as it was."""
+    cells, out = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)], io.StringIO()
+    with Display(Console(file=out, width=200)) as display:
+        display.begin(cells, {cell.run_id: 1.0 for cell in cells})
+        for cell, status in zip(cells, ("elsewhere", "stopped"), strict=True):
+            display.start(cell)
+            display.end(Ended(cell.run_id, status, "a test"))
+    assert "1/2 done" in out.getvalue()
 
 
 HUNGRY = """

@@ -133,12 +133,12 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     assert "are too few for any claim" in done.stdout
     assert r"LaTeX" in done.stdout
     for module in ("my_method.py:Mine", "my_method:Mine"):
-        assert "0 runs finished" in ranked(module, "--budget", "1s").stdout
+        assert "nothing to do: all 3 recorded" in ranked(module, "--budget", "1s").stdout
     (tmp_path / "my_method.py").write_text(MINE.replace("0.5", "0.6"))
-    assert "0 runs finished" not in ranked("my_method:Mine", "--budget", "1s").stdout, "it is another method"
+    assert "nothing to do" not in ranked("my_method:Mine", "--budget", "1s").stdout, "it is another method"
     (tmp_path / "my_method.py").write_text(MINE)
     again = ranked("my_method.py:Mine", "--budget", "1s")
-    assert "0 runs finished" in again.stdout
+    assert "nothing to do: all 3 recorded" in again.stdout
     wrong = ranked("mimetc", "--budget", "1s")
     assert wrong.returncode == 2
     assert wrong.stderr.count("\n") == 1

@@ -266,7 +266,7 @@ def test_the_command_line_plans_and_trains_it(tmp_path, here, imagenet_dir, monk
     plan = here("plan", str(study))[1]
     assert "skip imagenet[1100]: imagenet is not prepared in nothing" in plan
     monkeypatch.setenv("VITINIT_DATA", str(imagenet_dir))
-    assert "1 runs: 1 to do" in here("plan", str(study))[1]
+    assert "1 run: 1 to do" in here("plan", str(study))[1]
     status, output = here("run", str(study), "--executor", "inline", "--device", "cpu")
     assert status == 0, output
     (record,) = Store("results/local").read("faults").done.values()
@@ -278,7 +278,7 @@ def test_the_command_line_plans_and_trains_it(tmp_path, here, imagenet_dir, monk
 
 def test_the_command_line_trains_on_the_files_of_a_folder_and_reproduces_it(tmp_path, here, photographs):
     study = write_study(tmp_path / "faults.yaml", name=f"folder:{photographs}", train_size=110)
-    assert "1 runs: 1 to do" in here("plan", str(study))[1]
+    assert "1 run: 1 to do" in here("plan", str(study))[1]
     status, output = here("run", str(study), "--executor", "inline", "--device", "cpu")
     assert status == 0, output
     (record,) = Store("results/local").read("faults").done.values()

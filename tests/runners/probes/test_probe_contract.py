@@ -79,7 +79,7 @@ sys.argv = ["vitinit", "run", "smoke", "--executor", "inline", "--only", "row=Mi
 main()
 """
     done = fresh("-c", code, cwd=tmp_path)
-    assert "1 runs finished" in done.stdout, done.stdout + done.stderr
+    assert "1 run finished" in done.stdout, done.stdout + done.stderr
     (path,) = (tmp_path / "results/local/smoke").glob("*.json")
     for probe in json.loads(path.read_text())["probes"]:
         (layers,) = probe["more"].values()

@@ -90,7 +90,7 @@ def preemption(slurm, study: Study, owner: claims.Owner) -> None:
 
 
 def scancel(slurm, study: Study, owner: claims.Owner) -> None:
-    assert re.search(r"cancelled 1 jobs with \d runs", study.vitinit("slurm", "cancel", "study.yaml"))
+    assert re.search(r"cancelled 1 job with \d runs?", study.vitinit("slurm", "cancel", "study.yaml"))
 
 
 def kill_the_worker(slurm, study: Study, owner: claims.Owner) -> None:
