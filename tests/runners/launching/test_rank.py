@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmark.grids import grid
+from benchmark.spec import InitializerSpec, RunSpec
 from initializers.errors import VitinitError
 from runners.launching import rank
 from tests.processes import PATIENCE, heed_ctrl_c, until
@@ -110,6 +112,37 @@ def test_what_is_no_method_is_one_line(method: str, message: str, tmp_path: Path
 def test_what_is_no_base_is_one_line(base: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(VitinitError, match=message):
         rank.prepare("mimetic", "quick", base, None, tmp_path, tmp_path)
+
+
+def test_model_and_base_are_those_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
+
+    def prepared(method: str, base: str | None, model: str | None) -> list[RunSpec]:
+        ranked = rank.prepare(method, "quick", base, model, tmp_path / "results", tmp_path)
+        assert ranked.useless == ""
+        return [cell.spec for cell in grid.load(str(ranked.grid)).cells]
+
+    plain = prepared("mimetic", None, None)
+    assert [spec.base.name for spec in plain] == ["kaiming_uniform"] * 3
+    wide = prepared("mimetic", "{name: trunc_normal, std: 0.1}", "{width: 24, depth: 1}")
+    assert [spec.base for spec in wide] == [InitializerSpec(name="trunc_normal", params={"std": 0.1})] * 3
+    for before, spec in zip(plain, wide, strict=True):
+        assert spec.model == before.model.model_copy(update={"width": 24, "depth": 1})
+        assert (spec.recipe, spec.dataset) == (before.recipe, before.dataset)
+    assert [spec.base.name for spec in prepared("mimetic", "trunc_normal", None)] == ["trunc_normal"] * 3
+    with pytest.raises(VitinitError, match="row 'conv_filters': .* choose a ConvMixer"):
+        prepared("conv_filters", None, None)
+    mixer = prepared("conv_filters", None, "{preset: convmixer_micro, patch_size: 2, width: 16, depth: 1}")
+    assert {spec.model.arch for spec in mixer} == {"convmixer"}
+    assert len({path.name for path in (tmp_path / "results").iterdir()}) == 4, "each is a study of its own"
+
+
+@pytest.mark.parametrize("tier", rank.TIERS)
+def test_a_tier_without_its_data_is_one_line_and_nothing_is_written(tier: str, vitinit, undisturbed) -> None:
+    code, out, err = vitinit("rank", "mimetic", "--tier", tier)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "the standard protocol needs cifar10, and " in err
+    assert not Path("results").exists()
 
 
 def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
