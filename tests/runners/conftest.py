@@ -64,3 +64,18 @@ def vitinit(capsys, monkeypatch):
         return stop.value.code or 0, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def cluster_says(tmp_path, monkeypatch):
+    """Commands of SLURM that print what a test wants: what cannot be had from a real cluster at will."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def says(**commands: str) -> None:
+        for name, text in commands.items():
+            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / name).chmod(0o755)
+
+    return says

@@ -52,7 +52,8 @@ def run_on_cluster(
             if len(arrays) > 1:
                 sizes = ", ".join(str(array.size) for array in arrays)
                 console.print(f"{len(arrays)} arrays of {sizes} jobs, as the cluster takes no larger ones; the first:")
-            print(script(profile, arrays[0].size, folder / "TIME", todo.setting.study, folder / "code" / "HASH"))
+            its_share = profile.model_copy(update={"parallel": arrays[0].parallel})
+            print(script(its_share, arrays[0].size, folder / "TIME", todo.setting.study, folder / "code" / "HASH"))
         return
     announce(todo)
     check_writable(todo.setting.root / todo.setting.study)

@@ -103,21 +103,6 @@ def test_the_last_job_of_each_run_counts(tmp_path, monkeypatch):
     assert jobs.look(tmp_path, "other") == jobs.Look()
 
 
-@pytest.fixture
-def cluster_says(tmp_path, monkeypatch):
-    """Commands of SLURM that print what a test wants: what cannot be had from a real cluster at will."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-    def says(**commands: str) -> None:
-        for name, text in commands.items():
-            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-            (folder / name).chmod(0o755)
-
-    return says
-
-
 def test_an_older_job_that_still_waits_counts_more_than_a_later_one_that_is_over(tmp_path, cluster_says):
     hand_out(tmp_path, "2026-01-01", job_7=["a"])
     hand_out(tmp_path, "2026-01-02", job_9=["a"])

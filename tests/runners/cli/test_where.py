@@ -1,0 +1,108 @@
+"""Where `vitinit run` carries runs out, and what it and `vitinit slurm` say of jobs; SLURM's answers are a test's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.runners.launching.test_cluster import hand_out
+
+pytestmark = pytest.mark.usefixtures("undisturbed")
+DRY = ("run", "smoke", "--dry-run")
+UP = 'case "$1" in ping) echo "Slurmctld(primary) at head is UP";; *) echo "MaxArraySize = 4";; esac'
+DOWN = 'echo "Slurmctld(primary) at head is DOWN"'
+
+
+@pytest.fixture(autouse=True)
+def outside_of_a_job(monkeypatch):
+    for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "VITINIT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def options(printed: str) -> dict[str, str]:
+    """What a script that was printed says to sbatch."""
+    return dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", printed, re.MULTILINE))
+
+
+@pytest.mark.parametrize("words", [("--executor", "slurm", "--profile", "single-node"), ("--profile", "single-node")])
+def test_a_dry_run_on_a_cluster_shows_runs_and_jobs_and_the_script(vitinit, cluster_says, words):
+    cluster_says(sbatch="exit 1", scontrol=UP)
+    code, out, err = vitinit(*DRY, *words)
+    assert (code, err) == (0, "")
+    assert "6 runs in 6 jobs of 1; profile single-node: cpus 1, time 60, partition main, parallel 2" in out
+    assert "2 arrays of 3, 3 jobs, as the cluster takes no larger ones; the first:" in out
+    told = {"partition": "main", "time": "60", "cpus-per-task": "1", "job-name": "smoke", "array": "0-2%1"}
+    assert told.items() <= options(out).items()
+    script = out[out.index("#!") :]
+    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+    assert not Path("results").exists()
+
+
+def test_runs_are_shared_among_as_many_jobs_as_are_asked_for(vitinit, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    code, out, _ = vitinit(*DRY, "--executor", "slurm", "--runs-per-job", "4", "--workers", "2")
+    assert code == 0
+    assert "6 runs in 2 jobs of up to 3, 2 at once; profile default: " in out
+    assert options(out)["array"] == "0-1%2"
+
+
+def test_where_no_cluster_answers_runs_are_carried_out_here(vitinit, cluster_says):
+    cluster_says(sbatch="exit 1", scontrol=DOWN)
+    code, out, _ = vitinit(*DRY)
+    assert (code, options(out)) == (0, {})
+    assert "there is an sbatch, but no cluster answers: carrying the runs out here" in out
+    assert "6 to do" in out
+
+
+def test_inside_of_a_job_runs_are_carried_out_there(vitinit, cluster_says, monkeypatch):
+    cluster_says(sbatch="exit 1", scontrol=UP)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    code, out, _ = vitinit(*DRY)
+    assert (code, options(out), "6 to do" in out, "sbatch" in out) == (0, {}, True, False)
+
+
+def test_a_profile_of_the_environment_is_for_a_cluster_and_does_not_ask_for_one(vitinit, cluster_says, monkeypatch):
+    monkeypatch.setenv("VITINIT_PROFILE", "single-node")
+    cluster_says(sbatch="exit 1", scontrol=UP)
+    code, out, err = vitinit(*DRY, "--executor", "local")
+    assert (code, err, options(out)) == (0, "", {})
+    assert options(vitinit(*DRY)[1])["partition"] == "main"
+
+
+def test_a_gpu_that_a_profile_does_not_ask_for_is_refused(vitinit):
+    code, _, err = vitinit(*DRY, "--executor", "slurm", "--profile", "single-node", "--device", "cuda")
+    assert (code, "profile 'single-node' asks for no GPU; set gpus in it" in err) == (2, True)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a CUDA GPU here")
+def test_a_gpu_that_is_not_there_is_refused(vitinit):
+    code, out, err = vitinit(*DRY, "--executor", "local", "--device", "cuda")
+    assert (code, out, err) == (2, "", "error: --device cuda: torch finds no CUDA GPU here\n")
+
+
+def test_the_logs_of_a_runs_last_job_are_found_by_the_first_digits_of_the_run(vitinit, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    results = Path("results/local")
+    hand_out(results, "2026-01-01", job_7=["ab12"])
+    folder = hand_out(results, "2026-01-02", job_12_0=["ab12", "cd34"], job_12_1=["ab99"])
+    for rank, text in enumerate(("first\n" + 200 * "of rank 0\n", "of \x1b[31mrank\x1b[0m 1\n")):
+        (folder / f"12_0_{rank}_log.out").write_text(text)
+    (folder / "12_1_0_log.out").write_text("of another job\n")
+    code, out, err = vitinit("slurm", "logs", "ab1")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "run ab12, job 12_0"
+    assert [line.rpartition("/")[2] for line in lines if "log.out" in line] == ["12_0_0_log.out", "12_0_1_log.out"]
+    assert lines.count("of rank 0") == 200
+    assert "rank" in lines[-1]
+    assert not {"\x1b", "first", "another"} & set(re.findall(r"\x1b|\w+", out))
+
+    code, out, err = vitinit("slurm", "logs", "ab")
+    assert (code, out, err) == (2, "", "error: run ab: several runs begin like this: ab12, ab99\n")
+    assert vitinit("slurm", "logs", "ff")[2] == "error: run ff: was not handed to a cluster from results/local\n"
+    hand_out(results, "2026-01-03", job_13=["cd34"])
+    assert vitinit("slurm", "logs", "cd")[1] == "run cd34, job 13: nothing written yet\n"
