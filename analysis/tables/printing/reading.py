@@ -55,7 +55,7 @@ def sentences(table: Table) -> list[str]:
     shown = columns[:SHOWN]
     more = f"; {count(len(columns) - SHOWN, 'more column')} above" if len(columns) > SHOWN else ""
     lines = [
-        f"Ahead of its base, by an uncorrected interval: {'; '.join(_ahead(table, column) for column in shown)}{more}."
+        f"Ahead of its base (uncorrected): {'; '.join(_ahead(table, column) for column in shown)}{more}."
     ]
     lines.append(_cannot_tell(table, columns))
     lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(table)}")
@@ -89,7 +89,7 @@ def _ahead(table: Table, column: str) -> str:
     intervals = {row: cell.against.interval for row, cell in cells.items() if cell.against and cell.against.interval}
     if not intervals:
         row, cell = next(iter(cells.items()))
-        return f"on {column} nobody, for want of seeds (most {row}: {_gain(cell)})"
+        return f"on {column} nobody (most {row}: {_gain(cell)})"
     ahead = [row for row, interval in intervals.items() if interval.low > 0]
     behind = [row for row, interval in intervals.items() if interval.high < 0]
     text = f"on {column} " + (
@@ -140,4 +140,4 @@ def _look_at(table: Table) -> str:
     if not still:
         return "Every interval of a difference lies on one side of 0."
     row, column = max(still, key=lambda key: abs(still[key].mean))
-    return f"Of the differences that n leaves open {row} on {column} is the largest: {_gain(cells[row, column])}."
+    return f"Largest still open: {row} on {column}, {_gain(cells[row, column])}."
