@@ -48,9 +48,7 @@ def test_three_sentences_by_hand(records: Path) -> None:
     ahead, limits, look = sentences(build(load([records])))
     interval = scipy_stats.ttest_1samp(GAINS["Mimetic"], 0).confidence_interval()
     gain = f"+{sum(GAINS['Mimetic']) / 3:.2f} points [+{interval.low:.2f}, +{interval.high:.2f}]"
-    assert ahead.startswith(
-        f"Ahead of its base (uncorrected): on cifar10 Mimetic by {gain} (behind it: Imp.-5); "
-    )
+    assert ahead.startswith(f"Ahead of its base (uncorrected): on cifar10 Mimetic by {gain} (behind it: Imp.-5); ")
     assert ahead.endswith("on cifar100 nobody (most Mimetic: +2.00 points, n=1).")
     quantiles = scipy_stats.t.ppf(0.975, 2) + scipy_stats.t.ppf(0.8, 2)
     seen = sorted(quantiles * scipy_stats.sem(gains) for gains in GAINS.values())

@@ -54,9 +54,7 @@ def sentences(table: Table) -> list[str]:
     columns = [column for column in table.columns if any(place == column for _, place in _compared(table))]
     shown = columns[:SHOWN]
     more = f"; {count(len(columns) - SHOWN, 'more column')} above" if len(columns) > SHOWN else ""
-    lines = [
-        f"Ahead of its base (uncorrected): {'; '.join(_ahead(table, column) for column in shown)}{more}."
-    ]
+    lines = [f"Ahead of its base (uncorrected): {'; '.join(_ahead(table, column) for column in shown)}{more}."]
     lines.append(_cannot_tell(table, columns))
     lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(table)}")
     return [one_line(line) for line in lines]
