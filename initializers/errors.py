@@ -61,6 +61,10 @@ class VitinitError(Exception):
         super().__init__(plain(message, MAX_MESSAGE))
 
 
+class BrokenFile(VitinitError):
+    """A file that brings initialisers cannot be used: that is no fault of who has asked for one."""
+
+
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
     """The error for a name that is not in `valid`: the nearest valid one, then the list."""
     names = sorted(valid)
@@ -70,9 +74,15 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
 
 
 def _key(key: int | str) -> str:
-    """A key or a number in a list, which may be any text of the user's."""
+    """A key, which may be any text of the user's."""
     short = isinstance(key, int) or (key.strip() and key.isprintable() and len(key) <= 80)
     return str(key) if short else _BOUNDED.repr(key)
+
+
+def _field(loc: tuple[int | str, ...], numbers: set[tuple[int | str, ...]]) -> str:
+    """Where a value is, with dots; places in lists count from 1, keys of mappings that are `numbers` stay."""
+    keys = (key + 1 if isinstance(key, int) and loc[:at] not in numbers else key for at, key in enumerate(loc, 1))
+    return ".".join(map(_key, keys))
 
 
 def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> VitinitError:
@@ -83,9 +93,10 @@ def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> V
         where: what was read.
         fields: those that it may have, where an unknown one is to be answered with them.
     """
-    parts = []
-    for item in error.errors(include_url=False):
-        field = ".".join(_key(key) for key in item["loc"])
+    parts, items = [], error.errors(include_url=False)
+    numbers = {item["loc"][:-1] for item in items if item["loc"][-1:] == ("[key]",)}
+    for item in items:
+        field = _field(item["loc"], numbers)
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden" and fields and len(item["loc"]) == 1:
             parts.append(str(unknown_name("field", field, fields)))

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
 from initializers.attention import AttentionLayer, attention_layers
-from initializers.errors import VitinitError, explain, unknown_name
+from initializers.errors import BrokenFile, VitinitError, explain, unknown_name
 from initializers.plugins import INITIALIZERS, entry_points, modules
 from initializers.report import LayerStart, PlaceboReport
 
@@ -253,11 +253,14 @@ def _check_later(cls: type[Initializer]) -> None:
 
 @cache
 def _discover() -> None:
-    for room in ("bases", "methods"):
-        for _ in modules(f"{__package__}.{room}"):
-            pass  # a file registers its class as it is imported
-    for where, loaded in entry_points(INITIALIZERS):
-        _checked_class(loaded, where)
+    try:
+        for room in ("bases", "methods"):
+            for _ in modules(f"{__package__}.{room}"):
+                pass  # a file registers its class as it is imported
+        for where, loaded in entry_points(INITIALIZERS):
+            _checked_class(loaded, where)
+    except VitinitError as error:
+        raise BrokenFile(str(error)) from error
 
 
 def _checked_class(found: object, where: str) -> type[Initializer]:
@@ -281,6 +284,11 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     _discover()
     if ":" in name:
         module, _, attribute = name.partition(":")
+        if module.endswith(".py"):
+            raise VitinitError(
+                f"initializer {name!r}: a grid takes package.module:Class, of a module that Python finds (PYTHONPATH); "
+                "vitinit rank takes a file"
+            )
         try:
             found = getattr(importlib.import_module(module), attribute)
         except Exception as error:  # a plug-in may raise anything while it is imported

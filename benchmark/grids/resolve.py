@@ -13,8 +13,8 @@ from benchmark.grids.parts import resolve_dataset, resolve_recipe
 from benchmark.grids.schema import Block, GridFile, Row, Series
 from benchmark.models import registry as models
 from benchmark.models.family import ModelSpec
-from benchmark.spec import RunSpec
-from initializers.errors import VitinitError, explain, unknown_name
+from benchmark.spec import DatasetSpec, RunSpec
+from initializers.errors import BrokenFile, VitinitError, explain, unknown_name
 
 
 def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Series]:
@@ -23,16 +23,22 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
     Where blocks have different models, a row need not fit all of them: it is skipped where it does not.
 
     Raises:
-        VitinitError: a run that could not be carried out, or a row that fits no block; the message names the row.
+        VitinitError: a run that could not be carried out, or a row that fits no block; the message names the block or
+            the row. A file that cannot be used (of a dataset, say) is blamed on neither.
     """
+    for load in (datasets.names, models.families):
+        load()  # what is wrong with a file is not wrong with a block
     series = []
     fits: dict[str, Fit] = {}
     for number, block in enumerate(content.blocks, 1):
         try:
             resolve_recipe(block.recipe)
+            found = [resolve_dataset(dataset) for dataset in block.datasets]
+            if not all(row.model for row in content.rows.values()):
+                resolve_model(block.model)
         except VitinitError as error:
             raise VitinitError(f"grid {study!r}, block {number}: {error}") from None
-        for dataset in block.datasets:
+        for dataset in found:
             for label, row in content.rows.items():
                 where = f"grid {study!r}, row {label!r}"
                 series.append(_resolve_series(label, row, dataset, block, seeds or block.seeds, where, fits))
@@ -44,16 +50,16 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
 
 
 def _resolve_series(
-    label: str, row: Row, dataset: dict[str, Any], block: Block, seeds: list[int], where: str, fits: dict[str, Fit]
+    label: str, row: Row, dataset: DatasetSpec, block: Block, seeds: list[int], where: str, fits: dict[str, Fit]
 ) -> Series:
     try:
-        data, model = resolve_dataset(dataset), resolve_model({**block.model, **row.model})
+        model = resolve_model({**block.model, **row.model})
         question = repr((model, row.base, row.method))
         if question not in fits:
             fits[question] = fit(model, row.base, row.method)
         answer = fits[question]
         spec = RunSpec(
-            dataset=data,
+            dataset=dataset,
             model=model,
             base=answer.base,
             method=answer.method,
@@ -64,6 +70,8 @@ def _resolve_series(
         return Series(row=label, spec=spec, seeds=seeds, misfit=answer.misfit, sources=answer.sources)
     except ValidationError as error:
         raise explain(error, where) from None
+    except BrokenFile:
+        raise
     except VitinitError as error:
         raise VitinitError(f"{where}: {error}") from None
 

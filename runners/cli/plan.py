@@ -122,6 +122,10 @@ def load_grid(grid: str, seeds: str | None, weights: Path | None = None) -> Grid
     """A grid by name or file, with the seeds of `--seeds` and the checkpoint of `--weights` if there are any."""
     from benchmark.grids import grid as grids
 
+    if Path(grid).name == grid and not Path(grid).suffix and grid not in grids.names():
+        own = [file for file in (f"{grid}.yaml", f"{grid}.yml") if Path(file).is_file()]
+        if own or (LOCAL / grid).is_dir():
+            raise VitinitError(f"unknown grid {grid!r}; did you mean {[*own, f'{grid}.yaml'][0]}?")
     return grids.load(grid, _seeds(seeds), weights)
 
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+import initializers
 from benchmark.files.yaml_text import mapping
 from benchmark.grids.parts import HERE
 from benchmark.spec import InitializerSpec, RunSpec
-from initializers.errors import VitinitError
+from initializers.errors import VitinitError, unknown_name
 from runners.basics.stop import Stop, on_signals
 
 if TYPE_CHECKING:  # it takes longer to import than a wrong command may take
@@ -74,6 +75,10 @@ def named(text: str) -> tuple[dict[str, Any], Path | None]:
         raise VitinitError(f"there is no file {path}; write path/to/file.py:Class")
     if not file.stem.isidentifier():
         raise VitinitError(f"{path}: {file.stem!r} cannot be imported; a module's name has letters, digits and '_'")
+    if cls and not re.search(rf"\b{re.escape(cls)}\b", text := file.read_text(encoding="utf-8", errors="replace")):
+        raise unknown_name(f"class of {path}", cls, re.findall(r"^class (\w+)", text, re.MULTILINE))
+    if file.resolve().parent.parent == Path(initializers.__path__[0]).resolve():  # it is imported as one of ours
+        return {**fields, "name": f"initializers.{file.parent.name}.{file.stem}:{cls}"}, None
     return {**fields, "name": f"{file.stem}:{cls}"}, file
 
 

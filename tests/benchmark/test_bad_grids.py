@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmark.datasets import registry as datasets
 from benchmark.grids import grid
 from benchmark.grids.resolve import resolve_model
+from benchmark.models import registry as families
 from benchmark.models.build import build_model, parameter_count
 from benchmark.models.vit import ViT
+from initializers import registry
 from initializers.errors import VitinitError
 
 SOUND: dict[str, Any] = {
@@ -57,6 +60,44 @@ def test_the_grid_that_the_others_differ_from_is_sound(tmp_path: Path) -> None:
     path = tmp_path / "sound.yaml"
     path.write_text(yaml.safe_dump(SOUND))
     assert len(grid.load(str(path)).cells) == 1
+
+
+def test_what_is_wrong_with_a_block_is_not_said_of_a_row(tmp_path: Path) -> None:
+    for changes, message in (
+        ({"model": {"preset": "vit_mico"}}, "unknown model 'vit_mico'; did you mean 'vit_micro'?"),
+        ({"datasets": ["digts"]}, "unknown dataset 'digts'; did you mean 'digits'?"),
+        ({"recipe": {"epochs": 0}}, "recipe 'small': epochs: "),
+    ):
+        assert refused(tmp_path, with_block(**changes)).startswith(f"grid 'bad', block 1: {message}")
+    content = with_block()
+    content["rows"]["Kaiming uniform"]["model"] = {"preset": "vit_mico"}
+    assert refused(tmp_path, content).startswith("grid 'bad', row 'Kaiming uniform': unknown model 'vit_mico'")
+
+
+def test_places_in_lists_count_from_1_and_numbers_that_are_names_stay(tmp_path: Path) -> None:
+    assert "blocks.1.seeds: " in refused(tmp_path, with_block(seeds=[]))
+    content = {**with_block(), "rows": {7: {"base": "kaiming_uniform"}}}
+    assert "rows.7.[key]: " in refused(tmp_path, content)
+
+
+@pytest.mark.parametrize("group", ["vitinit.initializers", "vitinit.datasets", "vitinit.models"])
+def test_a_file_that_cannot_be_used_is_blamed_on_no_row(tmp_path: Path, monkeypatch, group: str) -> None:
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\nbroken = broken_module:NAME\n")
+    (tmp_path / "broken_module.py").write_text("1 / 0")
+    caches = registry._discover, datasets._found, families.families
+    try:
+        for cache in caches:
+            cache.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(tmp_path)
+            message = refused(tmp_path, with_block(model={"width": 36 + 12 * len(group)}))  # not asked before
+    finally:
+        for cache in caches:
+            cache.cache_clear()
+    assert message.startswith("entry point 'broken' (broken_module:NAME) cannot be loaded: division by zero")
 
 
 @pytest.mark.parametrize(
@@ -104,8 +145,8 @@ def test_a_model_that_cannot_be(tmp_path: Path, model: dict[str, Any], message: 
         ({"min_lr": 1.0}, "min_lr 1 is more than lr 0.001"),
         ({"warmup_lr": 1.0}, "warmup_lr 1 is more than lr 0.001"),
         ({"weight_decay": float("inf")}, "weight_decay: Input should be a finite number"),
-        ({"betas": [1, 0.9]}, "betas.0: Input should be less than 1"),
-        ({"betas": [0.9]}, "betas.1: Field required"),
+        ({"betas": [1, 0.9]}, "betas.1: Input should be less than 1"),
+        ({"betas": [0.9]}, "betas.2: Field required"),
         ({"hflip": True}, "hflip: Input should be a valid number (given: True)"),
         ({"mixup": 1e308}, "mixup: Input should be less than or equal to 1e+30"),
         ({"evaluate_every": 10**18}, "evaluate_every: Input should be less than or equal to 1e+12"),
@@ -139,13 +180,13 @@ def test_a_dataset_that_cannot_be(tmp_path: Path, dataset: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("seeds", "message"),
     [
-        ([True], "seeds.0: Input should be a valid integer (given: True)"),
+        ([True], "seeds.1: Input should be a valid integer (given: True)"),
         ([0, 0], "seed 0 is there twice"),
         ([1, 0, 1, 1], "seed 1 is there 3 times"),
-        (["0"], "seeds.0: Input should be a valid integer (given: '0')"),
-        ([1.5], "seeds.0: Input should be a valid integer"),
-        ([-1], "seeds.0: Input should be greater than or equal to 0"),
-        ([2**63], "seeds.0: Input should be less than 9223372036854775808"),
+        (["0"], "seeds.1: Input should be a valid integer (given: '0')"),
+        ([1.5], "seeds.1: Input should be a valid integer"),
+        ([-1], "seeds.1: Input should be greater than or equal to 0"),
+        ([2**63], "seeds.1: Input should be less than 9223372036854775808"),
         (list(range(10_001)), "seeds: List should have at most 10000 items"),
     ],
 )

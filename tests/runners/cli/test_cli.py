@@ -142,6 +142,19 @@ def test_an_unknown_field_is_named_with_its_place_and_the_known_ones(error, tmp_
     assert text in error("plan", write(tmp_path / "grid.yaml", grid))
 
 
+def test_the_name_of_ones_own_grid_is_answered_with_its_file(error, tmp_path):
+    write(tmp_path / "my.yaml", TINY)
+    (tmp_path / "results/local/other").mkdir(parents=True)
+    for name in ("my", "other"):
+        for command in ("status", "plan"):
+            assert error(command, name) == f"error: unknown grid '{name}'; did you mean {name}.yaml?\n"
+
+
+def test_a_class_of_a_file_is_answered_with_what_a_grid_takes(error, tmp_path):
+    text = error("plan", write(tmp_path / "grid.yaml", changed(rows__Mimetic__method="here/mine.py:Mine")))
+    assert "'here/mine.py:Mine': a grid takes package.module:Class" in text
+
+
 def test_an_unknown_solver_is_answered_with_the_known_ones(error, tmp_path):
     method = {"name": "impulse", "kernel_size": 3, "solver": "grad"}
     text = error(

@@ -100,6 +100,13 @@ def test_what_is_no_method_is_one_line(method: str, message: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == [], "nothing is left"
 
 
+def test_a_file_of_ours_is_the_method_that_it_brings_and_a_wrong_class_is_answered_with_those_of_the_file() -> None:
+    file = ROOT / "initializers/methods/zero_query.py"
+    assert rank.named(f"{file}:ZeroQuery") == ({"name": "initializers.methods.zero_query:ZeroQuery"}, None)
+    with pytest.raises(VitinitError, match=r"'ZeroQuer'; did you mean 'ZeroQuery'\? available: ZeroQuery$"):
+        rank.named(f"{file}:ZeroQuer")
+
+
 @pytest.mark.parametrize(
     ("base", "message"),
     [
