@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import codecs
 import difflib
 import io
+import re
 import reprlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic.errors import PydanticUserError
 
 _BOUNDED = reprlib.Repr()
 """Text of a value from a file: short, whatever the value. Aliases let a few lines of YAML name billions of items."""
@@ -85,21 +90,23 @@ def _field(loc: tuple[int | str, ...], numbers: set[tuple[int | str, ...]]) -> s
     return ".".join(map(_key, keys))
 
 
-def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> VitinitError:
+def explain(error: ValidationError, where: str, model: type[BaseModel] | None = None) -> VitinitError:
     """One line for a pydantic error: each field, what was given and what is allowed.
 
     Args:
         error: what pydantic says.
         where: what was read.
-        fields: those that it may have, where an unknown one is to be answered with them.
+        model: what it is to be, where an unknown field is to be answered with those that there are.
     """
     parts, items = [], error.errors(include_url=False)
     numbers = {item["loc"][:-1] for item in items if item["loc"][-1:] == ("[key]",)}
     for item in items:
+        home = item["loc"][:-1]
         field = _field(item["loc"], numbers)
         message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden" and fields and len(item["loc"]) == 1:
-            parts.append(str(unknown_name("field", field, fields)))
+        if item["type"] == "extra_forbidden" and (known := _model_at(model, home)):
+            unknown = str(unknown_name("field", str(item["loc"][-1]), known.model_fields))
+            parts.append(f"{_field(home, numbers)}: {unknown}" if home else unknown)
             continue
         if item["type"] == "extra_forbidden":
             message = "is not a field here"
@@ -108,6 +115,14 @@ def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> V
             message = str(unknown_name("name", str(item["ctx"]["tag"]), valid))
         elif item["type"] == "less_than_equal" and item["ctx"]["le"] > 1e6:
             message = f"Input should be less than or equal to {item['ctx']['le']:g}"
+        elif item["type"] in ("model_type", "dict_type"):
+            known = _model_at(model, item["loc"])
+            message = "must be a mapping" + (f" with {', '.join(known.model_fields)}" if known else "")
+        elif item["type"] in ("list_type", "tuple_type"):
+            message = "must be a list"
+        elif item["type"] == "too_short":
+            least = item["ctx"]["min_length"]
+            message = "is empty, and must not be" if least == 1 else f"must have at least {least}"
         given = (
             ""
             if item["type"] == "missing" or isinstance(item["input"], dict)
@@ -115,3 +130,41 @@ def explain(error: ValidationError, where: str, fields: Iterable[str] = ()) -> V
         )
         parts.append(f"{field}: {message}{given}" if field else message)
     return VitinitError(f"{where}: {'; '.join(parts)}")
+
+
+def _model_at(model: Any, loc: Sequence[int | str]) -> type[BaseModel] | None:
+    """The model that a place in another is to be; None where it is none, or there is no other."""
+    at = model
+    for key in (*loc, None):
+        while get_origin(at) is Annotated:
+            at = get_args(at)[0]
+        one_of = [one for one in get_args(at) if one is not type(None)] if get_origin(at) in (Union, UnionType) else []
+        if len(one_of) == 1:
+            at = one_of[0]
+        if key is None:
+            break
+        if one_of[1:]:  # a discriminated union: the key is the name of one
+            named = ((one, getattr(one, "model_fields", {}).get("name")) for one in one_of)
+            at = next((one for one, name in named if name and name.default == key), None)
+        elif isinstance(at, type) and issubclass(at, BaseModel):
+            at = at.model_fields[str(key)].annotation if key in at.model_fields else None
+        elif get_origin(at) in (dict, list):
+            at = get_args(at)[-1]
+        else:
+            return None
+    return at if isinstance(at, type) and issubclass(at, BaseModel) else None
+
+
+def cause(error: Exception) -> str:
+    """Why code of somebody cannot be imported; a field without a type, which pydantic says in 456 letters, in short."""
+    untyped = isinstance(error, PydanticUserError) and error.code == "model-field-missing-annotation"
+    if untyped and (found := re.search(r"`(\w+) = (.*?)`", str(error))):
+        return f"{found[1]}: needs a type ({found[1]}: {_type_of(found[2])} = {found[2]})"
+    return f"{type(error).__name__}: {error}"
+
+
+def _type_of(text: str) -> str:
+    try:
+        return type(ast.literal_eval(text)).__name__
+    except (SyntaxError, ValueError):
+        return "TYPE"

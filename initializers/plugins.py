@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from initializers.errors import VitinitError
+from initializers.errors import VitinitError, cause
 
 INITIALIZERS = "vitinit.initializers"
 """The entry point group in which packages name their initialisers."""
@@ -30,7 +30,7 @@ def modules(package: str) -> Iterator[ModuleType]:
         except VitinitError:
             raise
         except Exception as error:  # a file under construction may raise anything while it is imported
-            raise VitinitError(f"{found.name} cannot be imported: {type(error).__name__}: {error}") from error
+            raise VitinitError(f"{found.name} cannot be imported: {cause(error)}") from error
 
 
 def installed(group: str) -> bool:
@@ -48,4 +48,6 @@ def entry_points(group: str) -> Iterator[tuple[str, Any]]:
         try:
             yield entry.value, entry.load()
         except Exception as error:  # a plug-in may raise anything while it is imported
-            raise VitinitError(f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+            raise VitinitError(
+                f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {cause(error)}"
+            ) from error

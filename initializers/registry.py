@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
 from initializers.attention import AttentionLayer, attention_layers
-from initializers.errors import BrokenFile, VitinitError, explain, unknown_name
+from initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
 from initializers.plugins import INITIALIZERS, entry_points, modules
 from initializers.report import LayerStart, PlaceboReport
 
@@ -194,6 +194,8 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
 
 
 _classes: dict[str, type[Initializer]] = {}
+_silent: list[str] = []
+"""Files in our rooms that register nothing."""
 AnyInitializer = TypeVar("AnyInitializer", bound=type[Initializer])
 
 
@@ -253,10 +255,13 @@ def _check_later(cls: type[Initializer]) -> None:
 
 @cache
 def _discover() -> None:
+    _silent.clear()
     try:
         for room in ("bases", "methods"):
-            for _ in modules(f"{__package__}.{room}"):
-                pass  # a file registers its class as it is imported
+            for module in modules(f"{__package__}.{room}"):  # a file registers its class as it is imported
+                homes = {cls.__module__ for cls in _classes.values()}
+                if not any(f"{home}.".startswith(f"{module.__name__}.") for home in homes):
+                    _silent.append(f"{module.__name__.replace('.', '/')}.py")
         for where, loaded in entry_points(INITIALIZERS):
             _checked_class(loaded, where)
     except VitinitError as error:
@@ -292,12 +297,13 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
         try:
             found = getattr(importlib.import_module(module), attribute)
         except Exception as error:  # a plug-in may raise anything while it is imported
-            raise VitinitError(f"initializer {name!r} cannot be loaded: {error}") from error
+            raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
         cls = _checked_class(found, name)
     elif name in _classes:
         cls = _classes[name]
     else:
-        raise unknown_name(kind or "initializer", name, names(kind))
+        unknown = unknown_name(kind or "initializer", name, names(kind))
+        raise VitinitError(f"{', '.join(_silent)} registers nothing (@register); {unknown}") if _silent else unknown
     if kind not in (None, cls.kind):
         raise VitinitError(f"initializer {name!r} is a {cls.kind}, not a {kind}; the {kind}s: {', '.join(names(kind))}")
     return cls
@@ -314,7 +320,8 @@ def build(name: str, params: dict[str, Any], kind: Literal["base", "method"] | N
         built = cls(**params)
     except ValidationError as error:
         known = ", ".join(cls.model_fields) or "none"
-        raise VitinitError(f"{explain(error, f'initializer {name!r}')}; its parameters: {known}") from None
+        said = str(explain(error, f"initializer {name!r}", cls))
+        raise VitinitError(said if "unknown field" in said else f"{said}; its parameters: {known}") from None
     if field := _boolean_as_number(params, built):
         raise VitinitError(f"initializer {name!r}: {field} is a number, not true or false")
     return built

@@ -56,7 +56,7 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise VitinitError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
-        raise VitinitError(f"{path} is not YAML: {error}") from None
+        raise VitinitError(f"{path} is not YAML: {_where(error)}") from None
     except ValueError as error:  # a number or a date that is none
         raise VitinitError(f"{path}: {error}") from None
     except RecursionError:  # an alias inside of what it names has no end either
@@ -66,6 +66,15 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise VitinitError(f"{path} does not hold a mapping")
     return loaded
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """What is wrong in which line, without the text of the line, which may be anything."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error).replace('in "<unicode string>", ', "")
+    said = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
+    begun = error.context_mark
+    return f"{said}, {error.context} from line {begun.line + 1} on" if begun and error.context else said
 
 
 def _count(value: Any, known: dict[int, int]) -> int:

@@ -51,7 +51,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, weights: Path | None
     try:
         file = GridFile.model_validate(mapping(content, path))
     except ValidationError as error:
-        raise explain(error, f"grid file {path}") from None
+        raise explain(error, f"grid file {path}", GridFile) from None
     if weights:
         file = _with_weights(file, weights, path.stem)
     with no_garbage_collection():

@@ -38,7 +38,7 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     try:
         spec = DatasetSpec.model_validate(fields)
     except ValidationError as error:
-        raise explain(error, f"dataset {name!r}", DatasetSpec.model_fields) from None
+        raise explain(error, f"dataset {name!r}", DatasetSpec) from None
     known.training_images(spec)
     return spec
 
@@ -56,7 +56,7 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate({**_recipe(path), **named})
     except ValidationError as error:
-        raise explain(error, f"recipe {name!r}", Recipe.model_fields) from None
+        raise explain(error, f"recipe {name!r}", Recipe) from None
 
 
 @cache  # hundreds of rows of a grid share a few recipes

@@ -42,7 +42,13 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-Named = Annotated[dict[str, Any], BeforeValidator(_named)]
+def _with_name(value: dict[str, Any]) -> dict[str, Any]:
+    if value.get("name") is None:
+        raise ValueError("needs a name: NAME, or {name: NAME, ...}")
+    return value
+
+
+Named = Annotated[dict[str, Any], BeforeValidator(_named), AfterValidator(_with_name)]
 
 
 class Row(Frozen):

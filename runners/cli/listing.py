@@ -88,10 +88,16 @@ class Initializers(BaseModel):
 def _initializers(name: str | None) -> None:
     described = _described()
     if name is not None:
-        _chosen("initializer", name, list(described.lines))
-        for text in described.texts[name]:
+        if name in described.lines:
+            texts, whole = described.texts[name], described.whole[name]
+        else:  # a dotted path, or what says why there is none
+            from initializers import registry
+
+            cls = registry.get(name)
+            texts, whole = _text(cls), _parameters(cls)
+        for text in texts:
             _line(text, indent=0, further=2 if text.startswith("- ") else 0)
-        for indent, text in described.whole[name]:
+        for indent, text in whole:
             _line(text, indent)
         return
     for found, ((indent, first), *rest) in described.lines.items():

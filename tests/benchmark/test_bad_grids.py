@@ -210,6 +210,45 @@ def test_a_name_of_a_row_that_cannot_be_shown(tmp_path: Path, name: object, mess
     assert message in refused(tmp_path, {**SOUND, "rows": {name: {"base": "kaiming_uniform"}}})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"rows": {"A": "trunc_normal"}},
+            "rows.A: must be a mapping with base, method, model, recipe (given: 'trunc_normal')",
+        ),
+        ({"rows": {}}, "rows: is empty, and must not be"),
+        ({"blocks": []}, "blocks: is empty, and must not be (given: [])"),
+        ({"blocks": {"seeds": [0]}}, "blocks: must be a list"),
+        ({"row": {}}, "unknown field 'row'; did you mean 'rows'? available: blocks, contrasts, rows, title"),
+        (
+            {"rows": {"A": {"base": "trunc_normal", "methods": "mimetic"}}},
+            "rows.A: unknown field 'methods'; did you mean 'method'? available: base, method, model, recipe",
+        ),
+        (
+            {"blocks": [{**SOUND["blocks"][0], "dataset": "digits"}]},
+            "blocks.1: unknown field 'dataset'; did you mean 'datasets'? available: datasets, model, recipe, seeds",
+        ),
+        (
+            {"rows": {"A": {"base": "trunc_normal", "method": {"beta_qk": 0.5}}}},
+            "rows.A.method: needs a name: NAME, or {name: NAME, ...}",
+        ),
+        ({"rows": {"A": {"base": ["trunc_normal"]}}}, "rows.A.base: must be a mapping (given: ['trunc_normal'])"),
+        (
+            {"rows": {"A": {"base": "zero", "method": {"name": "impulse", "solver": {"name": "svd", "nrm": 1}}}}},
+            "solver.svd: unknown field 'nrm'; did you mean 'norm'? available: name, noise, noise_std, norm, signal",
+        ),
+    ],
+)
+def test_what_is_wrong_in_its_form_is_said_in_plain_words(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    said = refused(tmp_path, {**SOUND, **changes})
+    assert message in said
+    assert "pydantic" not in said
+    assert "dictionary" not in said
+
+
 def test_a_title_of_endless_length(tmp_path: Path) -> None:
     assert "title: String should have at most 1000 characters" in refused(tmp_path, {**SOUND, "title": "x" * 100_000})
 

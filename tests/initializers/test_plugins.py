@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from initializers import registry
+from initializers import methods, registry
 from initializers.errors import VitinitError
 from initializers.methods.mimetic import Mimetic
 from initializers.registry import Initializer
@@ -156,6 +156,25 @@ def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path, source:
     with pytest.raises(VitinitError, match=value) as caught:
         registry.names()
     one_line(caught)
+
+
+def test_a_parameter_without_a_type_is_said_in_short(discovery: Path) -> None:
+    source = PLUGIN.format(name="untyped").replace("scale: PositiveFloat = 0.5", "gain = 0.5")
+    (discovery / "broken_plugin.py").write_text(source)
+    with pytest.raises(VitinitError, match=r"^initializer 'b.*: gain: needs a type \(gain: float = 0.5\)$"):
+        registry.get("broken_plugin:ScaledIdentity")
+    entry_point(discovery, "broken-package", "broken", "broken_plugin:ScaledIdentity")
+    registry._discover.cache_clear()
+    with pytest.raises(VitinitError, match=r"^entry point 'broken' .*: gain: needs a type \(gain: float = 0.5\)$"):
+        registry.names()
+
+
+def test_a_file_among_ours_that_registers_nothing_is_named(discovery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(discovery)])
+    (discovery / "idv2.py").write_text(PLUGIN.format(name="idv2").replace("@register\n", ""))
+    with pytest.raises(VitinitError, match=r"^initializers/methods/idv2.py registers nothing \(@register\); unknown"):
+        registry.get("idv2")
+    assert "mimetic" in registry.names(), "all others are there"
 
 
 def test_a_working_entry_point_is_found_in_this_process_too(discovery: Path) -> None:

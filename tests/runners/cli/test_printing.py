@@ -78,6 +78,9 @@ def test_one_initializer_is_listed_with_its_docstring_and_types_and_limits_as_in
     assert "weight_norm = null (number, above 0; or null)" in lines
     assert "of = {name: mimetic}" in here("list", "initializers", "placebo")[1]
     assert "matrix = key  (query | key | value)" in here("list", "initializers", "dct")[1]
+    by_path = here("list", "initializers", "initializers.methods.dct:Dct")[1]
+    assert by_path == here("list", "initializers", "dct")[1]
+    assert here("list", "initializers", "dtc")[0] == 2
 
 
 def test_every_initializer_can_be_listed_in_full(here) -> None:

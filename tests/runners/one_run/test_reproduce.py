@@ -166,7 +166,7 @@ def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
     there = whole["spec"]
     foreign = {
         "unknown method 'nothing'": {"spec": {**there, "method": {"name": "nothing", "params": {}}}},
-        "alpha: is not a field": {"spec": {**there, "base": {"name": "kaiming_uniform", "params": {"alpha": 1}}}},
+        "unknown field 'alpha'": {"spec": {**there, "base": {"name": "kaiming_uniform", "params": {"alpha": 1}}}},
         "gated positional": {"spec": {**there, "method": {"name": "convit_gpsa", "params": {}}}},
         "unknown dataset 'mnist'": {"spec": {**there, "dataset": {**there["dataset"], "name": "mnist"}}},
         "svhn is not here: put train_32x32.mat": {"spec": {**there, "dataset": {**there["dataset"], "name": "svhn"}}},
