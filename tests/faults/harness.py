@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import stat
 import sys
 import time
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ RECIPES = {
     "bf16": {"precision": "bf16", "clip_grad": 1.0, "hflip": 0.5},
     "fp16": {"precision": "fp16", "schedule_per": "epoch", "crop_padding": 1},
 }
-MOMENTS = {"any time": 150, "training": 14, "evaluation": 4, "checkpoint": 12, "record": 4, "claim": 8, "tidying": 3}
+MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 7, "tidying": 5}
 """When a kill strikes, and up to which count it is drawn: hundredths of a second, steps, batches, file operations."""
 
 FILES = {
@@ -58,7 +59,8 @@ FILES = {
     "claim": r"claim-\d+",
     "tidying": r"unfinished/\w+$",
 }
-"""What the paths look like on which those operations are done: opening, syncing, renaming, removing."""
+"""What the paths look like that are written, synced, renamed or removed then."""
+CHANGES = ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
 def cells(folder: Path, epochs: int = 2) -> list[Cell]:
@@ -145,20 +147,26 @@ def _arm(kill: Kill) -> None:
         pattern, fsync = re.compile(FILES[kill.moment]), os.fsync
 
         def half_written(descriptor: int) -> None:
-            if pattern.search(str(Path(f"/proc/self/fd/{descriptor}").readlink())):
-                size = os.fstat(descriptor).st_size
-                if left[0] == 1 and size:
-                    os.truncate(descriptor, random.Random(size).randrange(size))
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode) and pattern.search(_opened(descriptor)):
+                if left[0] == 1 and found.st_size:
+                    os.truncate(descriptor, random.Random(found.st_size).randrange(found.st_size))
                 strike()
             fsync(descriptor)
 
         os.fsync = half_written
 
         def watch(event: str, arguments: tuple) -> None:
-            if event in ("open", "os.rename", "os.remove", "shutil.rmtree") and pattern.search(str(arguments[0])):
+            changes = event in CHANGES or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+            in_folder = event == "os.remove" and arguments[1] != -1  # rmtree names what is in its folder so
+            if changes and pattern.search(_opened(arguments[1]) if in_folder else str(arguments[0])):
                 strike()
 
         sys.addaudithook(watch)
+
+
+def _opened(descriptor: int) -> str:
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
 def finish(cell: Cell, where: Setting) -> RunRecord:

@@ -12,6 +12,27 @@ from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells
 KILLS = 9 if ALL else 2
 
 
+LEFT = {
+    "claim": (),
+    "training": ("claim",),
+    "checkpoint": ("claim",),
+    "evaluation": ("claim", "checkpoint"),
+    "record": ("claim", "checkpoint", "weights"),
+    "tidying": ("claim", "checkpoint", "weights", "record"),
+}
+"""What a run has left that is killed at the first such moment."""
+
+
+@pytest.mark.parametrize("moment", sorted(MOMENTS.keys() - {"any time"}))
+def test_a_kill_strikes_at_its_moment(tmp_path, moment):
+    (cell, *_) = cells(tmp_path)
+    first, last = setting(tmp_path / "first", steps=3), setting(tmp_path / "last", steps=3)
+    assert attempt(cell, first, Kill(moment, 1)) == -9
+    patterns = {"claim": "claim-*", "checkpoint": "step-*.ckpt", "weights": "*.pt", "record": f"{cell.run_id}.json"}
+    assert tuple(what for what, pattern in patterns.items() if list(first.root.rglob(pattern))) == LEFT[moment]
+    assert attempt(cell, last, Kill(moment, MOMENTS[moment])) == -9
+
+
 @pytest.mark.parametrize("number", range(12) if ALL else (0, 5, 10, 3))
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, tally):
     cell = cells(tmp_path)[number]
@@ -19,7 +40,9 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, t
     finish(cell, left_alone)
     dice = random.Random(number)
     struck = dict.fromkeys(MOMENTS, 0)
-    while sum(struck.values()) < KILLS:
+    for _ in range(20 * KILLS):
+        if sum(struck.values()) == KILLS:
+            break
         kill = Kill.draw(dice)
         where = setting(killed.root, steps=dice.choice((1, 2, 3)))
         exit_code = attempt(cell, where, kill)
@@ -33,6 +56,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, t
             assert exit_code == 0, kill
             assert_same(left_alone, killed, cell)
             Store(killed.root).supersede(killed.study, cell.spec.run_id)
+    assert sum(struck.values()) == KILLS, "most kills miss"
     survived = False
     try:
         finish(cell, killed)
