@@ -276,7 +276,7 @@ def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     ("number", "source", "words"),
     [
         (0, None, "cannot be loaded"),
-        (1, "raise RuntimeError('two\\nlines')\n", "cannot be loaded: two lines"),
+        (1, "raise RuntimeError('two\\nlines')\n", "cannot be loaded: RuntimeError: two lines"),
         (2, "BRIGHTNESS = 3\n", "is not a Dataset"),
         (3, THEIRS.format(name="digits"), "two datasets are called 'digits': in benchmark.datasets.digits and in "),
         (4, THEIRS.format(name="a:b"), "name 'a:b' is to be letters"),
