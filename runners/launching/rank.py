@@ -66,7 +66,9 @@ def named(text: str) -> tuple[dict[str, Any], Path | None]:
         VitinitError: the file is not there, or cannot be a module.
     """
     fields = mapping(os.fsencode(text), Path("METHOD")) if text.lstrip().startswith("{") else {"name": text}
-    name = str(fields.get("name"))
+    if fields.get("name") is None:
+        raise VitinitError("METHOD needs a name: NAME, or {name: NAME, ...}")
+    name = str(fields["name"])
     path, _, cls = name.rpartition(":")
     if not path.endswith(".py"):
         return fields, None

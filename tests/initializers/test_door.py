@@ -361,6 +361,17 @@ def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str
     assert "\n" not in str(caught.value)
 
 
+def test_a_w_proj_that_is_left_out_is_missed_by_who_needs_it_alone() -> None:
+    """vit-pytorch has none where its one head is as wide as the model."""
+    vit = pytest.importorskip("vit_pytorch").ViT
+    m = vit(image_size=32, patch_size=8, num_classes=10, dim=48, depth=2, heads=1, mlp_dim=96, dim_head=48)
+    assert isinstance(m.transformer.layers[0][0].to_out, nn.Identity)
+    report = vitinit.initialize(m, "impulse", base="trunc_normal")
+    assert "transformer.layers.1.0.to_qkv.weight" in {change.name for change in report.changes}
+    with pytest.raises(vitinit.VitinitError, match="has no 'to_out.0.weight', which its adapter names"):
+        vitinit.initialize(m, "mimetic")
+
+
 def with_adapter(attention: dict[str, Any], rest: dict[str, Any], model: nn.Module) -> None:
     vitinit.register(vitinit.Adapter("wrong", attention=(vitinit.Attention((Own,), **attention),), **rest))
     vitinit.initialize(model, "impulse", base="kaiming_uniform", value_proj="mimetic")

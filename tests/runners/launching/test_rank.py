@@ -90,6 +90,7 @@ def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.M
         ("nowhere.py", r"write nowhere.py:CLASS"),
         ("mimetc", "did you mean 'mimetic'"),
         ("{name: mimetic, alpha: 1}", "alpha"),
+        ("{parts: qk}", "METHOD needs a name"),
         ("{name: mimetic", "not YAML"),
         ("{name: a, name: b}", "already"),
     ],
