@@ -20,7 +20,9 @@ def rank(
             help="A method: its name, {name: NAME, PARAMETER: VALUE}, path/to/file.py:Class or package.module:Class."
         ),
     ],
-    budget: Annotated[str, typer.Option(help="As many seeds as fit: 90s, 30m, 2h.")] = "30m",
+    budget: Annotated[
+        str, typer.Option(help="As many seeds as fit: 90s, 30m, 2h. One round, a seed a core, always runs.")
+    ] = "30m",
     tier: Annotated[
         Literal["quick", "standard"],
         typer.Option(help="quick: 0.1 M parameters, five epochs. standard: 0.3 M, forty: a seed takes an hour."),
@@ -37,7 +39,7 @@ def rank(
     The same command again takes what is recorded and goes on with more seeds.
     """
     from runners.basics.machine import cores
-    from runners.launching.rank import TIERS, call, prepare, rounds, seconds
+    from runners.launching.rank import TIERS, call, first_round, prepare, rounds, seconds
 
     time = seconds(budget)
     folder = datasets.data_dir(data_dir)
@@ -45,13 +47,16 @@ def rank(
     if ranked.useless:
         console.print(f"[yellow]without a placebo: {safe(ranked.useless)}[/yellow]")
 
+    at_once = min(cores(), ranked.most)
+    console.print(safe(first_round(ranked.grid, at_once, at_once, [results, REFERENCE])))
+
     def carry_out(seeds: range) -> None:
         arguments = ["run", str(ranked.grid), "--seeds", f"{seeds.start}-{seeds.stop - 1}", "--executor", "local"]
         arguments += ["--data-dir", str(folder), "--no-download", "--results", str(results)]
         if code := call("runners.cli", arguments):
             raise typer.Exit(code)
 
-    done = rounds(time, ranked.most, cores(), carry_out)
+    done = rounds(time, ranked.most, at_once, carry_out)
     given = {"--base": base, "--model": model, "--data-dir": data_dir, "--results": results}
     words = ["vitinit", "rank", method, "--tier", tier]
     for option, value in given.items():

@@ -21,8 +21,9 @@ import initializers
 from benchmark.files.yaml_text import mapping
 from benchmark.grids.parts import HERE
 from benchmark.spec import InitializerSpec, RunSpec
-from initializers.errors import VitinitError, unknown_name
+from initializers.errors import VitinitError, count, unknown_name
 from runners.basics.stop import Stop, on_signals
+from runners.terminal.duration import duration
 
 if TYPE_CHECKING:  # it takes longer to import than a wrong command may take
     from torch import Tensor
@@ -191,6 +192,21 @@ def _start(spec: RunSpec) -> dict[str, Tensor]:
     method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
     initialize(model, base, method, lambda name: stream(0, name), resources=Resources(training_images=images))
     return model.state_dict()
+
+
+def first_round(grid: Path, seeds: int, at_once: int, roots: list[Path]) -> str:
+    """What always runs, whatever the budget, and how long that takes where such runs have been recorded."""
+    from benchmark.grids.grid import load
+    from runners.basics.machine import default_device
+    from runners.launching.estimate import estimate
+
+    cells = load(str(grid), list(range(seeds))).cells
+    measured = estimate(cells, roots, default_device())
+    text = f"one round of {count(seeds, 'seed')} ({count(len(cells), 'run')}) always runs, whatever the budget"
+    if len(measured.seconds) < len(cells):
+        return f"{text}; how long it takes is not known: nothing like it is recorded"
+    took = duration(sum(measured.seconds.values()) / at_once)
+    return f"{text}: about {took}, as measured on {', '.join(measured.measured_on)}"
 
 
 def rounds(budget: float, most: int, at_once: int, carry_out: Callable[[range], None]) -> int:

@@ -170,6 +170,12 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     done = ranked("my_method.py:Mine", "--budget", "1s")
     assert done.returncode == 0, done.stderr
     assert "Mine: " in done.stdout
+    first = re.search(
+        r"one round of (\d+) seeds? \((\d+) runs\) always runs, whatever the budget; how long",
+        " ".join(done.stdout.split()),
+    )
+    assert first
+    assert int(first[2]) == 3 * int(first[1])
     assert "minus its placebo" in done.stdout
     assert "are too few for any claim" in done.stdout
     assert r"LaTeX" in done.stdout
@@ -179,6 +185,7 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     assert "nothing to do" not in ranked("my_method:Mine", "--budget", "1s").stdout, "it is another method"
     (tmp_path / "my_method.py").write_text(MINE)
     again = ranked("my_method.py:Mine", "--budget", "1s")
+    assert re.search(r"whatever the budget: about \d+ s, as measured on", " ".join(again.stdout.split()))
     assert "nothing to do: all 3 recorded" in again.stdout
     wrong = ranked("mimetc", "--budget", "1s")
     assert wrong.returncode == 2
