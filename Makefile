@@ -20,7 +20,14 @@ setup: $(READY) $(if $(FFCV_BUILDS),$(FFCV)) ## Make the environment in .venv fr
 	@$(if $(FFCV_BUILDS)$(filter-out setup,$(MAKECMDGOALS)),,echo "FFCV (optional, for data larger than memory) is left out; on Debian: apt-get install -y \
 	  --no-install-recommends $(FFCV_PACKAGES), then make setup")
 
-$(READY): requirements.lock pyproject.toml
+# Empty, or "moved" where the environment was made in another folder: its `activate` would lead there.
+MOVED := $(shell test -f $(BIN)/activate && ! sed -n 's/^ *\(export \)\{0,1\}VIRTUAL_ENV=//p' $(BIN)/activate | tr -d "\"'" | \
+  grep -qxF '$(abspath $(VENV))' && echo moved)
+.PHONY: moved
+moved:
+	@echo "$(VENV) was made in another folder; it is made anew"; rm -rf $(VENV)
+
+$(READY): requirements.lock pyproject.toml $(MOVED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "vitinit needs Python 3.10 or newer: make PYTHON=python3.11 ..."; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \

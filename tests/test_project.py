@@ -1,6 +1,8 @@
 """What says something of the project as a whole: the workflow of CI, how to cite it, what has changed."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,21 @@ def test_the_workflow_runs_targets_that_exist():
     makefile = (ROOT / "Makefile").read_text()
     for command in commands:
         assert re.search(rf"^{command.removeprefix('make ')}:", makefile, re.MULTILINE), command
+
+
+def test_an_environment_that_was_made_in_another_folder_is_made_anew(tmp_path):
+    """Its `activate` names the folder, in the ways of several versions of venv; `make -n` says what would be done."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("requirements.lock", "pyproject.toml", "requirements-ffcv.lock"):
+        (tmp_path / name).touch()
+    activate, ready = tmp_path / ".venv/bin/activate", tmp_path / ".venv/.ready"
+    activate.parent.mkdir(parents=True)
+    ready.touch()
+    for path, anew in ((tmp_path / ".venv", False), (Path("/elsewhere/.venv"), True)):
+        for line in (f'VIRTUAL_ENV="{path}"', f"    export VIRTUAL_ENV={path}", f"VIRTUAL_ENV='{path}'"):
+            activate.write_text(f"# of venv\n{line}\nexport VIRTUAL_ENV\n")
+            done = subprocess.run(["make", "-n", "setup"], cwd=tmp_path, capture_output=True, text=True, check=True)
+            assert ("rm -rf .venv" in done.stdout, "-m venv .venv" in done.stdout) == (anew, anew), line
 
 
 def test_the_workflow_begins_with_the_oldest_python_that_is_supported():

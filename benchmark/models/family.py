@@ -100,6 +100,8 @@ class ModelSpec(Frozen):
     @model_validator(mode="after")
     def _of_a_possible_size(self) -> ModelSpec:
         """Refused here, where nothing has been built yet."""
+        if self.image_size == 1:
+            raise ValueError("image_size 1 is too small, at least 2 is possible")
         for name, most in (("image_size", MAX_IMAGE_SIZE), ("depth", MAX_DEPTH)):
             if getattr(self, name) > most:
                 raise ValueError(f"{name} {getattr(self, name)} is too large, at most {most:,} is possible")

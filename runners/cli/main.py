@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from pathlib import Path
 
 import typer
 
@@ -49,9 +52,19 @@ def main() -> None:
     """Entry point: one line and exit code 2 for anything the user can mend."""
     forgiving_terminal()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except (VitinitError, SlurmError) as error:
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        with Path(os.devnull).open("w") as nowhere:  # what is left in the buffer cannot be written at the end either
+            os.dup2(nowhere.fileno(), 1)
+        print(f"error: cannot write: {error.strerror}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import re
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -209,20 +212,39 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     """One line for each run, then the counts."""
     lines = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
-        spec, reason = (
-            item.cell.spec,
-            f": {item.reason}" if item.reason and item.state in ("queued", "failed", "to do") else "",
-        )
-        numbers = str(spec.seed), str(spec.recipe.epochs)
-        lines.append((item.cell.run_id, *item.cell.place, *numbers, item.state + reason))
-    # Not through rich, which takes seconds for thousands of lines and would break them at the terminal's width.
+        spec = item.cell.spec
+        lines.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
+    # Not through rich, which takes seconds for thousands of lines.
     columns = [_aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*lines, strict=True))]
+    if sum(cell_len(column[0]) + 2 for column in columns) - 2 > console.width and len(set(columns[4][1:])) == 1:
+        del columns[4]
     heading, *rest = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
     console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=True)
-    print("\n".join(rest), file=console.file)
+    print("\n".join(map(_with_reason, rest, planned, repeat(console.width))), file=console.file)
     for line in left_out(planned):
         console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
     console.print(_details(planned, contents))
+
+
+def _with_reason(line: str, item: Planned, width: int) -> str:
+    """The line of a run with why it is as it is, on lines of its own where the terminal is too narrow for both."""
+    if not item.reason or item.state not in ("queued", "failed", "to do"):
+        return line
+    reason = plain(item.reason)
+    if cell_len(line) + 2 + cell_len(reason) <= width:
+        return f"{line}: {reason}"
+    return "\n".join([line, *textwrap.wrap(reason, max(width, 20), initial_indent="  ", subsequent_indent="  ")])
+
+
+def not_records(planned: list[Planned], contents: Outline) -> list[str]:
+    """A line for each file that is no record, and what will become of it."""
+    again = {item.cell.run_id for item in planned if item.state in ("to do", "failed")}
+    lines = []
+    for problem in contents.problems:
+        found = re.search(r"/([0-9a-f]{16})(\.failed|\.skipped)?\.json: ", problem)
+        becomes = "renamed when its run is carried out again" if found and found[1] in again else "left alone"
+        lines.append(f"not a record, {becomes}: {problem}")
+    return lines
 
 
 def other_code(planned: list[Planned], contents: Outline) -> list[str]:
@@ -368,5 +390,5 @@ def _details(planned: list[Planned], contents: Outline) -> str:
             lines.append(f"{state}: and {count(len(reasons) - SHOWN, 'more reason')}; see: vitinit plan")
     lines += dict.fromkeys(f"skip {p.skipped}: {p.reason}" for p in planned if p.state == "skip")
     lines += other_code(planned, contents)
-    lines += [f"not a record, left alone: {problem}" for problem in contents.problems]
+    lines += not_records(planned, contents)
     return "\n".join(safe(line) for line in lines)

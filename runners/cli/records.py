@@ -151,6 +151,8 @@ def how_to_repeat(found: Found, record: RunRecord) -> list[str]:
     command = shlex.join(words + (["--results", str(found.root)] if found.root != LOCAL else []))
     commit, source = environment.get("commit"), environment.get("source")
     same = source is not None and source == here["source"]
+    if same:
+        return [f"repeat it: {command}", "The code that is here is that of the record."]
     if not _hexadecimal(commit):
         lines = [f"repeat it: {command}", "No git commit was recorded: the command takes the code that is here."]
     elif source is None:
@@ -164,9 +166,7 @@ def how_to_repeat(found: Found, record: RunRecord) -> list[str]:
         lines.append("This repository does not have the commit: fetch it first.")
     if environment.get("dirty"):
         lines.append(_on_changes(environment, here))
-    if same:
-        lines.append(f"The code that is here is that of the record: {command} is enough.")
-    elif source is not None:
+    if source is not None:
         lines.append("The code that is here is not that of the record.")
     else:
         lines.append("The record does not hold a hash of its code: whether the code here is the same is not known.")

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PARTS = ("loaders", "training", "scaling", "initializers", "checkpoints", "compiling")
 MODELS = ("vit_tiny/4", "vit_tiny/2")
+OTHERS = ("vit_base/16@224", "convit_tiny/4")
+"""Of other kinds that an initialiser may need; they take minutes, and are left out where models are asked for."""
 NO_PEAK = "faster than it"
 """In place of a share of the matrix product: that product is not the peak then."""
 Row = TypeVar("Row", bound=Frozen)
@@ -64,6 +66,7 @@ def speed(
     if batch_size and batch_size > LARGEST_BATCH:
         raise VitinitError(f"--batch-size {batch_size}: at most {LARGEST_BATCH}, so that an epoch has three steps")
     models = dict(model_of(text) for text in model or MODELS)
+    others = {} if model else dict(map(model_of, OTHERS))
     check_writable(results / "speed")
     count = threads or cores()
     set_flags(Execution(chosen, count, "inline"))
@@ -77,7 +80,8 @@ def speed(
     wanted = [part for part in PARTS if part in (only or PARTS)]
     found: dict[str, list[Any]] = {part: [] for part in PARTS}
     for part in wanted:
-        rows, title, columns = _measurements(part, meter, models, batch_size, results)
+        of_part = models | others if part == "initializers" else models
+        rows, title, columns = _measurements(part, meter, of_part, batch_size, results)
         found[part] = _shown(rows, title, columns)
     peaks = ", ".join(f"{precision} {gflops:,.0f}" for precision, gflops in meter.matmul_gflops.items())
     console.print(f"matrix products of {meter.matmul_size} x {meter.matmul_size}, best, in GFLOP/s: {peaks}")
@@ -127,7 +131,7 @@ def _measurements(
             "model": lambda row: row.model,
             "seconds": lambda row: f"{row.seconds:.3f}" + (" (in proportion)" if row.measured_steps else ""),
         }
-        return meter.initializers(_initialised(models)), "initialising", columns
+        return meter.initializers(models), "initialising", columns
     if part == "checkpoints":
         columns = {"model": lambda row: row.model, "MB": lambda row: f"{row.megabytes:.0f}"}
         columns["seconds"] = lambda row: f"{row.seconds:.2f}"
@@ -177,21 +181,15 @@ def _scaling(meter: Meter) -> Iterator[report.TrainingSpeed]:
             yield meter.training(name, spec, precision, batch_size, "none")
 
 
-def _initialised(models: dict[str, Any]) -> dict[str, Any]:
-    """The models asked for, and one of every other kind that an initialiser may need."""
-    from runners.measuring.speed import model_of
-
-    return models | dict(map(model_of, ("vit_base/16@224", "convit_tiny/4")))
-
-
 def _shown(rows: Iterable[Row], title: str, columns: Columns) -> list[Row]:
     """Measure, and print a table of it."""
     table, measured = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left"), []
     for heading in columns:
         table.add_column(heading, justify="right" if heading[0].isupper() or heading == "images/s" else "left")
-    with console.status(f"measuring: {title}"):
+    with console.status(f"measuring: {title}") as status:
         for row in rows:
             measured.append(row)
+            status.update(f"measuring: {title}, {len(measured)} done")
             table.add_row(*(safe(plain(show(row))) for show in columns.values()))
     console.print(table)
     return measured

@@ -40,8 +40,8 @@ def check(
             "with attention maps": with_maps,
         }
         found = [*contents.problems, *survey.leftovers, *wrong_maps]
-        if found or any(counts.values()):
-            typer.echo(f"{plain(study)}: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+        if any(counts.values()):
+            typer.echo(f"{plain(study)}: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count))
         total += len(contents.done) + len(contents.failed) + len(contents.skipped)
         wrong += found
     for line in wrong:

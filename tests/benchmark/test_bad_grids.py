@@ -118,6 +118,7 @@ def test_a_file_that_cannot_be_used_is_blamed_on_no_row(tmp_path: Path, monkeypa
         ({**CONVIT, "gpsa_layers": 10**9}, "convit needs gpsa_layers from 1 to one less than its depth 3"),
         ({**CONVMIXER, "kernel_size": 10**9}, "at most 1e+11 are possible"),
         ({"width": True, "heads": 1}, "width: Input should be a valid integer (given: True)"),
+        ({"image_size": 1}, "image_size 1 is too small, at least 2 is possible"),
         ({"width": "48"}, "width: Input should be a valid integer (given: '48')"),
         ({"width": -48}, "width: Input should be greater than 0"),
         ({"depth": 0}, "depth: Input should be greater than 0"),

@@ -96,6 +96,9 @@ def run(
             return
     choice = _Choice(grid, seeds, only, limit, weights, data_dir, results, retry_failed)
     planned, contents, loaded = choice.planned()
+    last = max((item.cell.spec.recipe.epochs for item in planned), default=0)
+    if maps_at and max(maps_at) > last:
+        raise VitinitError(f"--maps-at {max(maps_at)}: the last epoch of these runs is {last}")
     if dry_run:
         _say_what_is_forced(force or [], planned, choice.data_folder)
     else:

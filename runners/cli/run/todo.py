@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from benchmark.records.store import Outline, Store
 from initializers.errors import count
 from runners.cli.options import console
-from runners.cli.plan import left_out, other_code, planned_of
+from runners.cli.plan import left_out, not_records, other_code, planned_of
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def say_left_alone(failures: int) -> str:
 
 def announce(todo: Todo) -> None:
     """Say what is left out, what is skipped and what is recorded already."""
-    for problem in todo.contents.problems:
-        console.print(f"[yellow]not a record, left alone: {safe(problem)}[/yellow]")
+    for line in not_records(todo.planned, todo.contents):
+        console.print(f"[yellow]{safe(line)}[/yellow]")
     for line in dict.fromkeys(f"skipping {p.skipped}: {p.reason}" for p in todo.planned if p.state == "skip"):
         console.print(f"[yellow]{safe(line)}[/yellow]")
     for line in left_out(todo.planned):

@@ -230,9 +230,13 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     path = tmp_path / f"results/local/smoke/{lost.run_id}.json"
     path.write_text(path.read_text()[:500])
     _, status = here("status", "smoke")
-    assert "not a record, left alone" in status
-    assert lost.run_id in status
-    assert here("run", "smoke", "--executor", "local")[0] == 0
+    (path.with_name("notes.json")).write_text("{}")
+    code, again = here("run", "smoke", "--executor", "local")
+    for printed in (status, again):
+        assert f"not a record, renamed when its run is carried out again: results/local/smoke/{lost.run_id}" in printed
+    assert "not a record, left alone: results/local/smoke/notes.json" in again
+    assert code == 0
+    assert list(path.parent.glob(f"{lost.run_id}.json.invalid-*"))
     redone = Store(tmp_path / "results/local").read("smoke").done[lost.run_id]
     timeless = [row.model_dump(exclude={"seconds", "images_per_s"}) for row in redone.history]
     assert timeless == [row.model_dump(exclude={"seconds", "images_per_s"}) for row in lost.history]

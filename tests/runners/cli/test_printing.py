@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from benchmark.grids import grid, parts
 from benchmark.grids.resolve import resolve_model
 from benchmark.models import registry as models
+from benchmark.records.store import Store
 from initializers import registry as initializers
 from initializers.methods.impulse import Impulse, solvers
 from runners.basics.environment import ROOT
@@ -42,6 +43,44 @@ def test_it_fits_80_columns(tmp_path: Path, words: list[str]) -> None:
     done = fresh("-m", "runners.cli", *words, cwd=tmp_path, COLUMNS="80")
     assert done.returncode == 0, done.stderr
     assert max(map(cell_len, done.stdout.splitlines())) <= 80
+
+
+def test_a_plan_fits_80_columns_whatever_it_has_to_say(tmp_path: Path) -> None:
+    """Rows and models with long names; a run that failed with a long message, and one that was stopped."""
+    rows = {"Trunc normal": {"base": "trunc_normal"}, "Learning rate 1e20": {"base": "trunc_normal"}}
+    rows["Learning rate 1e20"]["recipe"] = {"lr": 1e20, "eps": 1e-30}
+    block = {**TINY["blocks"][0], "recipe": {"name": "small", "epochs": 1}, "seeds": [0, 1]}
+    mixer = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
+    path = write(tmp_path / "tiny.yaml", {**TINY, "rows": rows, "blocks": [block, {**block, "model": mixer}]})
+
+    def printed(*words: str) -> list[str]:
+        done = fresh("-m", "runners.cli", *words, cwd=tmp_path, COLUMNS="80")
+        assert done.returncode in (0, 1), done.stderr
+        return [*done.stdout.splitlines()]
+
+    printed("run", path, "--executor", "inline", "--only", "arch=vit", "--only", "seed=0", "--no-probes")
+    (failed,) = Store(tmp_path / "results/local").read("tiny").failed
+    stopped = next(cell for cell in grid.load(path).cells if cell.spec.seed == 1)
+    checkpoint = tmp_path / f"results/local/tiny/unfinished/{stopped.run_id}/step-1.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.touch()
+    lines = printed("plan", path)
+    assert max(map(cell_len, lines)) <= 80, lines
+    (at,) = (number for number, line in enumerate(lines) if line.startswith(failed))
+    assert lines[at].endswith("failed")
+    assert lines[at + 1].startswith("  Diverged: ")
+    (at,) = (number for number, line in enumerate(lines) if line.startswith(stopped.run_id))
+    assert "stopped, resumes from its checkpoint" in " ".join(lines[at : at + 2])
+    assert max(map(cell_len, printed("store", "check"))) <= 80
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("words", [["plan", "smoke"], ["list", "recipes"]])
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path, words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "runners.cli", *words]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: cannot write: No space left on device\n")
 
 
 def test_the_help_of_run_has_groups_and_names_every_option_whole(tmp_path: Path) -> None:

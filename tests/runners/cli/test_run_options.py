@@ -68,6 +68,8 @@ def test_without_options_a_run_is_probed_and_keeps_nothing_else(tmp_path, vitini
 def test_maps_after_an_epoch_are_refused_where_none_are_kept(vitinit):
     code, _, err = vitinit("run", "smoke", "--maps-at", "1")
     assert (code, "--maps-at names more epochs for --keep-maps" in err) == (2, True)
+    code, _, err = vitinit("run", "smoke", "--keep-maps", "--maps-at", "1", "--maps-at", "3")
+    assert (code, err) == (2, "error: --maps-at 3: the last epoch of these runs is 2\n")
 
 
 def serve(name: str, folder: Path, address: str, monkeypatch) -> None:

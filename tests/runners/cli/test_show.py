@@ -47,10 +47,14 @@ def test_how_to_repeat_depends_on_the_code(recorded, said):
     text = said(clean, other, "other folder")
     assert f"git checkout {COMMIT} && {command} --results 'other folder'\n" in text
     assert "is not that of the record" in text
-    assert f"{command} is enough" in said(clean, clean)
     dirty = {**clean, "dirty": True, "diff": "d" * 64}
-    assert "alone does not give the code back; the changes that are here are others" in said(dirty, clean)
-    assert "the same changes are here" in said(dirty, dirty)
+    for here in (clean, dirty, other | {"source": clean["source"]}):
+        assert said(dirty, here) == f"repeat it: {command}\nThe code that is here is that of the record."
+    edited = {**dirty, "source": "2" * 64}
+    assert "alone does not give the code back; the changes that are here are others" in said(
+        dirty, {**edited, "diff": "e" * 64}
+    )
+    assert "the same changes are here" in said(dirty, edited)
     no_git = said({**clean, "commit": None, "dirty": None}, other)
     assert "git checkout" not in no_git
     assert "No git commit was recorded" in no_git
@@ -67,7 +71,7 @@ def test_a_foreign_record_puts_no_command_into_a_command(said):
 
 
 def test_a_commit_that_is_not_here_is_said(recorded, vitinit):
-    environment = {**recorded.environment, "commit": "f" * 40}
+    environment = {**recorded.environment, "commit": "f" * 40, "source": "2" * 64}
     Store("results/local").write(altered(recorded, environment=environment))
     assert "does not have the commit" in vitinit("show", recorded.run_id)[1]
 
@@ -84,7 +88,7 @@ def test_the_printed_command_brings_a_committed_record_along(recorded, monkeypat
     git("init", "-q", "-b", "main")
     git("commit", "-q", "--allow-empty", "-m", "code")
     commit = git("rev-parse", "HEAD")
-    record = altered(recorded, environment={**recorded.environment, "commit": commit})
+    record = altered(recorded, environment={**recorded.environment, "commit": commit, "source": "2" * 64})
     path = Store("results/reference").write(record)
     git("add", "-f", "results")
     git("commit", "-qm", "records")

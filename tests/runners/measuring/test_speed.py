@@ -152,6 +152,16 @@ def test_a_precision_that_is_hopeless_here_is_left_out(here, grids):
     assert said in output
 
 
+def test_the_models_that_are_asked_for_are_initialised_and_no_others(here, grids):
+    """A ViT-B, which they are measured on else, takes minutes."""
+    measured(fp32=100.0, bf16=9.0, fp16=1.0)
+    options = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
+    code, output = here("speed", "--model", "convmixer_micro/4@8", "--only", "initializers", *options)
+    assert code == 0, output
+    (file,) = (grids / "results" / "speed").glob("*/speed.json")
+    assert {row.model for row in speed.read(file).initializers} == {"convmixer_micro/4@8"}
+
+
 def test_the_nearest_shape_at_the_precision_counts(tmp_path):
     rows = [
         {"tokens": tokens, "width": width, "precision": precision, "gflops": gflops}
