@@ -103,7 +103,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
 
 @pytest.mark.skipif(not ALL, reason="FAULTS=all only")
 @pytest.mark.parametrize("executor", ["inline", "local"])
-def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path, left_alone, executor, tally):
+def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path, executor, tally):
     study(tmp_path, epochs=40)
     process = start(*RUN, "--executor", executor, cwd=tmp_path, before=("nohup",))
     run = until_an_epoch_is_done(tmp_path, process)
