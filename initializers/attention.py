@@ -368,11 +368,7 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
 
 
 def check_tokens(found: int, tokens: int) -> None:
-    """Refuse to measure attention among fewer tokens than there are places.
-
-    Raises:
-        VitinitError: says why that may be.
-    """
+    """Raise VitinitError, with why that may be, where attention is among fewer tokens than there are places."""
     if found < tokens:
         raise VitinitError(
             f"attention is among {found} tokens, and there are {tokens} places: the model leaves some out, or the "

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import random
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -256,142 +255,6 @@ def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not() -> Non
         vitinit.initialize(two, "impulse", base="trunc_normal")
 
 
-class Own(nn.Module):
-    """Somebody's own attention."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.n_heads, self.to_q, self.to_kv, self.out = 4, nn.Linear(48, 48), nn.Linear(48, 96), nn.Linear(48, 48)
-
-
-def test_an_own_model_takes_a_dozen_lines() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention, self.where = Own(), nn.Parameter(torch.randn(17, 48))
-
-    with pytest.raises(vitinit.VitinitError, match="no adapter knows"):
-        vitinit.initialize(Model(), "mimetic")
-    key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
-    ours = vitinit.register(
-        vitinit.Adapter(
-            name="ours",
-            models=(Model,),
-            attention=(
-                vitinit.Attention((Own,), "n_heads", vitinit.linear("to_q"), key, value, vitinit.linear("out")),
-            ),
-            position="where",
-            grid=lambda model: (4, 4),
-            parameters={"where": "position"},
-        )
-    )
-    try:
-        m = Model()
-        report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
-        assert len(report.changes) == len(list(m.parameters()))
-        vitinit.initialize(m, "mimetic")
-        path = m.attention.out.weight @ m.attention.to_kv.weight[48:]
-        assert float(path.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
-    finally:
-        vitinit.unregister(ours)
-    with pytest.raises(vitinit.VitinitError, match="no adapter knows"):
-        vitinit.initialize(Model(), "mimetic")
-    with pytest.raises(vitinit.VitinitError, match="'ours' is not registered; registered: none"):
-        vitinit.unregister(ours)
-
-
-def test_an_adapter_registered_again_takes_the_place_of_the_first_and_its_name_is_enough_to_forget_it() -> None:
-    """As when a cell of a notebook is run twice."""
-    key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
-    own = vitinit.Attention((Own,), "n_heads", vitinit.linear("to_query"), key, value, vitinit.linear("out"))
-    try:
-        vitinit.register(vitinit.Adapter("ours", attention=(own,)))
-        with pytest.raises(vitinit.VitinitError, match="^adapter 'ours': 'to_query' is not in Own; it has to_q, "):
-            vitinit.initialize(Own(), base="trunc_normal")
-        vitinit.register(vitinit.Adapter("ours", attention=(dataclasses.replace(own, query=vitinit.linear("to_q")),)))
-        vitinit.initialize(Own(), "mimetic")
-    finally:
-        vitinit.unregister("ours")
-    with pytest.raises(vitinit.VitinitError, match="'ours' is not registered; registered: none"):
-        vitinit.unregister("ours")
-    with pytest.raises(vitinit.VitinitError, match="no adapter knows"):
-        vitinit.initialize(Own(), "mimetic")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "why"),
-    [
-        ({"heads": "num_heads"}, "adapter 'wrong': 'num_heads' is not in Own; it has to_q, to_kv, out, n_heads"),
-        ({"heads": "out"}, "adapter 'wrong': 'out' in Own is no number of heads"),
-        ({"proj": vitinit.linear("output")}, "adapter 'wrong': 'output' is not in Own; it has to_q, to_kv, out, n_h"),
-        ({"query": vitinit.linear("q")}, "adapter 'wrong': 'q' is not in Own; it has to_q, to_kv, out, n_heads"),
-        ({"query": vitinit.Part("to_q")}, "adapter 'wrong': 'to_q' in Own is a Linear, not a tensor"),
-        ({"key": vitinit.linear("to_q.0")}, "adapter 'wrong': 'to_q.0' is not in Own; 'to_q' has weight, bias, in_f"),
-        ({"value": vitinit.fused("to_q.weight", "", 5)[2]}, "the 48 rows of 'to_q.weight' in Own are not those of 5 p"),
-        ({"query": vitinit.fused("to_q.weight", "")}, r"Attention: query must be a Part, such as linear\('to_q'\)"),
-        ({"models": nn.Linear}, r"adapter 'wrong': models must be a tuple, such as models=\(one,\), not <class"),
-        (
-            {"position": "pos_emb"},
-            r"no absolute position embedding \(adapter 'wrong': 'pos_emb' is not in Model; it has",
-        ),
-        ({"grid": (4, 4)}, r"adapter 'wrong': grid must be a function of the model, .*, not \(4, 4\)"),
-        ({"grid": lambda model: model.grid}, "adapter 'wrong' finds no token grid in Model: AttributeError: 'Model'"),
-        ({"grid": lambda model: (16,)}, "adapter 'wrong' finds no token grid in Model: ValueError: not enough values"),
-        ({"parameters": {"where": "positions"}}, "adapter 'wrong' says 'positions' of the parameter 'where', which is"),
-    ],
-)
-def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str) -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention, self.where = Own(), nn.Parameter(torch.randn(16, 48))
-
-    key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
-    attention = {"heads": "n_heads", "query": vitinit.linear("to_q"), "key": key, "value": value}
-    attention |= {"proj": vitinit.linear("out")}
-    rest = {"grid": lambda model: (4, 4), "parameters": {"where": "position"}, "position": "where", "models": (Model,)}
-    for part, of in wrong.items():
-        (attention if part in attention else rest)[part] = of
-    try:
-        with pytest.raises(vitinit.VitinitError, match=why) as caught:
-            with_adapter(attention, rest, Model())
-    finally:
-        with suppress(vitinit.VitinitError):
-            vitinit.unregister("wrong")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_w_proj_that_is_left_out_is_missed_by_who_needs_it_alone() -> None:
-    """vit-pytorch has none where its one head is as wide as the model."""
-    vit = pytest.importorskip("vit_pytorch").ViT
-    m = vit(image_size=32, patch_size=8, num_classes=10, dim=48, depth=2, heads=1, mlp_dim=96, dim_head=48)
-    assert isinstance(m.transformer.layers[0][0].to_out, nn.Identity)
-    report = vitinit.initialize(m, "impulse", base="trunc_normal")
-    assert "transformer.layers.1.0.to_qkv.weight" in {change.name for change in report.changes}
-    with pytest.raises(vitinit.VitinitError, match="has no 'to_out.0.weight', which its adapter names"):
-        vitinit.initialize(m, "mimetic")
-
-
-def with_adapter(attention: dict[str, Any], rest: dict[str, Any], model: nn.Module) -> None:
-    vitinit.register(vitinit.Adapter("wrong", attention=(vitinit.Attention((Own,), **attention),), **rest))
-    vitinit.initialize(model, "impulse", base="kaiming_uniform", value_proj="mimetic")
-
-
-def test_positions_that_are_fixed_stay_and_all_else_is_set() -> None:
-    transformers = pytest.importorskip("transformers")
-    m = transformers.ViTMAEModel(transformers.ViTMAEConfig(**zoo.HF, intermediate_size=96))
-    fixed = torch.randn(1, 17, 48, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        m.embeddings.position_embeddings.copy_(fixed)
-    report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
-    assert torch.equal(m.embeddings.position_embeddings, fixed)
-    set_to = {n for n, p in m.named_parameters() if p.abs().max() > 0 and not re.search("norm|position", n)}
-    assert {change.name for change in report.changes} >= set_to
-    assert report.attention_on_target is not None
-    assert report.uniform is not None
-    assert report.attention_on_target > 2 * report.uniform
-
-
 SCALED = (
     "timm ViT registers, layer scale",
     "timm CaiT",
@@ -415,24 +278,6 @@ def test_layer_scales_are_the_librarys_unless_they_are_asked_for(name: str) -> N
     assert {change.name for change in report.changes} == scales.keys() == differing(rest, state(m))
     assert all((m.get_parameter(n) == 0.25).all() for n in scales)
     assert "layer scales: 0.25" in str(report)
-
-
-class Rotating(nn.MultiheadAttention):
-    """A subclass with a forward pass of its own may do anything."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Not its parent's."""
-        return super().forward(*args, **kwargs)
-
-
-def test_a_subclass_with_a_forward_pass_of_its_own_is_not_taken_for_its_parent() -> None:
-    with pytest.raises(vitinit.VitinitError, match=r"no adapter knows \(Rotating\)"):
-        vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
-    Rotating.same_attention = True  # type: ignore[attr-defined]
-    from initializers import adapter
-
-    adapter._computes_what.cache_clear()
-    vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
 
 
 SMALLER = zoo.timm("vision_transformer.VisionTransformer", **zoo.SMALL, dynamic_img_size=True)
