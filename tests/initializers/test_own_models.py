@@ -1,4 +1,4 @@
-"""`vitinit.initialize` on models of one's own: adapters, what is wrong in them, models that only look like known ones."""
+"""`vitinit.initialize` on models of one's own: adapters, what is wrong in them, models that look like known ones."""
 
 from __future__ import annotations
 
