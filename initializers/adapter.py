@@ -325,6 +325,14 @@ class Family:
             raise VitinitError(f"{what}: {type(error).__name__}: {plain(str(error), 200)}") from error
         return rows, columns
 
+    @property
+    def misspelt(self) -> str:
+        """In brackets, that the path of its position embedding leads nowhere; else nothing."""
+        path = self.adapter.position
+        if not path or hasattr(self.model, path.partition(".")[0]):  # None, which is there, says that it has none
+            return ""
+        return f" (adapter {self.adapter.name!r}: {lacking(self.model, path)})"
+
 
 def families(model: nn.Module) -> list[Family]:
     """All models of a known family in a model, none inside another."""

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from initializers import adapter
-from initializers.adapter import Attention, Family, Part, found, lacking, required
+from initializers.adapter import Attention, Family, Part, found, required
 from initializers.errors import VitinitError
 
 AT_ONCE = 8
@@ -25,7 +25,7 @@ ENDS = ("weight", "bias")
 HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead")
 """What attention modules call the number of their heads: where one is no adapter's, it is noticed by this."""
 HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
-NO_ATTENTION = f"that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
+UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
 
 
 class RelativeBias(NamedTuple):
@@ -264,8 +264,7 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     if found.refused:
         raise VitinitError(f"{type(model).__name__}: {found.refused}")
     if not found.layers:
-        known = "" if adapter.families(model) else f" {NO_ATTENTION}"
-        raise VitinitError(f"{type(model).__name__} has no attention layer{known}")
+        raise VitinitError(f"{type(model).__name__} has no attention layer{'' if adapter.families(model) else UNKNOWN}")
     return found.layers
 
 
@@ -313,10 +312,9 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     known = family(model)
     embedding = found(known.model, known.adapter.position) if known else found(model, "pos_embed")
     if not isinstance(embedding, Tensor):
-        path = known.adapter.position if known else ""
-        misspelt = known and path and not hasattr(known.model, path.partition(".")[0])  # there and None: it has none
-        why = f" (adapter {known.adapter.name!r}: {lacking(known.model, path)})" if known and misspelt else ""
-        raise VitinitError(f"{type(model).__name__} has no absolute position embedding{why}")
+        raise VitinitError(
+            f"{type(model).__name__} has no absolute position embedding{known.misspelt if known else ''}"
+        )
     places_ND = embedding.detach()[0] if embedding.ndim == 3 else embedding.detach()
     rows, columns = token_grid(model)
     if places_ND.ndim != 2 or len(places_ND) < rows * columns:
