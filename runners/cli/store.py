@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from benchmark.records.store import Store
-from initializers.errors import VitinitError, plain, unknown_name
+from initializers.errors import VitinitError, count, plain, unknown_name
 from runners.cli.options import LOCAL
 
 store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
@@ -41,12 +41,14 @@ def check(
         }
         found = [*contents.problems, *survey.leftovers, *wrong_maps]
         if any(counts.values()):
-            typer.echo(f"{plain(study)}: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count))
+            typer.echo(
+                f"{plain(study)}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+            )
         total += len(contents.done) + len(contents.failed) + len(contents.skipped)
         wrong += found
     for line in wrong:
         typer.echo(f"wrong: {line}")
-    typer.echo(f"{total} valid records, {len(wrong)} wrong files in {plain(str(store.root))}")
+    typer.echo(f"{count(total, 'valid record')}, {count(len(wrong), 'wrong file')} in {plain(str(store.root))}")
     if wrong:
         raise typer.Exit(1)
 
@@ -68,7 +70,7 @@ def export(
     if study is not None and study not in studies:
         raise unknown_name("study", study, studies)
     for path, rows in write(store, [study] if study else studies, out, form):
-        typer.echo(f"{plain(str(path))}: {rows} rows")
+        typer.echo(f"{plain(str(path))}: {count(rows, 'row')}")
 
 
 def _store(results: Path) -> Store:

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
+import torch
+
 from benchmark.grids.schema import Cell
 from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.records.store import Store
@@ -125,7 +127,7 @@ def _claimed(
 
 def _message(error: Exception) -> str:
     """What it says, and where it comes from if that helps to mend it."""
-    where = "" if isinstance(error, VitinitError | Diverged) else place(error)
+    where = "" if isinstance(error, VitinitError | Diverged | torch.OutOfMemoryError) else place(error)
     return f"{error} ({where})" if where else str(error)
 
 
