@@ -175,6 +175,7 @@ def small_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(CIFAR10, "train_list", [[file, made(file)] for file, _ in CIFAR10.train_list])
     monkeypatch.setattr(CIFAR10, "test_list", [[file, made(file)] for file, _ in CIFAR10.test_list])
     monkeypatch.setitem(CIFAR10.meta, "md5", made(CIFAR10.meta["filename"]))
+    monkeypatch.setitem(vars(cifar.CIFAR10), "images", (10, 2))
     assert load(DatasetSpec(name="cifar10"), 32, tmp_path).train.labels.tolist() == [3, 7] * 5
     return folder
 
