@@ -184,10 +184,10 @@ def _called(part: Initializer) -> str:
 
 def _asked(part: BaseModel) -> dict[str, Any]:
     """The parameters that are not at their defaults; one that is a model by its name, where that says all."""
-    asked, plain = {}, type(part)()
+    asked, plain = {}, type(part).model_construct()  # what has no default, such as the path of a file, is asked for
     for name in type(part).model_fields:
         value = getattr(part, name)
-        if value != getattr(plain, name):
+        if value != getattr(plain, name, None):
             inner = {"name": getattr(value, "name", ""), **_asked(value)} if isinstance(value, BaseModel) else {}
             asked[name] = value if not inner else inner if len(inner) > 1 else inner["name"]
     return asked
