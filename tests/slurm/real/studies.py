@@ -133,7 +133,7 @@ def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states:
         until(lambda: not jobs.look(study.root, "study").states)
         until(lambda: not study.live())
         status = study.vitinit("status", "study.yaml")
-        assert re.search(rf"to do, \d runs: job \d+ ({states})", status), status
+        assert re.search(rf"to do, \d runs?: job \d+ ({states})", status), status
         study.submit("--runs-per-job", "2")
     study.until_done()
     same_bits(study.records, left_alone)
