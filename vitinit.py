@@ -66,7 +66,7 @@ class Known:
     name: str
     kind: Literal["base", "method"]
     parameters: dict[str, Any]
-    """Each with its default."""
+    """Each with its default; `(to be given)` where it has none."""
     papers: tuple[str, ...]
     """arXiv numbers; none where it is ours or a library's."""
     text: str
@@ -107,7 +107,9 @@ def initializers(kind: Literal["base", "method"] | None = None) -> list[Known]:
 def _known(cls: type[Initializer]) -> Known:
     text = cls.__doc__ or ""
     papers = tuple(dict.fromkeys(re.findall(r"\b\d{4}\.\d{5}\b", text)))
-    return Known(cls.name, cls.kind, cls().model_dump(mode="json"), papers, text)
+    defaults = cls.model_construct().model_dump(mode="json")
+    parameters = {name: defaults.get(name, "(to be given)") for name in cls.model_fields}
+    return Known(cls.name, cls.kind, parameters, papers, text)
 
 
 @dataclass(frozen=True)

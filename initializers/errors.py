@@ -1,4 +1,4 @@
-"""The one exception for everything a user can put right, and the sentence for an unknown name. Imports no torch."""
+"""The one exception for everything a user can put right, and what errors say. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import io
 import re
 import reprlib
 import sys
+import sysconfig
+import traceback
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -67,7 +71,7 @@ class VitinitError(Exception):
 
 
 class BrokenFile(VitinitError):
-    """A file that brings initialisers cannot be used: that is no fault of who has asked for one."""
+    """A file of code, ours or the user's, has an error: that is no fault of who has asked for something else."""
 
 
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
@@ -168,3 +172,25 @@ def _type_of(text: str) -> str:
         return type(ast.literal_eval(text)).__name__
     except (SyntaxError, ValueError):
         return "TYPE"
+
+
+LIBRARIES = (
+    *("torch", "torchvision", "numpy", "scipy", "sklearn", "timm", "PIL", "pydantic"),
+    *("pandas", "matplotlib", "seaborn", "jinja2", "bokeh"),
+)
+
+
+def located(error: BaseException) -> str:
+    """What an error says, and in brackets the line of ours or the user's that a reader has to look at.
+
+    That is the innermost outside the standard library and `LIBRARIES`.
+    """
+    specs = [spec for name in LIBRARIES if (spec := find_spec(name))]
+    libraries = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
+    standard = sysconfig.get_path("stdlib")
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        of_python = file.is_relative_to(standard) and "site-packages" not in file.parts  # which may lie inside it
+        if file.is_absolute() and not of_python and not any(map(file.is_relative_to, libraries)):
+            return f"{error} ({file.name}:{frame.lineno})"
+    return str(error)

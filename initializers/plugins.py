@@ -12,25 +12,27 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from initializers.errors import VitinitError, cause
+from initializers.errors import BrokenFile, VitinitError, cause
 
 INITIALIZERS = "vitinit.initializers"
 """The entry point group in which packages name their initialisers."""
 
 
 def modules(package: str) -> Iterator[ModuleType]:
-    """Every file of a package, named as package.folder, imported, in the order of their names.
+    """Every file of a package but `__main__`, imported, in the order of their names.
 
     Raises:
-        VitinitError: one cannot be imported.
+        BrokenFile: one cannot be imported.
     """
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if found.name == f"{package}.__main__":
+            continue
         try:
             yield importlib.import_module(found.name)
         except VitinitError:
             raise
         except Exception as error:  # a file under construction may raise anything while it is imported
-            raise VitinitError(f"{found.name} cannot be imported: {cause(error)}") from error
+            raise BrokenFile(f"{found.name} cannot be imported: {cause(error)}") from error
 
 
 def installed(group: str) -> bool:

@@ -52,7 +52,7 @@ class Map:
     place=9,
 )
 def layers(study: Study) -> dict[str, Figure]:
-    """Between the layers of one run, at initialisation and after training: a figure per dataset, two maps a row."""
+    """Between the layers of one run, at initialisation and after training: a figure per dataset, two maps per row."""
     figures = {}
     for column, runs in kept(study).items():
         lines = []
@@ -92,7 +92,7 @@ def epochs(study: Study) -> dict[str, Figure]:
     place=11,
 )
 def initializers(study: Study) -> dict[str, Figure]:
-    """Between the rows of a dataset after training, all at one seed: a figure per dataset, a map a layer."""
+    """Between the rows of a dataset after training, all at one seed: a figure per dataset, a map per layer."""
     import numpy as np
 
     figures = {}

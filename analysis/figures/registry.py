@@ -46,7 +46,7 @@ class Drawing:
             baseline: The row label that differences are to. Default: each row's own base.
 
         Raises:
-            Broken: its file has an error.
+            BrokenFile: its file has an error.
         """
         with blaming(f"figure {self.name}"):
             return self.draw(study, baseline) if self.to_baseline else self.draw(study)

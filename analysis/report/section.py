@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
-from analysis.registry import Broken, refuse
+from analysis.registry import refuse
 from analysis.report.answer import Answer, answer
 from analysis.report.charts import Plot, plot
 from analysis.tables.registry import build, names
@@ -19,6 +19,7 @@ from analysis.tables.shared import Table
 from analysis.text import count, one_line
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.settings import flat
+from initializers.errors import BrokenFile
 
 if TYPE_CHECKING:
     from analysis.figures.registry import Drawing
@@ -85,7 +86,7 @@ class Section:
     """Dataset, training, validation and test images, classes, checksum; and in how many runs."""
     provenance: dict[str, list[tuple[str, int]]]
     """By recorded field: values, and in how many runs."""
-    broken: list[Broken]
+    broken: list[BrokenFile]
     """What the page has not, because a file has an error."""
 
 
@@ -96,7 +97,7 @@ def section(study: Study, baseline: str | None = None) -> Section:
         study: With a finished run.
         baseline: As in `build`.
     """
-    broken: list[Broken] = []
+    broken: list[BrokenFile] = []
     tables = list(_tables(study, baseline, broken))
     if not tables:
         refuse(broken)
@@ -120,11 +121,11 @@ def section(study: Study, baseline: str | None = None) -> Section:
     )
 
 
-def _tables(study: Study, baseline: str | None, broken: list[Broken]) -> Iterator[Table]:
+def _tables(study: Study, baseline: str | None, broken: list[BrokenFile]) -> Iterator[Table]:
     for name in names(study)[:1] if _chooses(study) else names(study):
         try:
             yield build(study, name, baseline=baseline)
-        except Broken as error:
+        except BrokenFile as error:
             broken.append(error)
 
 
@@ -173,7 +174,7 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
     )
 
 
-def _figures(study: Study, baseline: str | None, broken: list[Broken]) -> Iterator[Drawn]:
+def _figures(study: Study, baseline: str | None, broken: list[BrokenFile]) -> Iterator[Drawn]:
     """Those that there are; without plots and pictures where there would be too many."""
     import matplotlib.pyplot as plt
 
@@ -189,7 +190,7 @@ def _figures(study: Study, baseline: str | None, broken: list[Broken]) -> Iterat
             try:
                 charts = drawings.charts(drawing, study, baseline)
                 figures = drawing.figures(study, baseline) if charts is None else {}
-            except Broken as error:
+            except BrokenFile as error:
                 broken.append(error)
                 continue
             pictures = []

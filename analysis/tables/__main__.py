@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analysis import command, frame
 from analysis.published import Publication
-from analysis.registry import Broken, refuse
+from analysis.registry import refuse
 from analysis.tables import context
 from analysis.tables.printing import reading
 from analysis.tables.printing.terminal import to_terminal
@@ -17,7 +17,7 @@ from analysis.tables.registry import build, names
 from analysis.tables.render import FORMATS
 from analysis.tables.shared import METRICS, Table, check_baseline
 from analysis.text import count, one_line
-from initializers.errors import unknown_name
+from initializers.errors import BrokenFile, unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     studies = [available[args.table]] if args.table else found
     papers: list[tuple[Publication, str]] = []
-    broken: list[Broken] = []
+    broken: list[BrokenFile] = []
     for study in studies:
         console.print(study.summary())
         if not tables[study.name]:
@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace) -> None:
         for name in [args.table] if args.table else tables[study.name]:
             try:
                 table = build(study, name, args.metric, baseline, args.together)
-            except Broken as error:
+            except BrokenFile as error:
                 broken.append(error)
                 continue
             for kind in formats:

@@ -94,7 +94,7 @@ def build(
 
     Raises:
         VitinitError: no finished run, no such table, or no row of that name.
-        Broken: its file has an error.
+        BrokenFile: its file has an error.
     """
     study.require_runs()
     check_baseline(baseline, [study])

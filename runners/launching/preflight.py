@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from benchmark.grids.schema import Cell
 from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from initializers.errors import VitinitError, located
 from runners.augmentation.rand_augment import recording
-from runners.basics.place import place
 from runners.basics.setting import Setting, check_whole_batches
 from runners.loaders import open_data
 
@@ -36,8 +35,8 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
         try:
             data = open_data(dataset, size, setting.data_dir, loader, device, cropped=cropped)
         except Exception as error:  # a dataset of the user's may raise anything
-            where = f"dataset {dataset.label}, {place(error)}: {type(error).__name__}: {error}"
-            unread.append(error if isinstance(error, VitinitError) else VitinitError(where))
+            said = f"dataset {dataset.label}: {type(error).__name__}: {located(error)}"
+            unread.append(error if isinstance(error, VitinitError) else VitinitError(said))
             images[dataset] = 0
         else:
             images.setdefault(dataset, len(data.train.labels))

@@ -13,8 +13,7 @@ import torch
 from benchmark.grids.schema import Cell
 from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.records.store import Store
-from initializers.errors import VitinitError
-from runners.basics.place import place
+from initializers.errors import VitinitError, located
 from runners.basics.setting import Event, Setting
 from runners.basics.stop import Stop, Stopped
 from runners.one_run import claims
@@ -127,8 +126,7 @@ def _claimed(
 
 def _message(error: Exception) -> str:
     """What it says, and where it comes from if that helps to mend it."""
-    where = "" if isinstance(error, VitinitError | Diverged | torch.OutOfMemoryError) else place(error)
-    return f"{error} ({where})" if where else str(error)
+    return str(error) if isinstance(error, VitinitError | Diverged | torch.OutOfMemoryError) else located(error)
 
 
 def _give_up(

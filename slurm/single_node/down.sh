@@ -7,7 +7,7 @@ set -euo pipefail
 export SLURM_CONF=$STATE/etc/slurm.conf
 if running slurmctld >/dev/null && running slurmd >/dev/null; then
   timeout 10 scancel --quiet --user "$(id -un)" || true
-  for _ in $(seq 80); do # KILL_WAIT is 5 s
+  for _ in $(seq 80); do # the default KILL_WAIT of up.sh is 5 s
     [ -n "$(timeout 5 squeue --noheader 2>/dev/null)" ] || break
     sleep 0.1
   done

@@ -11,10 +11,11 @@ from synthetic_records import done, write
 
 from analysis.figures import __main__ as figures
 from analysis.figures.registry import FIGURES, Drawing
-from analysis.registry import Broken, Registry
+from analysis.registry import Registry
 from analysis.report import __main__ as report
 from analysis.tables import __main__ as tables
 from analysis.tables.registry import TABLES, Kind
+from initializers.errors import BrokenFile
 
 
 @pytest.fixture
@@ -66,9 +67,9 @@ def test_a_file_that_cannot_be_read_and_a_name_that_is_taken(tmp_path: Path, mon
     (folder / "seconds.py").write_text("def seconds(:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     registry: Registry[Kind] = Registry("their_tables")
-    with pytest.raises(Broken, match=r"their_tables.seconds cannot be imported: SyntaxError.*\(seconds.py:1\)"):
+    with pytest.raises(BrokenFile, match=r"their_tables.seconds cannot be imported: SyntaxError.*seconds.py, line 1"):
         registry.entries()
     kind = next(iter(TABLES.entries()))
     registry.put(kind)
-    with pytest.raises(Broken, match="two files of their_tables are called ''"):
+    with pytest.raises(BrokenFile, match="two files of their_tables are called ''"):
         registry.put(kind)

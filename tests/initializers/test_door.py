@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -198,6 +198,24 @@ def test_the_report_says_what_changed_within_80_columns() -> None:
     assert known["mimetic"].papers == ("2305.09828",)
     assert known["impulse"].parameters["kernel_size"] == 3
     assert all(str(one).startswith(one.kind) for one in known.values())
+
+
+def test_a_parameter_without_a_default_is_listed_as_to_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Scaled(registry.Initializer):
+        name: ClassVar[str] = "scaled"
+        kind: ClassVar[Literal["base", "method"]] = "method"
+        touches: ClassVar[tuple[str, ...]] = ()
+        factor: float
+        offset: float = 1.0
+
+        def apply(self, model: nn.Module, generator: torch.Generator, progress: Any) -> None:
+            pass
+
+    registry.names()  # all files are read before one is added
+    monkeypatch.setitem(registry._classes, "scaled", Scaled)
+    (known,) = [one for one in vitinit.initializers() if one.name == "scaled"]
+    assert known.parameters == {"factor": "(to be given)", "offset": 1.0}
+    assert re.search(r"^scaled +method +factor, offset$", repr(vitinit.initializers()), re.MULTILINE)
 
 
 def test_the_report_prints_the_parameters_that_were_asked_for_and_all_of_them() -> None:

@@ -11,8 +11,7 @@ import pytest
 from benchmark.datasets import registry
 from benchmark.datasets.dataset import InMemory
 from benchmark.records.store import Store
-from initializers.errors import VitinitError
-from runners.basics.place import place
+from initializers.errors import VitinitError, located
 from tests.runners.cli.test_cli import changed, write
 
 WRONG = """
@@ -62,8 +61,8 @@ def test_the_line_of_an_error_in_the_standard_library_is_that_of_its_caller():
         subprocess.run(["no such program"], check=True)
     except OSError as error:
         line = sys.exc_info()[2].tb_lineno
-        assert place(error) == f"test_broken_code.py:{line}"
-    assert place(ValueError("never raised")) == ""
+        assert located(error) == f"{error} (test_broken_code.py:{line})"
+    assert located(ValueError("never raised")) == "never raised"
 
 
 DATASET = """
