@@ -91,6 +91,15 @@ def is_it_the_pattern() -> Iterator[str]:
     yield f"an effect of the pattern above {text(max(ends))} points, or below {text(min(ends))}"
 
     short = IMPULSE.split(",")[0]
+    early = [s.gain_after(epoch, IMPULSE, f"{short}, {ENTROPY}") for epoch in (1, 3)]
+    for epoch, each in zip((1, 3), early, strict=True):
+        assert shows(each)
+        assert each.mean() < spread.mean() < 0
+        yield f"{interval(each, 2)} after epoch {epoch}"
+    assert not any(shows(s.gain_after(epoch, IMPULSE, f"{short}, {ENTROPY}")) for epoch in (4, 5))
+    yield "after epochs 4 and 5 neither is seen ahead"
+    for epoch in range(1, 6):
+        assert limits(s.gain_after(epoch, IMPULSE, f"{short}, {SPECTRUM}"))[0] < 0
     yield f"less sharp ({entropy(f'{short}, {SPECTRUM}')} nats of entropy against {entropy(IMPULSE)}; uniform has"
     yield f"{np.log(64):.2f})"
     yield f"as sharp with larger norms ({norm(f'{short}, {ENTROPY}')} against {norm(IMPULSE)})"

@@ -121,6 +121,13 @@ class Study:
     def gain(self, row: str, over: str, **where: Any) -> pd.Series:
         return self.top1(row, **where) - self.top1(over, **where)
 
+    def gain_after(self, epoch: int, row: str, over: str) -> pd.Series:
+        ours, theirs = (
+            self.of(each, "record").map(lambda record: record["history"][epoch - 1]["test_top1"])
+            for each in (row, over)
+        )
+        return ours - theirs
+
     def mass(self, row: str, on: str, **where: Any) -> float:
         """Percent of the first layer's attention on the target at the start, mean over seeds."""
         return 100 * float(np.mean([record["init"][on]["mass"] for record in self.of(row, "record", **where)]))

@@ -59,7 +59,7 @@ def baselines(study: Study, baseline: str | None) -> dict[str, str]:
     return {row: other for row, other in found.items() if other}
 
 
-@TABLES.add("_gap", compared, place=3)
+@TABLES.add("_gap", compared, place=4)
 def gap(asked: Asked) -> Table:
     """One line per training set; see the notes for what is in it."""
     study, metric = asked.study, asked.metric

@@ -47,7 +47,7 @@ def aimed(study: Study) -> bool:
     return any(record.init.pseudo_input for record in study.contents.done.values())
 
 
-@TABLES.add("_initialization", aimed, place=6)
+@TABLES.add("_initialization", aimed, place=7)
 def initialization(asked: Asked) -> Table:
     """The table, of columns where some method has targets; see `NOTES` for what is in it."""
     from analysis.stats import sample

@@ -26,7 +26,7 @@ def left_out(study: Study) -> bool:
     return any(record.masked for record in study.contents.done.values())
 
 
-@TABLES.add("_masked", left_out, place=5)
+@TABLES.add("_masked", left_out, place=6)
 def masking(asked: Asked) -> Table:
     """The table; see its notes for what is in it."""
     from analysis.stats import sample

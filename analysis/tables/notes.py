@@ -17,6 +17,7 @@ SPLITS = {"test": "test {}", "val": "{} on validation images, taken from the tra
 METRICS = {
     "last": "{} in percent after the last epoch",
     "best": "best {} in percent of all evaluated epochs (it selects on what it measures)",
+    "each": "{} in percent after the epoch of the column",
 }
 
 

@@ -67,7 +67,7 @@ def starts(study: Study) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["column", "row", "run_id", "layer", "quantity", "value"])
 
 
-@TABLES.add("_start", measured, place=7)
+@TABLES.add("_start", measured, place=8)
 def start(asked: Asked) -> Table:
     """The table: of each row the first layer, and the others together; see `NOTES` for what is in it."""
     from analysis.stats import sample

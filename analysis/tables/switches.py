@@ -27,7 +27,7 @@ def switched(study: Study) -> bool:
     )
 
 
-@TABLES.add("_switches", switched, place=4)
+@TABLES.add("_switches", switched, place=5)
 def switches(asked: Asked) -> Table:
     """The table; see its notes for what is in it."""
     from analysis.stats import sample

@@ -92,3 +92,31 @@ def test_what_was_named_beforehand_is_printed_unasked(results: Path, tmp_path: P
 def test_no_table_without_contrasts(results: Path) -> None:
     (results / "mine" / "LAYOUT").unlink()
     assert "mine_contrasts" not in names(load([results], "mine"))
+
+
+def test_over_training_each_epoch_has_the_differences_of_its_own(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    tops = {  # after each of seven epochs, by seed; the second row has one seed more
+        "Mimetic": [(10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0), (11.0, 22.0, 33.0, 44.0, 55.0, 66.0, 77.0)],
+        "Kaiming uniform": [(9.0, 17.0, 25.0, 33.0, 41.0, 49.0, 57.0)] * 2 + [(90.0,) * 7],
+    }
+    for row, seeds in tops.items():
+        for seed, after in enumerate(seeds):
+            store.write(done(row, after, study="mine", seed=seed))
+    store.write_layout("mine", Layout(contrasts=[("Mimetic", "Kaiming uniform"), ("Imp.-3", "Mimetic")]))
+    table = build(load([tmp_path], "mine"), "mine_epochs")
+    assert table.columns == ["epoch 1", "epoch 2", "epoch 4", "epoch 5", "epoch 7"], "five at most, the last one too"
+    for epoch in (1, 2, 4, 5, 7):
+        first, second = (after[epoch - 1] for after in tops["Mimetic"])
+        cell = table.cells["Mimetic − Kaiming uniform", f"epoch {epoch}"]
+        assert cell.ours
+        assert cell.ours.mean == pytest.approx((first + second) / 2)
+        assert cell.against
+        theirs = tops["Kaiming uniform"][0][epoch - 1]
+        assert (cell.against.n, cell.against.mean) == (2, pytest.approx((first + second) / 2 - theirs))
+        assert table.cells["Imp.-3 − Mimetic", f"epoch {epoch}"].ours is None
+
+
+def test_what_was_evaluated_once_has_no_table_over_training(results: Path) -> None:
+    assert "mine_contrasts" in names(load([results], "mine"))
+    assert "mine_epochs" not in names(load([results], "mine"))

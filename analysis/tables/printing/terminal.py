@@ -94,7 +94,7 @@ def _blocks(table: Table, room: int) -> list[Block]:
     blocks = []
     for column in table.columns:
         cells = {row: table.cells[row, column] for row in table.rows}
-        parts = _parts(cells, usual, table.study.metrics.get(column, "") if compared else "")
+        parts = _parts(cells, usual, table.study.metrics.get(column, table.study.measured) if compared else "")
         if any(text not in ("", NOTHING) for part in parts for text in part.texts.values()):
             blocks.append(Block(one_line(column), tuple(parts)))
     if table.across:
