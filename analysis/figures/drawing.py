@@ -30,15 +30,15 @@ def main(
         arguments: Default: the process's.
         remarks: Lines to print of a study, before anything is drawn.
     """
-    entries = drawings.entries()
-    folder = drawings.package.rpartition(".")[2]
-    parser = command.parser(drawings.package, description, folder)
-    names = [drawing.name for drawing in entries]
-    parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
-    parser.add_argument("--quiet", action="store_true", help="print nothing")
-    args = parser.parse_args(arguments)
 
     def run() -> None:
+        entries = drawings.entries()
+        folder = drawings.package.rpartition(".")[2]
+        parser = command.parser(drawings.package, description, folder)
+        names = [drawing.name for drawing in entries]
+        parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
+        parser.add_argument("--quiet", action="store_true", help="print nothing")
+        args = parser.parse_args(arguments)
         found = load_all(args.results, args.study)
         studies = [study for study in found if study.contents.done]
         if not studies:

@@ -18,18 +18,20 @@ from initializers.errors import VitinitError
 Row = dict[str, Any]
 
 
-def export(store: Store, studies: Iterable[str], out: Path, form: Literal["csv", "parquet"]) -> list[tuple[Path, int]]:
+def export(
+    store: Store, studies: Iterable[str], out: Path, form: Literal["csv", "parquet"]
+) -> tuple[list[tuple[Path, int]], list[str]]:
     """Write `runs` and `epochs` of some studies into a folder.
 
     Returns:
-        The two files with their numbers of rows.
+        The two files with their numbers of rows, and a line for each file of the studies that cannot be read.
 
     Raises:
         VitinitError: the folder cannot be written, or parquet is asked for and pyarrow is not installed.
     """
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise VitinitError("--format parquet needs pyarrow: pip install pyarrow; --format csv needs nothing")
-    runs, epochs = tables(store, studies)
+    runs, epochs, unread = tables(store, studies)
     written = []
     for name, rows in (("runs", runs), ("epochs", epochs)):
         path = out / f"{name}.{form}"
@@ -39,15 +41,17 @@ def export(store: Store, studies: Iterable[str], out: Path, form: Literal["csv",
         except OSError as error:
             raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
         written.append((path, len(rows)))
-    return written
+    return written, unread
 
 
-def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row]]:
-    """The rows of both tables; failed and skipped runs are in the first, with their reason."""
+def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row], list[str]]:
+    """The rows of both tables, failed and skipped runs in the first, with their reason; and what cannot be read."""
     runs: list[Row] = []
     epochs: list[Row] = []
+    unread: list[str] = []
     for study in studies:
         contents = store.read(study)
+        unread += contents.problems
         for record in contents.done.values():
             runs.append(_row(record, ""))
             epochs += [
@@ -56,7 +60,7 @@ def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row]]:
             ]
         runs += [_row(failed, f"{failed.error}: {failed.message}") for failed in contents.failed.values()]
         runs += [_row(skipped, skipped.reason) for skipped in contents.skipped.values()]
-    return runs, epochs
+    return runs, epochs, unread
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> Row:

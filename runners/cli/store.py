@@ -60,7 +60,7 @@ def export(
     out: Annotated[Path, typer.Option(help="Where the tables go.")] = LOCAL / "export",
     form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="parquet needs pyarrow.")] = "csv",
 ) -> None:
-    """Write one table of runs and one of epochs, for other programs."""
+    """Write one table of runs and one of epochs, for other programs. Exit code 1 if any file cannot be read."""
     from benchmark.records.export import export as write
 
     store = _store(results)
@@ -69,8 +69,13 @@ def export(
         raise VitinitError(f"no records in {results}; run a study first, or name a folder: --results DIR")
     if study is not None and study not in studies:
         raise unknown_name("study", study, studies)
-    for path, rows in write(store, [study] if study else studies, out, form):
+    written, unread = write(store, [study] if study else studies, out, form)
+    for path, rows in written:
         typer.echo(f"{plain(str(path))}: {count(rows, 'row')}")
+    for problem in unread:
+        typer.echo(f"left out: {problem}")
+    if unread:
+        raise typer.Exit(1)
 
 
 def _store(results: Path) -> Store:

@@ -10,7 +10,8 @@ import pytest
 from synthetic_records import done, write
 
 from analysis.figures import __main__ as figures
-from analysis.figures.registry import FIGURES, Drawing
+from analysis.figures import drawing
+from analysis.figures.registry import FIGURES, Drawing, Drawings
 from analysis.registry import Registry
 from analysis.report import __main__ as report
 from analysis.tables import __main__ as tables
@@ -73,3 +74,14 @@ def test_a_file_that_cannot_be_read_and_a_name_that_is_taken(tmp_path: Path, mon
     registry.put(kind)
     with pytest.raises(BrokenFile, match="two files of their_tables are called ''"):
         registry.put(kind)
+
+
+def test_a_figure_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:
+    folder = tmp_path / "their_figures"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "mine.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert drawing.main(Drawings("their_figures"), "Draw.", []) == 2
+    line = "error: their_figures.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'\n"
+    assert capsys.readouterr().err == line

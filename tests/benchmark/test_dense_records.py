@@ -64,7 +64,7 @@ def test_a_mean_iou_need_be_no_share_of_the_images() -> None:
 def test_the_export_names_each_runs_metric(tmp_path) -> None:
     store = Store(tmp_path)
     store.write(dense("Mimetic", (30.0, 41.5)))
-    (row,), epochs = tables(store, ["masks"])
+    (row,), epochs, _ = tables(store, ["masks"])
     assert (row["miou"], row["best_miou"], row["best_epoch"]) == (41.5, 41.5, 2)
     assert "top1" not in row
     assert [epoch["test_miou"] for epoch in epochs] == [30.0, 41.5]

@@ -102,7 +102,7 @@ def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_pa
 
 
 def test_every_field_of_a_spec_is_a_column() -> None:
-    rows, _ = tables(Store(REFERENCE[0].parents[1]), ["small"])
+    rows, *_ = tables(Store(REFERENCE[0].parents[1]), ["small"])
     assert len(rows) == 36
     for row in rows:
         run = from_bytes((REFERENCE[0].parent / f"{row['run_id']}.json").read_bytes())
@@ -115,7 +115,7 @@ def test_every_field_of_a_spec_is_a_column() -> None:
 
 def test_a_row_has_no_column_for_each_tensor_layer_or_epoch() -> None:
     store = Store(REFERENCE[0].parents[1])
-    rows, _ = tables(store, ["catalogue-small", "convit-ablation-small"])
+    rows, *_ = tables(store, ["catalogue-small", "convit-ablation-small"])
     columns = {column for row in rows for column in row}
     assert {column for column in columns if column.startswith("init.")} == {
         *("init.seconds", "init.cached", "init.images"),
@@ -127,6 +127,15 @@ def test_a_row_has_no_column_for_each_tensor_layer_or_epoch() -> None:
     record = next(done for done in store.read("catalogue-small").done.values() if done.init.placebo)
     (row,) = (row for row in rows if row["run_id"] == record.run_id)
     assert (row["init.placebo.of.name"], row["init.placebo.keep"]) == (record.init.placebo.of["name"], "spectrum")
+
+
+def test_export_names_what_it_leaves_out(study: Path, tmp_path: Path) -> None:
+    (study / "a.json").write_bytes(b"{")
+    code, output = call("export", "--results", study.parent, "--out", tmp_path / "out")
+    assert code == 1
+    assert "runs.csv: 1 row\n" in output
+    assert output.count("left out: ") == output.count("a.json") == 1
+    assert len(list(csv.DictReader((tmp_path / "out/runs.csv").open()))) == 1
 
 
 def test_export_of_parquet_needs_pyarrow_and_says_so(
