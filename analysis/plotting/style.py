@@ -303,5 +303,5 @@ def data_url(figure: Figure) -> str:
     lay_out(figure)
     canvas.draw()
     # a quarter of the bytes of a PNG of as many pixels, and of the time
-    Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(buffer, "webp", quality=80, method=2)
+    Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(buffer, "webp", quality=75, method=2)
     return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
