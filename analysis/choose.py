@@ -60,10 +60,13 @@ class Choice:
     @property
     def edge(self) -> str:
         """`smallest` or `largest` where the best value is that of those tried: one beyond might be better."""
-        values = sorted((each.value for each in (self.best, *self.others)), key=_order)
-        if not all(isinstance(each, int | float) for value in values for each in value):
-            return ""  # words, and what is off, have no edge
-        return {values[0]: "smallest", values[-1]: "largest"}.get(self.best.value, "")
+        tried = zip(*(each.value for each in (self.best, *self.others)), strict=True)
+        found = []
+        for best, values in zip(self.best.value, map(set, tried), strict=True):
+            numbers = [each for each in values if isinstance(each, int | float)]
+            if len(values) > 1 and len(numbers) == len(values):  # words, and what is off, have no edge
+                found += [word for word, end in (("smallest", min(numbers)), ("largest", max(numbers))) if best == end]
+        return " and ".join(dict.fromkeys(found))
 
 
 def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
@@ -177,7 +180,7 @@ def filled(grid: Path, fields: list[str], choices: list[Choice]) -> str:
     for label, row in rows.items():
         if label not in chosen or not isinstance(row, dict):
             raise VitinitError(f"{grid}, row {label!r}: nothing was chosen for it; there is: {', '.join(chosen)}")
-        row["recipe"] = {**row.get("recipe", {}), **chosen[label]}
+        row["recipe"] = {**(row.get("recipe") or {}), **chosen[label]}
     head = []
     for line in content.decode().splitlines():
         if not line.startswith("#"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
 from analysis.curves.registry import CURVES
 from analysis.frame import Study
-from analysis.plotting.style import COLOURS, DASHES, counted, file_part, legend_below, panels, safe
+from analysis.plotting.style import COLOURS, DASHES, counted, file_part, legend_below, not_in, panels, safe
 from analysis.series import Chart, Line, Panel, Scale
 from benchmark.records.record import RunRecord
 
@@ -24,11 +24,11 @@ COLOURED = COLOURS[:-1]
 @CURVES.numbers("gating")
 def over_epochs(study: Study) -> dict[str, Chart]:
     """A chart per ConViT and dataset, of its first seed: a panel per GPSA layer, a line per head, and their mean."""
-    charts = {}
+    charts: dict[str, Chart] = {}
     for column, cells in probed(study).items():
         for row, runs in cells.items():
             if runs[0].probes[0].gating:
-                charts[f"gating-{file_part([column, row])}"] = _chart(runs[0], len(runs), column)
+                charts[not_in(charts, f"gating-{file_part([column, row])}")] = _chart(runs[0], len(runs), column)
     return charts
 
 

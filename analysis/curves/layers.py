@@ -118,7 +118,7 @@ def over_epochs(study: Study, name: str) -> dict[str, Figure]:
 
 def _charts(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, Chart]]:
     for column, cells in probed(study).items():
-        having = {row: runs for row, runs in cells.items() if quantity.of(runs[0].probes[0])}
+        having = {row: its for row, runs in cells.items() if (its := [r for r in runs if quantity.of(r.probes[0])])}
         panels, scale = [], Scale("epoch", quantity.axis, "layer")
         lines_of = _lines(having, quantity) if having else {}
         for row, runs in having.items():

@@ -11,7 +11,7 @@ from analysis.curves.cka import cka
 from analysis.curves.registry import CURVES
 from analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
 from analysis.frame import Study
-from analysis.plotting.style import WIDTH, file_part, safe
+from analysis.plotting.style import WIDTH, file_part, not_in, safe
 from analysis.text import one_line
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def layers(study: Study) -> dict[str, Figure]:
 )
 def epochs(study: Study) -> dict[str, Figure]:
     """Between the epochs of one run, layer by layer: a figure per row and dataset, where three or more were kept."""
-    figures = {}
+    figures: dict[str, Figure] = {}
     for column, runs in kept(study).items():
         for row, run in runs.items():
             grams_LEBnn = run.maps.grams_ELBnn.swapaxes(0, 1)
@@ -80,7 +80,7 @@ def epochs(study: Study) -> dict[str, Figure]:
                     Map(f"layer {layer}", cka(grams_EBnn, grams_EBnn), _numbers(run.maps.epochs), "epoch")
                     for layer, grams_EBnn in enumerate(grams_LEBnn, 1)
                 ]
-                name = f"cka_epochs-{file_part([column, row])}"
+                name = not_in(figures, f"cka_epochs-{file_part([column, row])}")
                 figures[name] = _draw(_wrap(maps), f"{safe(row)}: between epochs", column, {row: run})
     return figures
 

@@ -52,9 +52,8 @@ def over_epochs(study: Study) -> dict[str, Chart]:
             # of mean IoU there is no level that guessing has: it goes by how much is background
             chance = 100 / first.dataset.classes if first.metric == "top1" else None
             panels.append(Panel(column, column, scale, lines, reference=chance))
-    return (
-        {"accuracy": Chart(f"{title_of_scores(study)} over epochs", "", panels, reference="chance")} if panels else {}
-    )
+    dotted = "chance" if any(panel.reference is not None for panel in panels) else ""
+    return {"accuracy": Chart(f"{title_of_scores(study)} over epochs", "", panels, reference=dotted)} if panels else {}
 
 
 def _line(records: list[RunRecord]) -> Line:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from analysis.figures.kept import NONE, Kept, kept
 from analysis.figures.registry import FIGURES
 from analysis.frame import Study
-from analysis.plotting.style import WIDTH, file_part, safe
+from analysis.plotting.style import WIDTH, file_part, not_in, safe
 from analysis.text import count
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def training(study: Study) -> dict[str, Figure]:
 )
 def layers(study: Study) -> dict[str, Figure]:
     """All layers of each row, before and after training."""
-    figures = {}
+    figures: dict[str, Figure] = {}
     for column, runs in kept(study).items():
         for row, run in runs.items():
             lines = {}
@@ -112,7 +112,7 @@ def layers(study: Study) -> dict[str, Figure]:
                         Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}", blocks=True) for layer in some
                     ]
             title = f"Attention of all layers, {safe(row)}\n{_what(study, {row: run})}"
-            figures[f"attention_layers-{file_part([column, row])}"] = _draw(lines, title)
+            figures[not_in(figures, f"attention_layers-{file_part([column, row])}")] = _draw(lines, title)
     return figures
 
 

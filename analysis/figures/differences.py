@@ -17,6 +17,7 @@ from analysis.plotting.gains import (
     table_of,
 )
 from analysis.plotting.style import looks, measured, panel_title, panels, safe
+from analysis.tables.shared import values_by_seed
 from analysis.text import capitalised
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     """Forest plots of the tables' differences: a panel per dataset, a line per row, a tick per seed."""
     from analysis import stats
 
-    groups = study.runs.groupby(["row", "column"])
-    values = {key: group.set_index("seed")["score"] for key, group in groups}
+    values = values_by_seed(study, "last")
     table = table_of(study, baseline)
     pairs = pairs_of(table)
     if not pairs:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -251,8 +252,13 @@ def safe(label: str) -> str:
 
 def measured(runs: pd.DataFrame) -> str:
     """What `score` of these runs is: of test images, of validation images, or of either, as the panels' titles say."""
-    names, splits = {"test": "test ", "val": "validation "}, set(runs["split"])
-    return (names[splits.pop()] if len(splits) == 1 else "") + " or ".join(sorted(set(runs["metric"]), reverse=True))
+    return f"{split(runs)} {' or '.join(sorted(set(runs['metric']), reverse=True))}".lstrip()
+
+
+def split(runs: pd.DataFrame) -> str:
+    """`test`, `validation`, or nothing where these runs have both."""
+    names, splits = {"test": "test", "val": "validation"}, set(runs["split"])
+    return names[splits.pop()] if len(splits) == 1 else ""
 
 
 def title_of_scores(study: Study) -> str:
@@ -261,8 +267,14 @@ def title_of_scores(study: Study) -> str:
 
 
 def file_part(labels: Iterable[str]) -> str:
-    """Labels as a part of a file's name."""
-    return "-".join(re.sub(r"[^\w.-]+", "_", label).strip("_") for label in labels)
+    """Labels as a part of a file's name, at most 80 letters of each."""
+    return "-".join(re.sub(r"[^\w.-]+", "_", label).strip("_")[:80] for label in labels)
+
+
+def not_in(taken: Container[str], name: str) -> str:
+    """A name that no other file has: labels may differ in nothing but what a name cannot hold."""
+    others = (f"{name}-{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([name], others) if each not in taken)
 
 
 def span(values: Iterable[int]) -> str:

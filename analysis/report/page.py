@@ -26,8 +26,8 @@ def to_html(sections: Sequence[Section]) -> str:
         "report.html.j2",
         TEMPLATES,
         sections=sections,
-        # the answer is that of the first study that has one
-        first=next((section for section in sections if section.answer.forest), sections[0]),
+        # the answer is that of the first study that has one, and of what chooses only where there is nothing else
+        first=min(sections, key=lambda section: (not section.answer.forest, section.split == "validation")),
         rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
         datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
         seeds=seeds,

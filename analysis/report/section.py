@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
+from analysis.plotting import style
 from analysis.registry import refuse
 from analysis.report.answer import Answer, answer
 from analysis.report.charts import Plot, plot
@@ -88,6 +89,16 @@ class Section:
     """By recorded field: values, and in how many runs."""
     broken: list[BrokenFile]
     """What the page has not, because a file has an error."""
+
+    @property
+    def measured(self) -> str:
+        """What its runs are measured by: `test top-1`."""
+        return style.measured(self.study.runs)
+
+    @property
+    def split(self) -> str:
+        """On which images: `test`, `validation`, or nothing where it has both."""
+        return style.split(self.study.runs)
 
 
 def section(study: Study, baseline: str | None = None) -> Section:
@@ -180,7 +191,6 @@ def _figures(study: Study, baseline: str | None, broken: list[BrokenFile]) -> It
 
     from analysis.curves.registry import CURVES
     from analysis.figures.registry import FIGURES
-    from analysis.plotting import style
 
     style.set_defaults()
     for drawings in (FIGURES, CURVES):

@@ -15,6 +15,7 @@ from analysis.tables.shared import (
     accuracy_of,
     baselines_of,
     published_numbers,
+    skipped,
     values_by_seed,
 )
 from analysis.text import one_line
@@ -54,11 +55,11 @@ def _places(study: Study, baselines: dict[str, str]) -> list[Key]:
 
     Of rows without any run nobody knows whether they have a base, so all of them count.
     """
-    skipped = {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}
+    left_out = skipped(study)
     known = set(study.rows)
     rows = [row for row in study.rows if baselines.get(row) in known] + [row for row in study.order if row not in known]
     places = [(row, column) for column in study.columns for row in rows]
-    return [key for key in places if not {key, (baselines.get(key[0], ""), key[1])} & skipped]
+    return [key for key in places if not {key, (baselines.get(key[0], ""), key[1])} & left_out]
 
 
 def _cells(study: Study, baselines: dict[str, str], values: Values, places: list[Key]) -> dict[Key, Cell]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from analysis.frame import Study
 from analysis.published import context
-from analysis.tables.notes import measured
+from analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds
 from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import LEVEL, Cell, Key, Table, values_by_seed
+from analysis.tables.shared import LEVEL, Cell, Key, Table, skipped, values_by_seed
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
@@ -50,21 +50,25 @@ def contrasts(asked: Asked) -> Table:
                 pairs[key] = difference
             ours[key] = Cell(sample(first) if first is not None else None)
     # What has no run yet keeps its place in the correction: a p can only fall when it comes.
-    places = list(ours)
-    corrected = holm([_p(pairs.get(key)) for key in places])
-    least = holm([pairs[key].least_p if key in pairs else 1.0 for key in places])
+    left_out = {(label(pair), column) for pair in study.contrasts for row, column in skipped(study) if row in pair}
+    places = [key for key in ours if key in pairs or key not in left_out]
+    corrected = dict(zip(places, holm([_p(pairs.get(key)) for key in places]), strict=True))
+    least = dict(zip(places, holm([pairs[key].least_p if key in pairs else 1.0 for key in places]), strict=True))
     cells = {
-        key: Cell(ours[key].ours, pairs.get(key), p, floor) if key in pairs else ours[key]
-        for key, p, floor in zip(places, corrected, least, strict=True)
+        key: Cell(cell.ours, pairs[key], corrected[key], least[key]) if key in pairs else cell
+        for key, cell in ours.items()
     }
+    waiting = f", {len(places) - len(pairs)} without runs yet" if len(places) > len(pairs) else ""
+    seen = [pair for pair in study.contrasts if any(row == label(pair) for row, _ in pairs)]
     notes = [
         f"Ours: {measured(study, metric)} of the first row, mean ± sample standard deviation over seeds. "
         "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
         f"p: exact two-sided sign-flip test, corrected by Holm over {count(len(places), 'comparison')}, which the grid "
-        f"names; not shown where it could not be under {LEVEL}, whatever the numbers.",
+        f"names{waiting}; not shown where it could not be under {LEVEL}, whatever the numbers.",
         f"Settings and counts: table {study.name}.",
+        *not_initialisation_alone(study, seen),
     ]
-    return Table(
+    result = Table(
         name=asked.name,
         study=study,
         caption=one_line(f"Comparisons that the grid names, study {study.name}."),
@@ -72,9 +76,10 @@ def contrasts(asked: Asked) -> Table:
         columns=study.columns,
         baselines={label(contrast): contrast[1] for contrast in study.contrasts},
         cells=cells,
-        notes=[one_line(note) for note in notes],
         published=context(study.name),
     )
+    result.notes.extend(one_line(note) for note in [*notes, *over_fewer_seeds(result)])
+    return result
 
 
 def _p(pair: Paired | None) -> float:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.frame import Study
 from analysis.tables import contrasts
-from analysis.tables.notes import measured
+from analysis.tables.notes import measured, over_fewer_seeds
 from analysis.tables.registry import TABLES, Asked
 from analysis.tables.shared import Cell, Table
 from analysis.text import one_line
@@ -15,20 +15,29 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST = 5
-"""Epochs that are shown, the last one among them; the figure accuracy has all."""
+"""Epochs that are shown of a dataset: the first, the last, and some between; the figure accuracy has all."""
 
 
 def followed(study: Study) -> bool:
-    """Whether runs that the grid compares were evaluated after several epochs."""
-    return contrasts.compared(study) and any(len(_shown(study, place)) > 1 for place in study.columns)
+    """Whether rows that the grid compares were evaluated after several epochs."""
+    return contrasts.compared(study) and any(len(_evaluated(study, place)) > 1 for place in study.columns)
 
 
-def _shown(study: Study, place: str) -> list[int]:
-    """Of the epochs that a column's runs were evaluated after, `MOST` evenly spaced ones."""
-    runs = [run for (column, _), runs in study.cells.items() if column == place for run in runs]
-    epochs = sorted({epoch for run in runs for epoch in run.evaluated})
-    count = min(MOST, len(epochs))
-    return [epochs[len(epochs) * number // count - 1] for number in range(1, count + 1)]
+def _evaluated(study: Study, place: str) -> list[int]:
+    """The epochs that a column's runs of the compared rows were evaluated after."""
+    rows = {row for pair in study.contrasts for row in pair}
+    runs = [run for row in rows for run in study.cells.get((place, row), [])]
+    return sorted({epoch for run in runs for epoch in run.evaluated})
+
+
+def _shown(study: Study) -> list[int]:
+    """`MOST` evenly spaced ones of each column, all in one order."""
+    shown: set[int] = set()
+    for place in study.columns:
+        epochs = _evaluated(study, place)
+        last = min(MOST, len(epochs)) - 1
+        shown |= {epochs[(len(epochs) - 1) * step // max(last, 1)] for step in range(last + 1)}
+    return sorted(shown)
 
 
 @TABLES.add("_epochs", followed, place=3)
@@ -37,35 +46,33 @@ def over_epochs(asked: Asked) -> Table:
     from analysis.stats import paired, sample
 
     study = asked.study
-    shown = {place: _shown(study, place) for place in study.columns}
-    columns = [f"epoch {epoch}" for epoch in sorted({epoch for epochs in shown.values() for epoch in epochs})]
+    epochs = _shown(study)
+    places = [place for place in study.columns if _evaluated(study, place)]
     cells, baselines = {}, {}
     for pair in study.contrasts:
-        for place, epochs in shown.items():
-            line = contrasts.label(pair) + (f", {place}" if len(shown) > 1 else "")
+        for place in places:
+            line = contrasts.label(pair) + (f", {place}" if len(places) > 1 else "")
             baselines[line] = pair[1]
-            cells.update({(line, column): Cell() for column in columns})
             for epoch in epochs:
-                first, second = (_after(epoch, study, place, row) for row in pair)
-                if len(first):
-                    against = paired(first, second) if len(second) else None
-                    cells[line, f"epoch {epoch}"] = Cell(sample(first), against)
+                ours, theirs = (_after(epoch, study, place, row) for row in pair)
+                cells[line, f"epoch {epoch}"] = Cell(sample(ours), paired(ours, theirs)) if len(ours) else Cell()
     notes = [
         f"Ours, of the first row: {measured(study, 'each')}, mean ± sample standard deviation over seeds. "
         "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
-        "No p: the comparisons that the grid names are those after the last epoch, in table "
+        "No p: what the grid names are the comparisons after the last epoch, in table "
         f"{study.name}_contrasts. Settings and counts: table {study.name}.",
     ]
-    return Table(
+    result = Table(
         name=asked.name,
         study=study,
         caption=one_line(f"Comparisons that the grid names, over training, study {study.name}."),
         rows=list(baselines),
-        columns=columns,
+        columns=[f"epoch {epoch}" for epoch in epochs],
         baselines=baselines,
         cells=cells,
-        notes=[one_line(note) for note in notes],
     )
+    result.notes.extend(one_line(note) for note in [*notes, *over_fewer_seeds(result)])
+    return result
 
 
 def _after(epoch: int, study: Study, place: str, row: str) -> pd.Series[float]:

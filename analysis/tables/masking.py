@@ -48,9 +48,10 @@ def masking(asked: Asked) -> Table:
             values = ours[row].get(test)
             cells[row, _label(test)] = Cell(sample(values) if values else None, published=papers.get(row, {}).get(test))
     runs = [run for its in tested.values() for run in its]
-    images = sorted({found.images for run in runs for found in run.masked})
+    splits = {"test": "test", "val": "validation"}
+    images = sorted({f"{found.images} {splits[run.spec.dataset.evaluate_on]}" for run in runs for found in run.masked})
     notes = [
-        f"Top-1 after the last epoch on {' or '.join(map(str, images))} test images, the same in every run, mean ± "
+        f"Top-1 after the last epoch on {' or '.join(images)} images, the same in every run, mean ± "
         f"sample standard deviation over n seeds. Settings and counts: table {study.name}.",
         "Without content the first GPSA layers, so many per cent of all of them, attend by position alone, without "
         "position by content alone; nothing is trained in between.",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.frame import Study
 from analysis.tables.context import beside
-from analysis.tables.shared import LEVEL, Table, differing
+from analysis.tables.shared import LEVEL, Table, differing, skipped, usual_seeds
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def _comparisons(table: Table) -> list[str]:
             missing = table.comparisons - len(tests)
             lines[-1] += (
                 f" p: exact two-sided sign-flip test, corrected by Holm over {count(table.comparisons, 'comparison')}"
-                f"{f', {missing} of which have no runs yet' if missing > 0 else ''}{_without_p(table)}."
+                f"{f', {missing} without runs yet' if missing > 0 else ''}{_without_p(table)}."
             )
-        lines += not_initialisation_alone(table)
+        lines += not_initialisation_alone(table.study, compared_rows(table))
     elif table.baseline:
         lines.append(f"No differences: the baseline row {table.baseline} has no finished run.")
     if alone := [row for row in _methods(table) if row not in table.baselines]:
@@ -95,12 +96,19 @@ def _comparisons(table: Table) -> list[str]:
     return lines
 
 
-def not_initialisation_alone(table: Table, values: bool = True) -> list[str]:
+def compared_rows(table: Table) -> list[tuple[str, str]]:
+    """Each row that has a difference, with the row that it is to."""
+    return [
+        (row, table.baselines[row])
+        for row in dict.fromkeys(row for (row, _), cell in table.cells.items() if cell.against)
+    ]
+
+
+def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]], values: bool = True) -> list[str]:
     """The rows that differ from the one they are compared with in their model or recipe, too."""
-    compared = {row: table.baselines[row] for (row, _), cell in table.cells.items() if cell.against}
     found: dict[str, list[str]] = defaultdict(list)
-    for row, other in compared.items():
-        if fields := differing(table.study, row, other):
+    for row, other in compared:
+        if fields := differing(study, row, other):
             texts = [f"{name} {ours} (not {theirs})" if values else name for name, (ours, theirs) in fields.items()]
             found[", ".join(texts)].append(row)
     rows = "; ".join(f"{', '.join(its)} in {text}" for text, its in found.items())
@@ -146,21 +154,31 @@ def _together(table: Table) -> list[str]:
 def _unequal(table: Table, runs: pd.DataFrame) -> list[str]:
     """Cells without a run, and those with another number of seeds than most."""
     lines = []
-    skipped = {(run.row, table.study.column[run.run_id]) for run in table.study.contents.skipped.values()}
-    absent = [key for key, cell in table.cells.items() if cell.ours is None and key not in skipped]
-    missing = [f"{row} on {column}" for row, column in absent]
+    left_out = skipped(table.study)
+    absent = [key for key, cell in table.cells.items() if cell.ours is None and key not in left_out]
+    missing = [*(f"{row} on {column}" for row, column in absent), *without_record(table.study)]
     if missing:
         lines.append(f"No finished run: {', '.join(missing)}.")
     n = {key: cell.ours.n for key, cell in table.cells.items() if cell.ours}
-    usual = max(set(n.values()), key=lambda value: (list(n.values()).count(value), value))
+    usual = usual_seeds(table) or 0
     other = [f"{row} on {column} ({value})" for (row, column), value in n.items() if value != usual]
     lines.append(f"n = {count(usual, 'seed')}{'; other: ' * bool(other)}{', '.join(other)}.")
+    return lines + over_fewer_seeds(table)
+
+
+def over_fewer_seeds(table: Table) -> list[str]:
+    """The differences for which the other row has not all seeds."""
     short = [
         f"{row} on {column} ({cell.against.n})"
         for (row, column), cell in table.cells.items()
         if cell.ours and cell.against and cell.against.n < cell.ours.n
     ]
-    return lines + ([f"Differences over fewer seeds than n: {', '.join(short)}."] if short else [])
+    return [f"Differences over fewer seeds than n: {', '.join(short)}."] if short else []
+
+
+def without_record(study: Study) -> list[str]:
+    """The rows of the grid that have no record at all."""
+    return [row for row in study.order if row not in study.rows]
 
 
 def settings(runs: pd.DataFrame) -> list[str]:

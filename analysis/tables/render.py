@@ -70,6 +70,7 @@ def _entry(cell: Cell) -> Entry:
     if cell.against is None:
         lines.append(f"n={cell.ours.n}")
     else:
+        lines[0] += "" if cell.ours.n == cell.against.n else f" n={cell.ours.n}"
         between = f" {interval_text(cell.against.interval)}" if cell.against.interval else ""
         lines += [f"{signed(cell.against.mean)}{between}", p_text(cell)]
     return Entry(lines, paper, cell.best)
@@ -150,6 +151,11 @@ def to_html(table: Table) -> str:
     return template("table.html.j2", table=table, columns=columns(table))
 
 
+def filtered_by(label: str, names: list[str]) -> bool:
+    """Whether a label is one of these names, or says what of one it shows: `digits: top-1 (%)`."""
+    return any(label == name or label.startswith(f"{name}: ") for name in names)
+
+
 def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
     """Fill in a template of a folder, or of this package. In HTML all text is escaped, and is made one line."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -170,6 +176,7 @@ def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
         finalize=_printable if html else None,
     )
     environment.filters |= {"latex": escape_latex, "stack": _stack, "wrap": _wrap, "one_line": one_line}
+    environment.tests["filtered_by"] = filtered_by
     return environment.get_template(name).render(**values)
 
 
@@ -215,7 +222,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """One line per cell, every number; empty where there is none."""
+    """One line per cell, every number of it; empty where there is none. What is over several columns is not in it."""
     buffer = io.StringIO()
     names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
     names += "bootstrap_low bootstrap_high p p_holm published published_spread published_n published_paper "
@@ -228,7 +235,7 @@ def to_csv(table: Table) -> str:
         line += [ours.n, ours.mean, ours.std, *_ends(ours.interval), int(cell.best)] if ours else [None] * 6
         line.append(table.baselines[row] if pair else None)
         line += [pair.n, pair.mean, *_ends(pair.interval), *_ends(pair.bootstrap)] if pair else [None] * 6
-        line += [pair.p if pair else None, cell.p]
+        line += [pair.p if pair and cell.p is not None else None, cell.p]
         line += [paper.value, paper.spread, paper.n] if paper else [None] * 3
         where = cell.published
         line += [where.publication.paper, where.table, where.cell.provenance] if where else [None] * 3

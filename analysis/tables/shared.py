@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -94,6 +95,12 @@ class Table:
     """Rows are datasets, columns are initialisations."""
 
 
+def usual_seeds(table: Table) -> int | None:
+    """How many seeds most cells have, of which nothing is said in them."""
+    seeds = Counter(cell.ours.n for cell in table.cells.values() if cell.ours)
+    return max(seeds, key=lambda n: (seeds[n], n)) if seeds else None
+
+
 def accuracy_of(study: Study) -> str:
     """What a table of it shows, to begin a caption with."""
     return {"top-1": "Top-1 accuracy", "mean IoU": "Mean IoU"}.get(study.measured, "Top-1 accuracy, or mean IoU,")
@@ -156,6 +163,11 @@ def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
             if ours[name] != theirs[name]:
                 found[name.partition(".")[2]] = ours[name], theirs[name]
     return found
+
+
+def skipped(study: Study) -> set[Key]:
+    """The rows and columns that could not start."""
+    return {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}
 
 
 def published_numbers(study: Study) -> dict[Key, Published]:

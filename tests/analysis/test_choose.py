@@ -96,7 +96,7 @@ def test_the_grid_that_is_written_has_the_choices(results: Path, tmp_path: Path)
     source, out = tmp_path / "mine.yaml", tmp_path / "chosen.yaml"
     source.write_text(
         "# why, and how\n# second line\ntitle: t\nrows:\n  Kaiming uniform: {base: kaiming_uniform}\n"
-        "  Mimetic: {base: kaiming_uniform, method: mimetic}\nblocks:\n  - datasets: [digits]\n"
+        "  Mimetic: {base: kaiming_uniform, method: mimetic, recipe: }\nblocks:\n  - datasets: [digits]\n"
         "    model: {preset: vit_micro, image_size: 8, patch_size: 2}\n    recipe: small\n    seeds: [0]\n"
     )
     before = source.read_text()
@@ -117,6 +117,14 @@ def with_recipe(row: str, seed: int, top1: float, **recipe: Any) -> RunRecord:
     before = record(row, 1e-3, seed, top1)
     run = before.spec.model_copy(update={"recipe": before.spec.recipe.model_copy(update=recipe)})
     return before.model_copy(update={"spec": run, "run_id": run.run_id, "study": "words"})
+
+
+def test_an_edge_is_that_of_any_field(tmp_path: Path, capsys) -> None:
+    tops = {(1e-4, 0.05): 40.0, (1e-3, 0.05): 50.0, (1e-4, 0.1): 41.0, (1e-3, 0.1): 42.0}
+    for (lr, decay), top1 in tops.items():
+        Store(tmp_path).write(with_recipe("Mimetic", 100, top1, lr=lr, weight_decay=decay))
+    assert choose.main(["words", "--results", str(tmp_path)]) == 0
+    assert "; the largest and smallest tried" in capsys.readouterr().out
 
 
 def test_words_and_what_is_off_can_be_chosen_too(tmp_path: Path, capsys) -> None:

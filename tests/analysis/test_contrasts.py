@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from itertools import product
 from pathlib import Path
 
 import pytest
-from synthetic_records import done
+from synthetic_records import done, skipped, write
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
 from analysis.tables import contrasts
 from analysis.tables.registry import build, names
+from analysis.tables.render import to_csv, to_markdown
 from benchmark.records.store import Layout, Store
 
 TOP1 = {
@@ -105,7 +108,7 @@ def test_over_training_each_epoch_has_the_differences_of_its_own(tmp_path: Path)
             store.write(done(row, after, study="mine", seed=seed))
     store.write_layout("mine", Layout(contrasts=[("Mimetic", "Kaiming uniform"), ("Imp.-3", "Mimetic")]))
     table = build(load([tmp_path], "mine"), "mine_epochs")
-    assert table.columns == ["epoch 1", "epoch 2", "epoch 4", "epoch 5", "epoch 7"], "five at most, the last one too"
+    assert table.columns == ["epoch 1", "epoch 2", "epoch 4", "epoch 5", "epoch 7"], "five, first and last among them"
     for epoch in (1, 2, 4, 5, 7):
         first, second = (after[epoch - 1] for after in tops["Mimetic"])
         cell = table.cells["Mimetic − Kaiming uniform", f"epoch {epoch}"]
@@ -120,3 +123,53 @@ def test_over_training_each_epoch_has_the_differences_of_its_own(tmp_path: Path)
 def test_what_was_evaluated_once_has_no_table_over_training(results: Path) -> None:
     assert "mine_contrasts" in names(load([results], "mine"))
     assert "mine_epochs" not in names(load([results], "mine"))
+
+
+def test_over_training_no_number_that_exists_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, *(done(row, tuple(range(1, 11)), study="mine") for row in TOP1))
+    write(tmp_path, *(done(row, tuple(range(1, 7)), study="mine", dataset="digits") for row in TOP1))
+    Store(tmp_path).write_layout("mine", Layout(contrasts=CONTRASTS))
+    table = build(load([tmp_path], "mine"), "mine_epochs")
+    assert table.columns == [f"epoch {epoch}" for epoch in (1, 2, 3, 4, 5, 6, 7, 10)]
+    for (row, column), cell in table.cells.items():
+        there = row.endswith(", cifar10") or int(column.removeprefix("epoch ")) <= 6
+        assert (cell.ours is not None) == (cell.against is not None) == there
+
+
+def test_over_training_rows_that_are_not_compared_add_no_epochs(tmp_path: Path) -> None:
+    write(tmp_path, *(done(row, (40.0,), study="mine") for row in ("Mimetic", "Kaiming uniform")))
+    write(tmp_path, done("Imp.-3", (10.0, 20.0, 30.0), study="mine"))
+    Store(tmp_path).write_layout("mine", Layout(contrasts=CONTRASTS[:1]))
+    assert names(load([tmp_path], "mine")) == ["mine", "mine_contrasts"]
+
+
+def test_a_comparison_that_cannot_be_made_has_no_place_in_the_correction(results: Path) -> None:
+    write(results, done("Kaiming uniform", study="mine", dataset="digits"))
+    write(results, skipped("Mimetic", "does not fit", study="mine", dataset="digits"))
+    table = build(load([results], "mine"), "mine_contrasts")
+    label = contrasts.label(("Mimetic", "Kaiming uniform"))
+    assert table.cells[label, "cifar10"].p == pytest.approx(4 * 2 / 256), "of six, two cannot be made"
+    assert any("over 4 comparisons, which the grid names, 1 without runs yet;" in note for note in table.notes)
+    assert table.cells[label, "digits"].against is None
+
+
+def test_what_else_differs_and_how_many_seeds_is_said_under_contrasts(tmp_path: Path) -> None:
+    write(tmp_path, *(done("Mimetic", (50.0 + seed, 60.0), study="mine", seed=seed) for seed in range(8)))
+    write(tmp_path, *(done("Imp.-3", (40.0, 50.0 + seed), study="mine", seed=seed, heads=4) for seed in range(3)))
+    Store(tmp_path).write_layout("mine", Layout(contrasts=[("Mimetic", "Imp.-3")]))
+    study = load([tmp_path], "mine")
+    table = build(study, "mine_contrasts")
+    assert any(note.startswith("Not by initialisation alone") and "heads 3 (not 4)" in note for note in table.notes)
+    assert r"60.00±0.00 n=8<br>+9.00 \[6.52, 11.48\]<br>n=3" in to_markdown(table)
+    for name in ("mine_contrasts", "mine_epochs"):
+        assert any(note.startswith("Differences over fewer seeds than n: ") for note in build(study, name).notes)
+
+
+def test_over_training_the_file_has_no_p_either(results: Path, tmp_path: Path) -> None:
+    write(
+        tmp_path, *(done(row, (*(v,) * 2,), study="two", seed=s) for row, vs in TOP1.items() for s, v in enumerate(vs))
+    )
+    Store(tmp_path).write_layout("two", Layout(contrasts=CONTRASTS))
+    lines = list(csv.DictReader(io.StringIO(to_csv(build(load([tmp_path], "two"), "two_epochs")))))
+    assert {line["p"] for line in lines} == {line["p_holm"] for line in lines} == {""}
+    assert all(line["difference"] for line in lines)

@@ -114,6 +114,14 @@ def test_gates_of_the_first_seed_with_their_mean(study, records):
         assert len({colour for _, _, colour, _ in heads}) == 4
 
 
+def test_rows_that_a_name_cannot_tell_apart_have_files_of_their_own(tmp_path):
+    labels = ("ConViT", "ConViT+", "x" * 300)
+    write(tmp_path, *(with_probes(done("ConViT", (10.0, 20.0), label=label)) for label in labels[:1]))
+    write(tmp_path, *(with_probes(done("ConViT", (10.0, 20.0), label=label, seed=7)) for label in labels[1:2]))
+    write(tmp_path, *(with_probes(done("ConViT", (10.0, 20.0), label=label, seed=8)) for label in labels[2:]))
+    assert list(gating(load([tmp_path]))) == [f"gating-cifar10-{part}" for part in ("ConViT", "ConViT-2", "x" * 80)]
+
+
 def test_heads_that_coincide_are_said_to(tmp_path):
     run = with_probes(done("ConViT", (10.0, 20.0)))
     same = [

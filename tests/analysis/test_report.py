@@ -127,8 +127,34 @@ def test_of_a_study_that_chooses_there_is_the_accuracy_alone():
     assert [drawn.drawing.name for drawn in shown.figures] == ["accuracy"]
     assert len(shown.tables) == 1
     page = to_html([shown])
+    runs = Page(page).find("tr", **{"class": "run"})
+    for record in study.contents.done.values():
+        (words,) = [text.split() for _, text in runs if record.run_id in text]
+        assert f"{record.history[-1].val_loss:.4f}" in words
+        assert f"{record.history[0].val_top1:.2f}" in words
+    assert "A curve is validation top-1 over epochs" in page
+    assert "validation loss" in page
+    assert "test loss" not in page
     assert "Not all of this study is on this page: it chooses on validation images" in page
     assert "python -m analysis.curves --study catalogue-small-tuning" in page
+
+
+def test_the_answer_is_that_of_a_study_which_was_tested(tmp_path):
+    for name in ("catalogue-small-tuning", "segmentation-small"):
+        shutil.copytree(REFERENCE / name, tmp_path / name)
+    page = write_report(tmp_path / "report.html", "--results", tmp_path)
+    assert "Study segmentation-small: test mean IoU minus that of" in page
+    page = write_report(tmp_path / "alone.html", "--results", tmp_path, "--study", "catalogue-small-tuning")
+    assert "Study catalogue-small-tuning: validation top-1 minus that of" in page
+
+
+def test_only_what_is_a_dataset_or_a_row_is_filtered_by_it():
+    study = load([REFERENCE], "standard-mechanism")
+    page = Page(to_html([section(study)]))
+    for name, known in (("data-dataset", study.columns), ("data-row", study.rows)):
+        found = {attrs[name] for _, attrs in page.elements if name in attrs}
+        assert found
+        assert all(label in known or label.partition(": ")[0] in known for label in found)
 
 
 def test_charts_of_too_many_panels_are_named_and_not_drawn(monkeypatch):

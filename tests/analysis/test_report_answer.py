@@ -12,6 +12,10 @@ import pytest
 from report_page import REFERENCE, Page, write_report
 from synthetic_records import done, failed, skipped, write
 
+from analysis.frame import load
+from analysis.tables.registry import build
+from benchmark.records.store import Layout, Store
+
 T = {2: 12.706205, 3: 4.302653, 12: 2.200985}
 """The 97.5 % point of Student's t for so many values, from a printed table."""
 
@@ -114,6 +118,17 @@ def test_what_was_not_run_is_said_with_its_reason(tmp_path):
     assert "without a record" in facts
     assert "Mimetic on digits" in facts
     assert "7 finished" in facts
+
+
+def test_a_row_of_the_grid_without_any_record_is_named(tmp_path):
+    for seed in range(3):
+        write(tmp_path, done("Kaiming uniform", (40.0 + seed,), seed=seed), done("Mimetic", (45.0 + seed,), seed=seed))
+    Store(tmp_path).write_layout("small", Layout(rows=["Kaiming uniform", "Mimetic", "Imp.-3"]))
+    page = Page(write_report(tmp_path / "report.html", "--results", tmp_path))
+    ((_, facts),) = page.find("dl", **{"class": "facts"})
+    assert "no record of row Imp.-3" in facts
+    assert "Nothing:" not in facts
+    assert "No finished run: Imp.-3." in build(load([tmp_path], "small")).notes
 
 
 def test_one_seed_has_no_interval_and_a_study_without_a_base_no_plot(tmp_path):

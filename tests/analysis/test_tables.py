@@ -56,7 +56,7 @@ def test_mean_std_and_paired_difference(tmp_path):
     assert (cell.against.n, cell.against.mean) == (3, pytest.approx(statistics.mean(differences)))
     assert (cell.against.interval.low, cell.against.interval.high) == pytest.approx((expected.low, expected.high))
     entry = shown(table, "Mimetic")
-    assert entry.ours == ["53.69±24.25", "+1.00 [−8.02, 10.02]", "n=3"]
+    assert entry.ours == ["53.69±24.25 n=4", "+1.00 [−8.02, 10.02]", "n=3"]
     assert "Differences over fewer seeds than n: Mimetic on cifar10 (3)." in table.notes
     assert shown(table, "Kaiming uniform").ours[1:] == ["n=4"]
 
@@ -147,7 +147,7 @@ def test_a_comparison_without_runs_keeps_its_place_in_the_correction(tmp_path):
     table = build(load([root]))
     assert alone == pytest.approx(2 * 2 / 256)
     assert table.cells["Mimetic", "cifar10"].p == pytest.approx(4 * 2 / 256)
-    assert any("over 4 comparisons, 3 of which have no runs yet" in note for note in table.notes)
+    assert any("over 4 comparisons, 3 without runs yet" in note for note in table.notes)
 
 
 def test_p_is_shown_where_it_could_say_something(tmp_path):
@@ -174,7 +174,7 @@ def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
     table = build(load([several(tmp_path, rows)]))
     assert [row for row in table.rows if shown(table, row).bold] == ["Mimetic", "Imp.-3"]
     latex = to_latex(table)
-    assert r"\textbf{51.17$\pm$1.26}" in latex
+    assert r"\textbf{51.17$\pm$1.26 n=3}" in latex
     assert latex.count(r"\textbf") == 2
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from analysis.tables.notes import compared_with, measured, mixed_code, not_initialisation_alone, settings
-from analysis.tables.printing.terminal import usual_seeds
-from analysis.tables.shared import Cell, Table
+from analysis.tables.shared import Cell, Table, usual_seeds
 from analysis.text import capitalised, count, one_line, signed
 
 SHOWN = 3
@@ -21,7 +20,7 @@ def heading(table: Table, metric: str) -> list[str]:
     if compared := {row: table.baselines[row] for row, _ in _compared(table)}:
         to = table.baseline or f"the row's own base ({compared_with(compared)})"
         text += f" Difference: by seed, to {to}, with its 95 % interval (t)."
-        text += "".join(f" {line}" for line in not_initialisation_alone(table, values=False))
+        text += "".join(f" {line}" for line in not_initialisation_alone(study, compared.items(), values=False))
     if any(cell.best for cell in table.cells.values()):
         text += " Bold: highest, or not told apart from it."
     settings_of = [line.rstrip(".").split("; ") for line in settings(study.runs[study.runs["row"].isin(table.rows)])]
@@ -54,7 +53,8 @@ def sentences(table: Table) -> list[str]:
     columns = [column for column in table.columns if any(place == column for _, place in _compared(table))]
     shown = columns[:SHOWN]
     more = f"; {count(len(columns) - SHOWN, 'more column')} above" if len(columns) > SHOWN else ""
-    lines = [f"Ahead of its base (uncorrected): {'; '.join(_ahead(table, column) for column in shown)}{more}."]
+    ahead = "; ".join(_ahead(table, column) for column in shown)
+    lines = [f"Ahead of {table.baseline or 'its base'} (uncorrected): {ahead}{more}."]
     lines.append(_cannot_tell(table, columns))
     lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(table)}")
     return [one_line(line) for line in lines]
@@ -94,7 +94,7 @@ def _ahead(table: Table, column: str) -> str:
         f"{ahead[0]} by {_gain(cells[ahead[0]])}" if ahead else "nobody whose interval is above 0"
     )
     text += f", and {_named(ahead[1:])}" if ahead[1:] else ""
-    return text + (f" (behind it: {_named(behind)})" if behind else "")
+    return text + (f" (behind: {_named(behind)})" if behind else "")
 
 
 def _cannot_tell(table: Table, columns: list[str]) -> str:
@@ -108,11 +108,12 @@ def _cannot_tell(table: Table, columns: list[str]) -> str:
     for column, its in pairs.items():
         seen = [value for pair in its if (value := could_show(pair)) is not None]
         limits[column] = f"under {_span(seen)} points" if seen else "of any size"
-    fewest = min(pair.n for its in pairs.values() for pair in its)
+    seeds = sorted({pair.n for its in pairs.values() for pair in its})
     shown = ", ".join(f"{limits[column]} on {column}" for column in columns[:SHOWN])
     return (
         f"Too small for so few seeds: differences {shown} (t test, power 0.8). "
-        f"With {count(fewest, 'seed')} a sign-flip test has p = {least_p(fewest):.2g} or more."
+        f"With {f'{seeds[0]} to ' if seeds[1:] else ''}{count(seeds[-1], 'seed')} a sign-flip test has "
+        f"p = {least_p(seeds[-1]):.2g} or more."
     )
 
 

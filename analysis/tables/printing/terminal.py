@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.tables.render import DAGGER, better_text, interval_text, p_shown
-from analysis.tables.shared import Cell, Table
+from analysis.tables.shared import Cell, Table, usual_seeds
 from analysis.text import one_line, signed
 
 if TYPE_CHECKING:
@@ -79,12 +78,6 @@ def to_terminal(table: Table, width: int) -> list[Text]:
     for panel in panels:
         lines += [*_panel(panel, wrapped, beside), _text("")]
     return lines[:-1]
-
-
-def usual_seeds(table: Table) -> int | None:
-    """How many seeds most cells have, of which nothing is said in them."""
-    seeds = Counter(cell.ours.n for cell in table.cells.values() if cell.ours)
-    return max(seeds, key=lambda n: (seeds[n], n)) if seeds else None
 
 
 def _blocks(table: Table, room: int) -> list[Block]:
@@ -160,7 +153,7 @@ def _across(table: Table) -> list[Part]:
         chance = found.better if found else None
         better[row] = better_text(chance) if chance else ""
     parts = [Part("mean", means), Part("middle half's mean", middles)]
-    return parts + ([Part("P(a run beats its base's)", better)] if any(better.values()) else [])
+    return parts + ([Part(f"P(a run beats {table.baseline or 'its base'}'s)", better)] if any(better.values()) else [])
 
 
 def _panel(blocks: list[Block], wrapped: dict[str, list[str]], beside: int) -> list[Text]:
