@@ -301,6 +301,14 @@ def seen_grids(model: nn.Module) -> list[tuple[int, int]]:
     return [bias.window if bias else token_grid(model) for bias in biases]
 
 
+def position_name(model: nn.Module) -> str:
+    """What the position embedding is called in a model, whether it has one or not; empty where its family has none."""
+    known = family(model)
+    if known and known.adapter.position:
+        return f"{known.path}.{known.adapter.position}".lstrip(".")
+    return "" if known else "pos_embed"
+
+
 def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     """The position embedding of the patch tokens, N x D, row-major over the token grid; a view.
 
@@ -309,8 +317,7 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     Raises:
         VitinitError: the model has none.
     """
-    known = family(model)
-    embedding = found(known.model, known.adapter.position) if known else found(model, "pos_embed")
+    known, embedding = family(model), found(model, position_name(model))
     if not isinstance(embedding, Tensor):
         raise VitinitError(
             f"{type(model).__name__} has no absolute position embedding{known.misspelt if known else ''}"

@@ -22,7 +22,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-from initializers.attention import AttentionLayer, attention_layers
+from initializers.attention import AttentionLayer, attention_layers, position_name
 from initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
 from initializers.plugins import INITIALIZERS, entry_points, modules
 from initializers.report import LayerStart, PlaceboReport
@@ -67,9 +67,11 @@ class Aim:
     """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
 
-Part = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "talking", "table", "mlp_in", "mlp_out"]
-"""W_q, W_k, W_v and W_proj, two of their biases, the Linears that mix heads, the table of a relative position bias, and
-first and last Linear of the MLP that is in one block with attention."""
+Part = Literal[
+    "query", "key", "value", "proj", "query_bias", "proj_bias", "talking", "table", "mlp_in", "mlp_out", "position"
+]
+"""W_q, W_k, W_v and W_proj, two of their biases, the Linears that mix heads, the table of a relative position bias,
+first and last Linear of the MLP that is in one block with attention, and the position embedding of the model."""
 
 
 class Initializer(BaseModel):
@@ -84,7 +86,7 @@ class Initializer(BaseModel):
     touches: ClassVar[tuple[str, ...]]
     """Shell patterns of the parameter names that `apply` may change; changing another one is an error."""
     sets: ClassVar[tuple[Part, ...]] = ()
-    """Parts of attention that `apply` may change, whatever they are called in a model. One that says so needs no
+    """Parts of a model with attention that `apply` may change, whatever they are called in a model. One that says so needs no
     pattern in `touches` that fits, only attention."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
@@ -184,7 +186,9 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     """
     after = model.state_dict()
     changed = [name for name, value in after.items() if not torch.equal(value, before[name])]
-    own = {name for layer in attention_layers(model) for name in layer.names_of(*part.sets)} if part.sets else set()
+    of_layers = [one for one in part.sets if one != "position"]
+    own = {name for layer in attention_layers(model) for name in layer.names_of(*of_layers)} if of_layers else set()
+    own |= {position_name(model)} if "position" in part.sets else set()
     for name in changed:
         if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
             raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")

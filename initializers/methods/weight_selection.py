@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from initializers.adapter import found
-from initializers.attention import attention_layers, family, has_attention
+from initializers.attention import attention_layers, has_attention, position_name
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress, register
 
@@ -136,7 +136,7 @@ class WeightSelection(Initializer):
     def check(self, model: nn.Module) -> None:
         """Refuse a model of which the checkpoint lacks a tensor, or has a smaller one."""
         larger = self._larger()
-        places, own = _position(model), _selected(model)
+        places, own = position_name(model), _selected(model)
         for name, tensor in own.items():
             if name not in larger:
                 raise self._refused(model, f"has no {name}: it is of another kind of model, or of fewer blocks")
@@ -197,12 +197,6 @@ def _selected(model: nn.Module) -> dict[str, Tensor]:
         for name, tensor in state.items()
         if isinstance(tensor, Tensor) and tensor.is_floating_point() and not any(head in name for head in HEADS)
     }
-
-
-def _position(model: nn.Module) -> str:
-    """Name of the position embedding, whether there is one or not."""
-    known = family(model)
-    return f"{known.path}.{known.adapter.position}".lstrip(".") if known else "pos_embed"
 
 
 def _joined(model: nn.Module) -> dict[str, int]:

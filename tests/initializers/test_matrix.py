@@ -167,6 +167,26 @@ def test_impulses_are_in_the_models_own_maps(name: str) -> None:
         assert on_target == pytest.approx(report.attention_on_target, abs=2e-3)
 
 
+UNSCALED = {
+    **dict.fromkeys(("timm BEiT", "timm Swin", "torchvision Swin", "Hugging Face Swin"), "relative position bias"),
+    "vit-pytorch SimpleViT": "outside its parameters",
+}
+
+
+@pytest.mark.parametrize("name", [name for name, method in SET if method == "impulse"])
+def test_impulse_scales_the_position_embedding_of_every_family_that_has_one(name: str) -> None:
+    models = [nn.ModuleDict({"backbone": zoo.build(name)}), nn.ModuleDict({"backbone": zoo.build(name)})]
+    vitinit.initialize(models[0], "impulse", base="trunc_normal")
+    if name in UNSCALED:
+        with pytest.raises(vitinit.VitinitError, match=UNSCALED[name]):
+            vitinit.initialize(models[1], "impulse", base="trunc_normal", position_scale=18)
+        return
+    vitinit.initialize(models[1], "impulse", base="trunc_normal", position_scale=18)
+    plain, scaled = map(state, models)
+    (found,) = [tensor for tensor in plain if plain[tensor].any() and torch.equal(scaled[tensor], 18 * plain[tensor])]
+    assert "pos" in found
+
+
 @pytest.mark.parametrize("name", [name for name, method in SET if method == "placebo"])
 def test_a_placebo_has_the_size_and_not_the_pattern(name: str) -> None:
     model, mimetic = zoo.build(name), zoo.build(name)

@@ -57,7 +57,7 @@ class Impulse(Initializer):
     """
 
     name: ClassVar[str] = "impulse"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "table")
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "table", "position")
     touches: ClassVar[tuple[str, ...]] = (
         "*.qkv.weight",
         "*.qk.weight",
