@@ -86,8 +86,8 @@ class Initializer(BaseModel):
     touches: ClassVar[tuple[str, ...]]
     """Shell patterns of the parameter names that `apply` may change; changing another one is an error."""
     sets: ClassVar[tuple[Part, ...]] = ()
-    """Parts of a model with attention that `apply` may change, whatever they are called in a model. One that says so needs no
-    pattern in `touches` that fits, only attention."""
+    """Parts of a model with attention that `apply` may change, whatever they are called there. One that says so needs
+    no pattern in `touches` that fits, only attention."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
     condition: ClassVar[str] = ""
@@ -117,6 +117,13 @@ class Initializer(BaseModel):
     def ours(self, model: nn.Module) -> str:
         """What of it, on a model that it fits, is in no paper, in a phrase; empty where nothing is."""
         return ""
+
+    def patterned(self, model: nn.Module) -> bool:
+        """Whether weights that it sets, of two or more dimensions, have a pattern on a model that it fits.
+
+        Where it says no, as where they are all 0, there is no `placebo` of it.
+        """
+        return True
 
     def remark(self, model: nn.Module) -> str:
         """What a user should know of the weights as set, in a phrase for `vitinit.Report`; empty where nothing."""

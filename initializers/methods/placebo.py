@@ -77,11 +77,17 @@ class Placebo(Initializer):
         return {"name": named["name"], **inner.recorded_params()}
 
     def check(self, model: nn.Module) -> None:
-        """Refuse what the method refuses, and to match the entropy of attention that is not there."""
+        """Refuse what the method refuses, a method without a pattern, and to match entropy where attention has none."""
+        method = _built(self.of)
         try:
-            _built(self.of).check(model)
+            method.check(model)
         except VitinitError as error:
             raise VitinitError(f"method 'placebo': {error}") from None
+        if not method.patterned(model):
+            raise VitinitError(
+                f"method 'placebo': {self.of['name']!r} gives no weight of {type(model).__name__} a pattern that a "
+                "placebo could be without"
+            )
         if self.keep == "entropy" and not has_attention(model):
             raise VitinitError(
                 f"method 'placebo': keep 'entropy' is that of attention, and {type(model).__name__} has none; "
@@ -124,7 +130,7 @@ class Placebo(Initializer):
                 f"method 'placebo': {self.of['name']!r} sets no weight of {type(model).__name__}, only what a placebo "
                 "keeps"
             )
-        start = resources.diagnose(model)
+        start, before = resources.diagnose(model), [weight.view.clone() for weight in weights]
         entropy_L = (
             []
             if images_BCHW is None
@@ -135,6 +141,11 @@ class Placebo(Initializer):
         with one_thread():
             for weight in weights:
                 weight.set(treat(weight, generator))
+        if all(torch.equal(weight.view, old) for weight, old in zip(weights, before, strict=True)):
+            raise VitinitError(
+                f"method 'placebo': what {self.of['name']!r} sets in {type(model).__name__} stays as it is when it is "
+                f"{word}, which would be no control"
+            )
         matched = [] if images_BCHW is None else _match(model, images_BCHW, entropy_L, weights)
         treated = {weight.label: word for weight in weights}
         treated |= {name: "kept" for name in changed if name not in {weight.tensor for weight in weights}}

@@ -35,6 +35,10 @@ class ZeroBranch(Initializer):
         """Refuse attention without an MLP in its block."""
         self.blocks_of(model)
 
+    def patterned(self, model: nn.Module) -> bool:
+        """Zeros have none."""
+        return False
+
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
         """Clear the last Linear of both branches of every block."""

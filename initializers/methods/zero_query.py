@@ -26,6 +26,10 @@ class ZeroQuery(Initializer):
     sets: ClassVar[tuple[Part, ...]] = ("query", "query_bias")
     deterministic: ClassVar[bool] = True
 
+    def patterned(self, model: nn.Module) -> bool:
+        """Zeros have none."""
+        return False
+
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
         """Clear W_q and its bias in every attention layer."""

@@ -167,6 +167,10 @@ class Impulse(Initializer):
             return "impulses in the relative position bias, in place of W_q and W_k"
         return unmixed(model)
 
+    def patterned(self, model: nn.Module) -> bool:
+        """Tables are no weights."""
+        return attention_layers(model)[0].relative_bias is None or self.value_proj != "none"
+
     def advice(self) -> str:
         """What learned positions need: they start as noise, of which the default solver makes little."""
         needed = "" if self.solver.name == "svd" else ": learned positions need solver='svd', position_scale=18"

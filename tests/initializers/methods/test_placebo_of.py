@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from placebo_helpers import made, placebo
 from small_models import (
+    CONVIT,
     CONVMIXER,
     VIT,
     differing,
@@ -20,9 +21,11 @@ from small_models import (
 )
 
 from benchmark.grids import grid
-from benchmark.grids.fitting import resolve_initializer
+from benchmark.grids.fitting import fit, resolve_initializer
+from benchmark.grids.resolve import resolve_model
 from initializers import registry
 from initializers.errors import VitinitError
+from initializers.methods.zero_query import ZeroQuery
 
 
 def test_defaults_are_filled_in_so_that_identity_does_not_depend_on_them() -> None:
@@ -83,6 +86,33 @@ def test_a_model_without_attention_has_no_entropy_to_keep() -> None:
     registry.build("placebo", {"of": "conv_filters", "keep": "norm"}).check(model(CONVMIXER))
     with pytest.raises(VitinitError, match=r"'placebo'.*'entropy'.*has none"):
         registry.build("placebo", {"of": "conv_filters", "keep": "entropy"}).check(model(CONVMIXER))
+
+
+SWIN = resolve_model({"preset": "swin_micro", "image_size": 32, "patch_size": 4})
+
+
+@pytest.mark.parametrize("keep", ["spectrum", "norm", "entropy"])
+@pytest.mark.parametrize(
+    ("of", "spec"),
+    [("impulse", SWIN), ({"name": "convit_gpsa", "conv_init": False}, CONVIT), ("zero_query", VIT)],
+    ids=["tables", "gates", "zeros"],
+)
+def test_what_has_no_pattern_has_no_placebo_and_a_plan_says_so(of: Any, spec: Any, keep: str) -> None:
+    base, method = ({"name": "kaiming_uniform"}, placebo(of, keep))
+    assert "no weight of" in fit(spec, base, method).misfit
+    assert fit(spec, base, {"name": of} if isinstance(of, str) else of).misfit == ""
+
+
+def test_impulses_in_tables_have_a_placebo_once_their_value_path_is_set() -> None:
+    assert fit(SWIN, {"name": "kaiming_uniform"}, placebo({"name": "impulse", "value_proj": "mimetic"})).misfit == ""
+
+
+@pytest.mark.parametrize("keep", ["spectrum", "norm"])
+def test_a_placebo_that_would_be_the_method_is_refused(keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the method does not know that it has no pattern."""
+    monkeypatch.setattr(ZeroQuery, "patterned", registry.Initializer.patterned)
+    with pytest.raises(VitinitError, match=r"'placebo': what 'zero_query' sets in .* stays as it is .* no control"):
+        made(placebo("zero_query", keep))
 
 
 def test_without_training_images_there_is_no_entropy_to_match() -> None:

@@ -226,7 +226,7 @@ def test_a_stop_reaches_the_runs_and_waits_until_they_have_saved(number: int, ki
 @pytest.mark.parametrize(
     ("method", "why"),
     [
-        ("zero_branch", "a rotation leaves what the method sets as it is"),
+        ("zero_branch", "gives no weight of .* a pattern that a placebo could be without"),
         ("only_norms:Norms", "sets no weight of .*, only what a placebo keeps"),
     ],
 )
