@@ -64,6 +64,11 @@ def maps_folder(root: Path, study: str) -> Path:
     return root / study / "maps"
 
 
+def weights_path(root: Path, study: str, run_id: str) -> Path:
+    """Where the final weights of a run are, if it has kept them."""
+    return root / study / "weights" / f"{run_id}.pt"
+
+
 class Layout(Frozen):
     """What tables need of a grid that no record can tell."""
 
@@ -255,7 +260,7 @@ class Store:
         return None
 
     def supersede(self, study: str, run_id: str) -> list[Path]:
-        """Put the done and the failed record of a run and its attention maps aside, so that it runs again.
+        """Put the done and the failed record of a run, its attention maps and weights aside, so that it runs again.
 
         Nothing is deleted.
 
@@ -270,6 +275,7 @@ class Store:
             self._path(study, run_id, "done"),
             self._path(study, run_id, "failed"),
             maps_path(self.root, study, run_id),
+            weights_path(self.root, study, run_id),
         ):
             try:
                 moved.append(_aside(path, "superseded"))

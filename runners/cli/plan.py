@@ -7,7 +7,7 @@ import re
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
@@ -40,7 +40,7 @@ from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from benchmark.grids.schema import Cell, Grid
-    from runners.launching.plan import Planned
+    from runners.launching.plan import Planned, State
 
 MOST_NAMED = 30
 """An error names no more values than this."""
@@ -65,7 +65,9 @@ def plan(
     results: ResultsOption = LOCAL,
 ) -> None:
     """Show every run of a grid and what is to become of it. Nothing is written."""
-    planned, contents, loaded = planned_runs(grid, seeds, only, limit, data_dir, results, weights=weights)
+    loaded = load_grid(grid, seeds, weights)
+    planned, contents = planned_of(loaded, Store(results), only, data_dir)
+    planned = limited(planned, limit, ("to do",))
     if estimate:
         _print_estimate(loaded, planned, device, results)
     else:
@@ -101,24 +103,17 @@ def status(
             view.update(_status(loaded, planned, contents), refresh=True)
 
 
-def planned_runs(
-    grid: str,
-    seeds: str | None,
-    only: list[str] | None,
-    limit: int | None,
-    data_dir: Path | None,
-    results: Path,
-    retry_failed: bool = False,
-    weights: Path | None = None,
-) -> tuple[list[Planned], Outline, Grid]:
-    """The runs of a grid that the options choose, what the study's folder holds, and the grid."""
-    loaded = load_grid(grid, seeds, weights)
-    kept, contents = planned_of(loaded, Store(results), only, data_dir)
-    if limit is not None:
-        wanted = ("to do", "failed") if retry_failed else ("to do",)
-        to_do = [item for item in kept if item.state in wanted]
-        kept = [item for item in kept if item.state not in wanted] + to_do[:limit]
-    return kept, contents, loaded
+def limited(
+    planned: list[Planned], limit: int | None, states: tuple[State, ...], first: Collection[str] = ()
+) -> list[Planned]:
+    """Without those that `--limit` leaves for later: of the runs in these states so many stay, some run_ids first."""
+    if limit is None:
+        return planned
+    if limit < len(first):
+        raise VitinitError(f"--limit {limit}: --force names {len(first)} runs")
+    to_do = [item for item in planned if item.state in states]
+    to_do.sort(key=lambda item: item.cell.run_id not in first)
+    return [item for item in planned if item.state not in states] + to_do[:limit]
 
 
 def load_grid(grid: str, seeds: str | None, weights: Path | None = None) -> Grid:

@@ -88,8 +88,7 @@ def launch(
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
     if work is None:
-        images = _images(cells, setting, stop)
-        work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
+        work = checked_work(cells, setting, stop)
     check_writable(setting.root / setting.study)
     if layout:
         Store(setting.root).write_layout(setting.study, layout)
@@ -131,6 +130,17 @@ def launch(
                 cells, workers = [*cells, *(by_id[run_id] for run_id in crowded)], 1
                 setting = replace(setting, retried=setting.retried | crowded)
     return tally
+
+
+def checked_work(cells: list[Cell], setting: Setting, stop: Stop | None = None) -> dict[str, float]:
+    """How long each run takes by run_id, in arbitrary units; what would stop all of them is found on the way.
+
+    Raises:
+        VitinitError: see `preflight`.
+        KeyboardInterrupt: as in `launch`.
+    """
+    images = _images(cells, setting, stop)
+    return {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
 
 
 def came_free(cells: list[Cell], setting: Setting, stop: Stop | None = None) -> list[Cell]:

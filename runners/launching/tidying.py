@@ -24,7 +24,9 @@ def forced(prefixes: list[str], cells: list[Cell], data_dir: Path) -> dict[str, 
     for prefix in prefixes:
         found = [cell for cell in cells if cell.run_id.startswith(prefix)]
         if len(found) != 1:
-            how_many = f"{len(found)} runs of this grid" if found else "no run of this grid"
+            how_many = (
+                f"{len(found)} runs of this grid" if found else "no run of this grid, as --seeds and --only leave it"
+            )
             raise VitinitError(f"--force {prefix}: {how_many}; see: vitinit plan")
         (cell,) = found
         if reason := cell.misfit or unavailable(cell.spec.dataset, data_dir):

@@ -16,7 +16,7 @@ from benchmark.grids.schema import Cell
 from benchmark.models.build import build_model, parameter_count
 from benchmark.records.epoch import EpochRow
 from benchmark.records.record import DatasetInfo, RunRecord, Session
-from benchmark.records.store import maps_path
+from benchmark.records.store import maps_path, weights_path
 from initializers import registry
 from initializers.attention import has_attention
 from initializers.initialize import initialize
@@ -238,8 +238,7 @@ def _record(
     cell, spec, data, training = opened.cell, opened.cell.spec, opened.data, begun.training
     weights = fingerprint(training.model)
     if setting.keep_weights:
-        path = setting.root / setting.study / "weights" / f"{cell.run_id}.pt"
-        keep_weights(training.model, path, checkpoints.report)
+        keep_weights(training.model, weights_path(setting.root, setting.study, cell.run_id), checkpoints.report)
     if observer:
         observer.keep(weights, maps_path(setting.root, setting.study, cell.run_id))
     probes = observer.probes if observer else []

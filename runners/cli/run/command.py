@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +11,7 @@ import typer
 import slurm.jobs
 from benchmark.datasets import load as datasets
 from benchmark.datasets import registry
-from benchmark.records.store import Outline, Store
+from benchmark.records.store import Store
 from initializers.errors import VitinitError
 from runners.cli.options import (
     LOCAL,
@@ -26,16 +25,16 @@ from runners.cli.options import (
     WeightsOption,
     console,
 )
-from runners.cli.plan import planned_runs, print_plan, warn_of_precision
+from runners.cli.plan import limited, load_grid, planned_of, print_plan, warn_of_precision
 from runners.cli.run import options
 from runners.cli.run.here import run_here
 from runners.cli.run.on_cluster import run_on_cluster
-from runners.cli.run.todo import Todo, retried
+from runners.cli.run.todo import Todo, retried, to_begin_anew, wanted
+from runners.launching.tidying import forced
 from runners.terminal.markup import safe
 from slurm import profiles
 
 if TYPE_CHECKING:
-    from benchmark.grids.schema import Grid
     from runners.launching.plan import Planned
 
 COMPILERS = ("g++", "clang++")
@@ -94,16 +93,21 @@ def run(
         if world.rank:
             follow(world)
             return
-    choice = _Choice(grid, seeds, only, limit, weights, data_dir, results, retry_failed)
-    planned, contents, loaded = choice.planned()
+    loaded = load_grid(grid, seeds, weights)
+    store, folder = Store(results), datasets.data_dir(data_dir)
+    planned, contents = planned_of(loaded, store, only, data_dir)
     last = max((item.cell.spec.recipe.epochs for item in planned), default=0)
     if maps_at and max(maps_at) > last:
         raise VitinitError(f"--maps-at {max(maps_at)}: the last epoch of these runs is {last}")
+    if download and not dry_run and _download(planned, folder):
+        planned, contents = planned_of(loaded, store, only, data_dir)
+    anew = forced(force or [], [item.cell for item in planned], folder)
+    first = {cell.run_id for cell in anew.values()}
+    planned = limited(to_begin_anew(planned, anew), limit, wanted(retry_failed), first)
     if dry_run:
-        _say_what_is_forced(force or [], planned, choice.data_folder)
+        for cell in anew.values():
+            console.print(f"--force: {cell.run_id} would begin anew, {safe(cell.describe())}")
     else:
-        if _make_ready(choice, planned, loaded.name, force or [], download):
-            planned, contents, loaded = choice.planned()
         _settle(planned, results, loaded.name)
     at_once = workers or _default_workers(chosen_device, job)
     threads = cores() if where == "inline" else max(1, (job.cpus if job else cores()) // at_once)
@@ -113,7 +117,7 @@ def run(
     setting = Setting(
         root=results.absolute(),
         study=loaded.name,
-        data_dir=choice.data_folder.absolute(),
+        data_dir=folder.absolute(),
         execution=shared(execution, world) if world else execution,
         code={**code(), "argv": argv()},
         grace_s=max(Setting.grace_s, job.signal_seconds - 30) if job else Setting.grace_s,
@@ -124,7 +128,7 @@ def run(
         maps_at=tuple(maps_at or ()),
         retried=retried(contents) if retry_failed else {},
     )
-    todo = Todo(loaded, setting, planned, contents, retry_failed)
+    todo = Todo(loaded, setting, planned, contents, retry_failed, anew)
     if job:
         run_on_cluster(todo, job, at_once, runs_per_job, dry_run, wait)
         return
@@ -134,30 +138,6 @@ def run(
         print_plan(loaded, planned, contents)
     else:
         run_here(todo, at_once, grid, world, brief)
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """Which runs of which grid, and where their records and datasets lie."""
-
-    grid: str
-    seeds: str | None
-    only: list[str] | None
-    limit: int | None
-    weights: Path | None
-    data_dir: Path | None
-    results: Path
-    retry_failed: bool
-
-    @property
-    def data_folder(self) -> Path:
-        return datasets.data_dir(self.data_dir)
-
-    def planned(self) -> tuple[list[Planned], Outline, Grid]:
-        """The runs as they are now."""
-        return planned_runs(
-            self.grid, self.seeds, self.only, self.limit, self.data_dir, self.results, self.retry_failed, self.weights
-        )
 
 
 def _executor(asked: Literal["auto", "inline", "local", "slurm"], profile_is_asked_for: bool) -> Executor:
@@ -189,25 +169,6 @@ def _check_that_it_compiles(device: str, deterministic: bool, here: bool) -> Non
         raise VitinitError(f"--compile: on a CPU it needs a C++ compiler, one of {', '.join(COMPILERS)}")
 
 
-def _say_what_is_forced(force: list[str], planned: list[Planned], data_folder: Path) -> None:
-    from runners.launching.tidying import forced
-
-    for cell in forced(force, [item.cell for item in planned], data_folder).values():
-        console.print(f"--force: {cell.run_id} would begin anew, {safe(cell.describe())}")
-
-
-def _make_ready(choice: _Choice, planned: list[Planned], study: str, force: list[str], download: bool) -> bool:
-    """Get datasets that are missing, put forced runs back to their start; whether the runs may have changed."""
-    from runners.launching.tidying import begin_anew, forced
-
-    missing = {item.cell.spec.dataset.name for item in planned if item.state == "skip" and not item.cell.misfit}
-    if download:
-        _download(missing, choice.data_folder)
-    if force:
-        begin_anew(forced(force, [item.cell for item in planned], choice.data_folder), Store(choice.results), study)
-    return bool(force or (download and missing))
-
-
 def _settle(planned: list[Planned], results: Path, study: str) -> None:
     """Record what is skipped, and remove what recorded runs have left behind."""
     from runners.launching.tidying import tidy
@@ -219,14 +180,17 @@ def _settle(planned: list[Planned], results: Path, study: str) -> None:
     tidy(results, study, {item.cell.run_id for item in planned if item.state == "done"})
 
 
-def _download(names: set[str], folder: Path) -> None:
-    for name in sorted(names):
+def _download(planned: list[Planned], folder: Path) -> bool:
+    """Get datasets that are missing; whether any was."""
+    missing = {item.cell.spec.dataset.name for item in planned if item.state == "skip" and not item.cell.misfit}
+    for name in sorted(missing):
         if registry.get(name).downloaded:
             console.print(f"downloading {name} to {safe(str(folder))}")
             try:
                 datasets.download(name, folder)
             except VitinitError as error:
                 console.print(f"[yellow]{safe(str(error))}[/yellow]")
+    return bool(missing)
 
 
 def _where() -> Executor:

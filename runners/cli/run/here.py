@@ -25,7 +25,7 @@ def run_here(todo: Todo, workers: int, grid: str, world: World | None, brief: bo
     Raises:
         Exit: with 1 when runs failed or were stopped, with 130 on Ctrl-C.
     """
-    from runners.launching.launch import launch
+    from runners.launching.launch import checked_work, launch
     from runners.terminal.display import Display
 
     announce(todo)
@@ -39,7 +39,10 @@ def run_here(todo: Todo, workers: int, grid: str, world: World | None, brief: bo
     live = [item.cell for item in todo.planned if item.state == "live"]
     cells = todo.cells + [cell for cell in live if unavailable(cell.spec.dataset, setting.data_dir) is None]
     try:
-        tally = launch(cells, setting, workers, Display(console, brief), world, layout=todo.loaded.layout)
+        work = checked_work(cells, setting)
+        todo = todo.begin_anew()
+        display = Display(console, brief)
+        tally = launch(cells, setting, workers, display, world, work=work, layout=todo.loaded.layout)
     except KeyboardInterrupt:
         console.print(
             f"stopped; finished runs are recorded in {where}. The same command goes on with the others from where they "

@@ -69,6 +69,7 @@ def run_on_cluster(
                 if todo.setting.code["dirty"]:
                     console.print("[yellow]the checkout has uncommitted changes: they are recorded, and jobs run them")
                 code = snapshot.take(folder / "code")
+                todo = todo.begin_anew()
                 logs, dispatched = cluster.dispatch(packs, todo.setting, workers, profile, code)
                 ids = list(dispatched.jobs)
                 several = f"s {ids[0]} to {ids[-1]}" if len(ids) > 1 else f" {ids[0]}"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from benchmark.records.store import Outline, Store
 from initializers.errors import count
 from runners.cli.options import console
 from runners.cli.plan import left_out, not_records, other_code, planned_of
+from runners.launching.tidying import begin_anew
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from benchmark.grids.schema import Cell, Grid
     from runners.basics.setting import Setting
-    from runners.launching.plan import Planned
+    from runners.launching.plan import Planned, State
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,13 @@ class Todo:
     planned: list[Planned]
     contents: Outline
     retry_failed: bool
+    forced: dict[str, Cell] = field(default_factory=dict)
+    """Those that `--force` names, by prefix; their records stand until `begin_anew`."""
 
     @property
     def cells(self) -> list[Cell]:
         """Those to be carried out now."""
-        states = ("to do", "failed") if self.retry_failed else ("to do",)
-        return [item.cell for item in self.planned if item.state in states]
+        return [item.cell for item in self.planned if item.state in wanted(self.retry_failed)]
 
     def now(self) -> Todo:
         """The same runs, as they are now."""
@@ -39,7 +41,27 @@ class Todo:
         planned, contents = planned_of(self.loaded, Store(self.setting.root), None, self.setting.data_dir)
         setting = replace(self.setting, retried=retried(contents)) if self.retry_failed else self.setting
         kept = [item for item in planned if item.cell.run_id in chosen]
-        return replace(self, setting=setting, planned=kept, contents=contents)
+        return replace(self, setting=setting, planned=to_begin_anew(kept, self.forced), contents=contents)
+
+    def begin_anew(self) -> Todo:
+        """Put the forced runs back to their start; to be called when nothing is left that could refuse them.
+
+        Raises:
+            VitinitError: another launcher is carrying one out, or a file cannot be renamed.
+        """
+        begin_anew(self.forced, Store(self.setting.root), self.setting.study)
+        return replace(self, forced={})
+
+
+def wanted(retry_failed: bool) -> tuple[State, ...]:
+    """The states of runs that are carried out."""
+    return ("to do", "failed") if retry_failed else ("to do",)
+
+
+def to_begin_anew(planned: list[Planned], forced: dict[str, Cell]) -> list[Planned]:
+    """The same runs, those that are forced as if they had no record."""
+    anew = {cell.run_id for cell in forced.values()}
+    return [replace(item, state="to do", reason="") if item.cell.run_id in anew else item for item in planned]
 
 
 def retried(contents: Outline) -> dict[str, str]:

@@ -97,3 +97,37 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     (skipped,) = contents.skipped.values()
     assert skipped.spec.dataset.name == "stl10"
     assert "vitinit data get stl10" in skipped.reason
+
+
+def test_a_forced_run_comes_before_the_limit_and_its_weights_are_put_aside_too(tmp_path, vitinit):
+    grid, results = write(tmp_path / "tiny.yaml", changed(blocks__0__seeds=[0, 1])), tmp_path / "results/local"
+    assert vitinit("run", grid, *MINE, "--seeds", "1", "--keep-weights")[0] == 0
+    (first,) = Store(results).read("tiny").done.values()
+    weights = results / f"tiny/weights/{first.run_id}.pt"
+    kept = weights.read_bytes()
+    code, out, err = vitinit("run", grid, *MINE, "--limit", "1", "--force", first.run_id)
+    assert code == 0, out + err
+    assert Store(results).read("tiny").done.keys() == {first.run_id}
+    (aside,) = weights.parent.iterdir()
+    assert aside.name.startswith(f"{weights.name}.superseded-")
+    assert aside.read_bytes() == kept
+
+
+def test_what_is_refused_leaves_the_record_of_a_forced_run_in_its_place(tmp_path, vitinit):
+    model = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
+    content = changed(rows={"Kaiming": {"base": "kaiming_uniform"}}, blocks__0__model=model, blocks__0__seeds=[0, 1])
+    grid = write(tmp_path / "tiny.yaml", content)
+    assert vitinit("run", grid, "--executor", "inline")[0] == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json")}
+    one, two = (path.stem for path in before)
+    (tmp_path / "two.yaml").write_text("gpus: 2\n")
+    on_two_gpus = ("--executor", "slurm", "--profile", str(tmp_path / "two.yaml"))
+    for more, message in (
+        (("--executor", "inline", "--micro-batch", "8"), "cannot be trained with --micro-batch 8"),
+        (("--executor", "local", "--micro-batch", "8"), "cannot be trained with --micro-batch 8"),
+        (("--executor", "inline", "--limit", "1", "--force", two), "--limit 1: --force names 2 runs"),
+        ((*on_two_gpus, "--workers", "2"), "carry out one run at a time"),
+    ):
+        code, _, err = vitinit("run", grid, *more, "--force", one)
+        assert (code, message in err) == (2, True), (more, err)
+        assert {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json*")} == before
