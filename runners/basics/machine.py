@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
+import shutil
 import sys
 
 GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
@@ -25,6 +27,16 @@ def usable_cores() -> tuple[int, ...]:
 def several() -> bool:
     """Whether this process was started as one of several, by its environment variables."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def lacks_compiler() -> str:
+    """Why torch.compile cannot compile for a CPU here; empty where it can. It takes what $CXX says, or one other."""
+    name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if name.split() and shutil.which(shlex.split(name)[0]):
+        return ""
+    return (
+        f"torch.compile needs a C++ compiler on a CPU, and {name!r} is not on the PATH (the variable CXX names another)"
+    )
 
 
 def gpu_possible() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -27,7 +27,6 @@ OTHERS = ("vit_base/16@224", "convit_tiny/4")
 """Of other kinds that an initialiser may need; they take minutes, and are left out where models are asked for."""
 NO_PEAK = "faster than it"
 """In place of a share of the matrix product: that product is not the peak then."""
-Row = TypeVar("Row", bound=Frozen)
 
 
 def speed(
@@ -46,7 +45,8 @@ def speed(
 ) -> None:
     """Measure this machine: print it, and write it to speed/MACHINE/speed.json in the results folder.
 
-    `vitinit plan GRID --estimate` turns it into hours. Nothing else should run meanwhile.
+    `vitinit plan GRID --estimate` turns it into hours. Nothing else should run meanwhile. Exit code 1: a part could not
+    be measured.
     """
     import torch
 
@@ -55,7 +55,6 @@ def speed(
     from runners.basics.setting import Execution
     from runners.launching.launch import check_writable
     from runners.measuring.speed import LARGEST_BATCH, Meter, model_of
-    from runners.one_run.outcome import now
 
     for part in only or ():
         if part not in PARTS:
@@ -79,16 +78,33 @@ def speed(
         meter.matmul(precision)
     wanted = [part for part in PARTS if part in (only or PARTS)]
     found: dict[str, list[Any]] = {part: [] for part in PARTS}
+    left_out, path = [], None
     for part in wanted:
         of_part = models | others if part == "initializers" else models
         rows, title, columns = _measurements(part, meter, of_part, batch_size, results)
-        found[part] = _shown(rows, title, columns)
+        try:
+            _measure(rows, title, columns, found[part])
+        except (VitinitError, RuntimeError, MemoryError, OSError) as error:  # torch has no memory, or no compiler
+            left_out.append(part)
+            console.print(f"[yellow]{part} cannot be measured: {safe(plain(str(error), 200))}[/yellow]", soft_wrap=True)
+        if found[part]:
+            path = _write(meter, count, machine, found, results)
     peaks = ", ".join(f"{precision} {gflops:,.0f}" for precision, gflops in meter.matmul_gflops.items())
     console.print(f"matrix products of {meter.matmul_size} x {meter.matmul_size}, best, in GFLOP/s: {peaks}")
+    if path:
+        console.print(f"written to {safe(str(path))}")
+    if left_out:
+        raise typer.Exit(1)
+
+
+def _write(meter: Meter, threads: int, machine: dict[str, Any], found: dict[str, list[Any]], results: Path) -> Path:
+    """Write what has been measured up to now: a later part may end the process."""
+    from runners.one_run.outcome import now
+
     measured = report.SpeedReport(
         written=now(),
         device=meter.device.type,
-        threads=count,
+        threads=threads,
         machine=machine,
         matmul_gflops=meter.matmul_gflops,
         matmul_size=meter.matmul_size,
@@ -97,7 +113,7 @@ def speed(
     path = report.path(results, measured)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, measured.model_dump_json(indent=1).encode() + b"\n")
-    console.print(f"written to {safe(str(path))}")
+    return path
 
 
 Columns = dict[str, Callable[[Any], str]]
@@ -181,15 +197,17 @@ def _scaling(meter: Meter) -> Iterator[report.TrainingSpeed]:
             yield meter.training(name, spec, precision, batch_size, "none")
 
 
-def _shown(rows: Iterable[Row], title: str, columns: Columns) -> list[Row]:
-    """Measure, and print a table of it."""
-    table, measured = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left"), []
+def _measure(rows: Iterable[Frozen], title: str, columns: Columns, measured: list[Any]) -> None:
+    """Measure, add each row to `measured`, and print a table of them: of those there are, where one cannot be had."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     for heading in columns:
         table.add_column(heading, justify="right" if heading[0].isupper() or heading == "images/s" else "left")
-    with console.status(f"measuring: {title}") as status:
-        for row in rows:
-            measured.append(row)
-            status.update(f"measuring: {title}, {len(measured)} done")
-            table.add_row(*(safe(plain(show(row))) for show in columns.values()))
-    console.print(table)
-    return measured
+    try:
+        with console.status(f"measuring: {title}") as status:
+            for row in rows:
+                measured.append(row)
+                status.update(f"measuring: {title}, {len(measured)} done")
+                table.add_row(*(safe(plain(show(row))) for show in columns.values()))
+    finally:
+        if measured:
+            console.print(table)

@@ -38,6 +38,7 @@ from initializers.methods.impulse import Impulse
 from initializers.methods.impulse.solvers import Gradient
 from initializers.registry import Resources
 from runners.basics.environment import set_flags
+from runners.basics.machine import lacks_compiler
 from runners.basics.setting import Execution, Interval
 from runners.basics.streams import stream
 from runners.loaders import Loader, make_loader
@@ -262,7 +263,13 @@ class Meter:
         return CheckpointSpeed(model=name, megabytes=size / 1e6, seconds=seconds)
 
     def compiling(self, name: str, model: ModelSpec, precision: str) -> CompileSpeed:
-        """With an empty cache, then again in another process; and what is gained."""
+        """With an empty cache, then again in another process; and what is gained.
+
+        Raises:
+            VitinitError: there is no compiler.
+        """
+        if not self.cuda and (lacking := lacks_compiler()):
+            raise VitinitError(lacking)
         context, before = multiprocessing.get_context("spawn"), os.environ.get("TORCHINDUCTOR_CACHE_DIR")
         arguments = str(self.device), torch.get_num_threads(), model, precision, self.batch_size
         with tempfile.TemporaryDirectory() as cache:

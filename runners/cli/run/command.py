@@ -13,6 +13,7 @@ from benchmark.datasets import load as datasets
 from benchmark.datasets import registry
 from benchmark.records.store import Store
 from initializers.errors import VitinitError
+from runners.basics.machine import lacks_compiler
 from runners.cli.options import (
     LOCAL,
     DataOption,
@@ -36,8 +37,6 @@ from slurm import profiles
 
 if TYPE_CHECKING:
     from runners.launching.plan import Planned
-
-COMPILERS = ("g++", "clang++")
 
 Executor = Literal["inline", "local", "slurm"]
 
@@ -165,8 +164,8 @@ def _given(context: typer.Context, option: str) -> bool:
 def _check_that_it_compiles(device: str, deterministic: bool, here: bool) -> None:
     if deterministic and device == "cuda":
         raise VitinitError("--compile: what it measures decides which kernels it makes, so it is never --deterministic")
-    if here and device == "cpu" and not any(map(shutil.which, COMPILERS)):
-        raise VitinitError(f"--compile: on a CPU it needs a C++ compiler, one of {', '.join(COMPILERS)}")
+    if here and device == "cpu" and (lacking := lacks_compiler()):
+        raise VitinitError(f"--compile: {lacking}")
 
 
 def _settle(planned: list[Planned], results: Path, study: str) -> None:

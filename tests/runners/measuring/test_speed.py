@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from benchmark.models.build import build_model
 from benchmark.models.vit import ViT
 from initializers.errors import VitinitError
 from runners.cli import main as cli
+from runners.cli.run.command import _check_that_it_compiles
 from runners.measuring import precision
 from runners.measuring.speed import Meter, scaling
 
@@ -231,3 +233,49 @@ def test_what_cannot_be_measured_is_said_in_one_line(monkeypatch, capsys, argume
     assert stop.value.code == 2
     assert said in error
     assert error.count("\n") == 1
+
+
+@pytest.fixture
+def little_memory():
+    """For this process, 2 GiB more than it has now."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**31, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space, and /proc")
+def test_a_part_that_has_no_memory_is_one_line_and_the_others_are_written(here, grids, little_memory):
+    measured(fp32=100.0, bf16=9.0, fp16=1.0)
+    options = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
+    words = ("--model", "vit_micro/16@224", "--batch-size", "16000", "--only", "training", "--only", "checkpoints")
+    code, output = here("speed", *words, *options)
+    assert code == 1
+    assert output.count("training cannot be measured: ") == 1
+    assert "allocate memory" in output
+    (file,) = (grids / "results" / "speed").glob("*/speed.json")
+    report = speed.read(file)
+    assert (report.training, [row.model for row in report.checkpoints]) == ([], ["vit_micro/16@224"])
+
+
+def test_without_a_compiler_all_but_compiling_is_measured_and_nothing_is_compiled(here, grids, monkeypatch):
+    """torch takes g++ or what CXX says, and no other."""
+    measured(fp32=100.0, bf16=9.0, fp16=1.0)
+    (grids / "bin").mkdir()
+    compiler = grids / "bin" / "clang++"
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(compiler.parent))
+    monkeypatch.delenv("CXX", raising=False)
+    why = "torch.compile needs a C++ compiler on a CPU, and 'g++' is not on the PATH"
+    options = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
+    words = ("--model", "vit_micro/8", "--only", "checkpoints", "--only", "compiling")
+    code, output = here("speed", *words, *options)
+    assert (code, f"compiling cannot be measured: {why}" in output) == (1, True), output
+    (file,) = (grids / "results" / "speed").glob("*/speed.json")
+    assert len(speed.read(file).checkpoints) == 1
+    with pytest.raises(VitinitError, match=re.escape(f"--compile: {why}")):
+        _check_that_it_compiles("cpu", False, here=True)
+    monkeypatch.setenv("CXX", "clang++ -v")
+    _check_that_it_compiles("cpu", False, here=True)
