@@ -94,7 +94,7 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             for tensor, original in held:
                 tensor.data = original
             for (_, original), new in zip(held, fresh, strict=True):
-                rounded = new.to(original.dtype)
+                rounded = in_its_type(new, original)
                 if not torch.equal(rounded, original):
                     written.append((original, original.clone()))
                     original.copy_(rounded)
@@ -109,6 +109,12 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             parameter.requires_grad_(wanted)
         for module, mode in modes:
             module.training = mode
+
+
+def in_its_type(new: Tensor, original: Tensor) -> Tensor:
+    """What is written in the place of `original`: rounded to its type; a number of float64 that is not new as it was."""
+    rounded = new.to(original.dtype)
+    return torch.where(new == original.to(new), original, rounded) if original.dtype == torch.float64 else rounded
 
 
 def _calculated(tensor: Tensor) -> torch.dtype:

@@ -95,6 +95,22 @@ def test_any_float_type_has_the_float32_numbers_rounded_once(dtype: torch.dtype,
         assert torch.equal(ours, theirs.to(dtype)), name
 
 
+def test_of_float64_only_what_is_set_is_rounded_to_float32() -> None:
+    m = zoo.build("timm ViT").double()
+    with torch.no_grad():
+        for parameter in m.parameters():
+            parameter.div_(3)
+        for block in m.blocks:
+            block.attn.qkv.bias.fill_(1 / 3)
+    before = state(m)
+    report = vitinit.initialize(m, "zero_query")
+    set_ = {f"blocks.{i}.attn.qkv.{end}" for i in (0, 1) for end in ("weight", "bias")}
+    assert {change.name for change in report.changes} == set_ == differing(before, state(m))
+    for name in set_:
+        assert not m.get_parameter(name)[:48].any()
+        assert torch.equal(m.get_parameter(name)[48:], before[name][48:]), "W_k and W_v, which lie in the same tensor"
+
+
 def test_nothing_else_is_changed() -> None:
     m = zoo.build("timm ViT").train()
     m.blocks[1].eval()
