@@ -11,7 +11,6 @@ library of models but the one that the model is from.
 
 from __future__ import annotations
 
-import math
 import operator
 import re
 import textwrap
@@ -312,10 +311,13 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
 
 
 def _set_layer_scales(model: nn.Module, value: float) -> None:
+    import torch
+
     from initializers.adapter import layer_scales
 
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise VitinitError(f"layer_scale must be a finite number, not {value!r}")
+    most = torch.finfo(torch.float32).max
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= most:
+        raise VitinitError(f"layer_scale must be a finite number of at most {most:g}, not {value!r}")
     scales = layer_scales(model)
     if not scales:
         raise VitinitError(f"layer_scale: {type(model).__name__} has no layer scale that an adapter knows")

@@ -77,7 +77,7 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
         The tensors as they were, by name.
 
     Raises:
-        VitinitError: parameters that cannot be written to; says what to do.
+        VitinitError: parameters that cannot be written to, or numbers that their type does not hold; says what to do.
     """
     refuse(model)
     originals = {name: tensor for name, tensor in (*model.named_parameters(), *model.named_buffers())}
@@ -93,9 +93,13 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             fresh = [tensor.data for tensor, _ in held]
             for tensor, original in held:
                 tensor.data = original
-            for (_, original), new in zip(held, fresh, strict=True):
+            for name, (_, original), new in zip(originals, held, fresh, strict=True):
                 rounded = in_its_type(new, original)
                 if not torch.equal(rounded, original):
+                    if (new.isfinite() & ~rounded.isfinite()).any():
+                        dtype, most = str(original.dtype).removeprefix("torch."), torch.finfo(original.dtype).max
+                        given = f"numbers up to {float(new.abs().max()):g}"
+                        raise VitinitError(f"{name!r} would be given {given}, and {dtype} has none beyond {most:g}")
                     written.append((original, original.clone()))
                     original.copy_(rounded)
     except BaseException:
@@ -112,7 +116,7 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 
 def in_its_type(new: Tensor, original: Tensor) -> Tensor:
-    """What is written in the place of `original`: rounded to its type; a number of float64 that is not new as it was."""
+    """What is written in place of `original`: rounded to its type; in float64, what is not new keeps its digits."""
     rounded = new.to(original.dtype)
     return torch.where(new == original.to(new), original, rounded) if original.dtype == torch.float64 else rounded
 

@@ -111,6 +111,24 @@ def test_of_float64_only_what_is_set_is_rounded_to_float32() -> None:
         assert torch.equal(m.get_parameter(name)[48:], before[name][48:]), "W_k and W_v, which lie in the same tensor"
 
 
+@pytest.mark.parametrize(
+    ("asked", "name", "number"),
+    [
+        ({"layer_scale": 1e5}, "blocks.0.ls1.gamma", "100000"),
+        ({"layer_scale": 65520}, "blocks.0.ls1.gamma", "65520"),  # which rounds to infinity, and 65519 to 65504
+        ({"method": "impulse", "base": "trunc_normal", "weight_norm": 1e7}, "blocks.0.attn.qkv.weight", "[0-9.e+]+"),
+    ],
+)
+def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, Any], name: str, number: str) -> None:
+    m = zoo.build("timm ViT registers, layer scale").half()
+    before = state(m)
+    says = f"^'{name}' would be given numbers up to {number}, and float16 has none beyond 65504$"
+    with pytest.raises(vitinit.VitinitError, match=says):
+        vitinit.initialize(m, **asked)
+    assert differing(before, state(m)) == set()
+    vitinit.initialize(m, layer_scale=65519)
+
+
 def test_nothing_else_is_changed() -> None:
     m = zoo.build("timm ViT").train()
     m.blocks[1].eval()
@@ -165,6 +183,8 @@ def test_nothing_else_is_changed() -> None:
         ({"method": "lsuv", "images": [1]}, "B x C x H x W"),
         ({"method": "lsuv", "images": torch.empty(0, 3, 32, 32)}, "B at least 1"),
         ({"layer_scale": float("nan")}, "finite number"),
+        ({"layer_scale": -1e39}, "finite number"),
+        ({"layer_scale": 10**400}, "finite number"),
         ({"layer_scale": 0.1}, "has no layer scale"),
     ],
 )
