@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from benchmark.models.registry import families
-from benchmark.spec import RunSpec
+from benchmark.spec import RunSpec, by_content
 
 Setting = tuple[str, str]
 """A row label, and the JSON of all that repetitions must agree on."""
@@ -26,7 +27,7 @@ def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str] | 
     """
     by_label: dict[str, dict[str, Setting]] = defaultdict(dict)
     for run_id, (row, spec) in runs.items():
-        by_label[spec.dataset.label][run_id] = row, spec.model_dump_json(exclude={"dataset", "seed"})
+        by_label[spec.dataset.label][run_id] = row, _by_content(spec.model_dump_json(exclude={"dataset", "seed"}))
     labels = {}
     for label, setting in by_label.items():
         # Thousands of runs have a few settings between them: each is looked at once.
@@ -35,6 +36,11 @@ def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str] | 
         for run_id, its in setting.items():
             labels[run_id] = f"{label} ({suffix[its]})" if suffix[its] else label
     return labels
+
+
+@lru_cache(maxsize=4096)
+def _by_content(setting: str) -> str:
+    return json.dumps(by_content(json.loads(setting)))
 
 
 def flat(setting: str) -> dict[str, str]:

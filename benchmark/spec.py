@@ -120,7 +120,7 @@ class InitializerSpec(Frozen):
     @property
     def reads_files(self) -> bool:
         """Whether a parameter, its own or of one inside it, is a file."""
-        return _by_content(self.params) != self.params
+        return by_content(self.params) != self.params
 
     def found_at(self, path: str, sha256: str) -> InitializerSpec:
         """The same, the file of this content at this path: the same run."""
@@ -297,7 +297,7 @@ def _files(value: Any, change: Callable[[dict[str, str]], dict[str, str]]) -> An
     return {key: _files(inner, change) for key, inner in value.items()}
 
 
-def _by_content(value: Any) -> Any:
+def by_content(value: Any) -> Any:
     """A value of parameters without the paths of files."""
     return _files(value, lambda file: {"sha256": file["sha256"]})
 
@@ -315,5 +315,5 @@ def _with_sorted_keys(text: bytes, name: str, kind: type[Frozen]) -> str:
     later = kind.later if issubclass(kind, ModelSpec) else LATER.get(name, {})
     fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
     if kind is InitializerSpec:
-        fields = _by_content(fields)
+        fields = by_content(fields)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)
