@@ -11,6 +11,9 @@ import sys
 GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
 """Under Linux one of these is there wherever torch can find a GPU: NVIDIA's, a Jetson's, that of WSL, AMD's."""
 
+MOST_THREADS = 4096
+"""Of torch, which ends the process where the system refuses more."""
+
 
 def cores() -> int:
     """Cores that this process may use: fewer than the machine has inside a container or a cluster job."""

@@ -14,8 +14,6 @@ LOCAL = Path("results/local")
 """Where this machine's records go."""
 REFERENCE = Path("results/reference")
 """Records that come with the project."""
-MOST_THREADS = 4096
-"""Of torch, which ends the process where the system refuses more."""
 WHAT, WHERE, SPEED, SAVING, MEASURING = "What", "Where", "Speed", "Saving and going on", "Measuring"
 """Groups of options in the help."""
 

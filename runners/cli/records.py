@@ -18,7 +18,8 @@ from benchmark.records.record import FailureRecord, Outcome, RunRecord
 from benchmark.records.store import Store
 from initializers.errors import VitinitError, count, plain
 from runners.basics.environment import ROOT, code, git
-from runners.cli.options import LOCAL, MOST_THREADS, REFERENCE, DataOption, RunIdArgument, console
+from runners.basics.machine import MOST_THREADS
+from runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 if TYPE_CHECKING:
     from runners.one_run.reproduce import Comparison

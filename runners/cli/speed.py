@@ -15,7 +15,8 @@ from benchmark import speed as report
 from benchmark.fields import Frozen
 from benchmark.files.atomic import write_atomically
 from initializers.errors import VitinitError, plain, unknown_name
-from runners.cli.options import LOCAL, MOST_THREADS, ResultsOption, console
+from runners.basics.machine import MOST_THREADS
+from runners.cli.options import LOCAL, ResultsOption, console
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 # torch takes seconds to import: `vitinit` imports this module for its help too.
 
-MAX_THREADS = 1024
-"""No machine has more; a record that asks for them is damaged or made up."""
-
 PARTS = (
     ("dataset checksum", r"dataset\.checksum"),
     ("final weights", r"weights"),
@@ -81,9 +78,10 @@ def execution(
     """How to repeat a run: as it was recorded, unless told otherwise.
 
     Raises:
-        VitinitError: it was on a device that is not here, or the record does not say on how many threads.
+        VitinitError: it was on a device that is not here, or the record does not say on how many threads, or says
+            more than there can be: then it is damaged or made up.
     """
-    from runners.basics.machine import cores, default_device
+    from runners.basics.machine import MOST_THREADS, cores, default_device
     from runners.basics.setting import Execution
 
     recorded = str(record.execution.get("device")).partition(":")[0]
@@ -94,8 +92,10 @@ def execution(
         way_out = "; --device cpu repeats the run, with other rounding" if device == "auto" else ""
         raise VitinitError(f"the run is to be repeated on cuda, and torch finds no CUDA GPU here{way_out}")
     count: Any = threads or (record.execution.get("threads") if chosen == recorded else cores())
-    if type(count) is not int or not 1 <= count <= MAX_THREADS:
+    if type(count) is not int or count < 1:
         raise VitinitError("the record does not say on how many threads it ran; say --threads N")
+    if count > MOST_THREADS:
+        raise VitinitError(f"the record says {count:,} threads, and {MOST_THREADS:,} are the most; say --threads N")
     micro_batch = record.execution.get("micro_batch")
     return Execution(
         device=chosen,

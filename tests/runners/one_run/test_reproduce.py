@@ -13,6 +13,7 @@ from benchmark.records.record import FailureRecord, SkipRecord
 from benchmark.records.store import Store
 from initializers.errors import VitinitError
 from runners.basics.environment import ROOT
+from runners.basics.machine import MOST_THREADS
 from runners.loaders import choice
 from runners.one_run.reproduce import compare, execution, repeat
 from tests.runners.small_run import NOW, THREAD, altered
@@ -176,7 +177,8 @@ def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
         "those of the record 000000000000": {"dataset": {**whole["dataset"], "checksum": "0" * 64}},
         "the device 'xpu'": {"execution": {"device": "xpu", "threads": 1}},
         "--threads": {"execution": {"device": "cpu"}},
-        "on how many threads": {"execution": {"device": "cpu", "threads": 10**9}},
+        "1,000,000,000 threads, and 4,096 are the most": {"execution": {"device": "cpu", "threads": 10**9}},
+        "does not say on how many threads": {"execution": {"device": "cpu", "threads": "2"}},
     }
     for number, (words, changes) in enumerate(foreign.items()):
         record = altered(recorded, **changes)
@@ -291,3 +293,7 @@ def test_one_line_for_a_store_that_cannot_be_written(recorded, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(VitinitError, match="cannot write"):
         repeat(recorded, execution(recorded), tmp_path / "file", tmp_path, Silent())
+
+
+def test_as_many_threads_as_may_be_asked_for_are_taken(recorded):
+    assert execution(recorded, threads=MOST_THREADS).threads == MOST_THREADS
