@@ -115,7 +115,7 @@ class InitializerSpec(Frozen):
         inner = {"name": of} if isinstance(of, str) else of
         if not isinstance(inner, dict):
             return [self.name]
-        return [self.name, *InitializerSpec(name=str(inner.get("name")), params=inner).names()]
+        return [self.name, *InitializerSpec.model_construct(name=str(inner.get("name")), params=inner).names()]
 
     @property
     def reads_files(self) -> bool:

@@ -112,7 +112,9 @@ def explain(error: ValidationError, where: str, model: type[BaseModel] | None = 
             unknown = str(unknown_name("field", str(item["loc"][-1]), known.model_fields))
             parts.append(f"{_field(home, numbers)}: {unknown}" if home else unknown)
             continue
-        if item["type"] == "extra_forbidden":
+        if item["type"] == "invalid_key":
+            field, message = _field(home, numbers), f"a field's name must be text, not {_key(item['loc'][-1])}"
+        elif item["type"] == "extra_forbidden":
             message = "is not a field here"
         elif item["type"] == "union_tag_invalid":
             valid = str(item["ctx"]["expected_tags"]).replace("'", "").split(", ")
@@ -129,7 +131,7 @@ def explain(error: ValidationError, where: str, model: type[BaseModel] | None = 
             message = "is empty, and must not be" if least == 1 else f"must have at least {least}"
         given = (
             ""
-            if item["type"] == "missing" or isinstance(item["input"], dict)
+            if item["type"] in ("missing", "invalid_key") or isinstance(item["input"], dict)
             else f" (given: {_BOUNDED.repr(item['input'])})"
         )
         parts.append(f"{field}: {message}{given}" if field else message)

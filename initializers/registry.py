@@ -320,7 +320,7 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     return cls
 
 
-def build(name: str, params: dict[str, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
+def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
     """An initialiser with checked parameters.
 
     Raises:
@@ -328,7 +328,7 @@ def build(name: str, params: dict[str, Any], kind: Literal["base", "method"] | N
     """
     cls = get(name, kind)
     try:
-        built = cls(**params)
+        built = cls.model_validate(params)
     except ValidationError as error:
         known = ", ".join(cls.model_fields) or "none"
         said = str(explain(error, f"initializer {name!r}", cls))

@@ -66,8 +66,8 @@ def _content(path: str) -> bytes:
         if file.exists() and not file.is_file():  # a pipe would be waited for, a device has no end
             raise VitinitError(f"cannot read {path}: is not a file")
         return file.read_bytes()
-    except OSError as error:
-        raise VitinitError(f"cannot read {path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        raise VitinitError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 @lru_cache(maxsize=1)

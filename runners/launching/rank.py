@@ -137,7 +137,8 @@ def _sources(method: Mapping[str, Any]) -> dict[str, str]:
     """Hashes of the files of a method's class, and of the one that it is made of, by name."""
     from initializers import registry
 
-    names = InitializerSpec(name=str(method.get("name")), params=dict(method)).names()
+    unchecked = InitializerSpec.model_construct(name=str(method.get("name")), params=dict(method))
+    names = unchecked.names()
     for name in names:
         if name.endswith(".py"):
             raise VitinitError(f"{name}: write {name}:CLASS, the class in it")

@@ -179,6 +179,15 @@ def test_nothing_else_is_changed() -> None:
         ({"method": "mimetic", "base": {"std": 1.0}}, "mapping with `name`"),
         ({"method": zoo.Encoder()}, "name of a method, not Encoder"),
         ({"base": 123}, "mapping with `name`"),
+        (
+            {"base": {"name": "orthogonal", 5: 1}},
+            r"^initializer 'orthogonal': a field's name must be text, not 5",
+        ),
+        (
+            {"method": "impulse", "solver": {"name": "svd", 5: 1}},
+            r": solver.svd: a field's name must be text, not 5",
+        ),
+        ({"method": "weight_selection", "weights": {"path": "/x\0", "sha256": "a" * 64}}, "cannot read /x.*null byte"),
         ({"method": "mimetic", "seed": 1.5}, "seed must be an integer"),
         ({"method": "lsuv", "images": [1]}, "B x C x H x W"),
         ({"method": "lsuv", "images": torch.empty(0, 3, 32, 32)}, "B at least 1"),

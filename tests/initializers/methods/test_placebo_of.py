@@ -69,6 +69,7 @@ def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"of": {"name": "impulse", "kernel_size": 4}}, ["odd", "4"]),
         ({"of": {"name": "impulse", "kernel": 3}}, ["kernel", "kernel_size"]),
         ({"of": {"kernel_size": 3}}, ["name"]),
+        ({"of": {"name": "mimetic", 1: 2}}, ["'mimetic': a field's name must be text, not 1"]),
         ({"of": 3}, ["name of a method"]),
         ({"of": None}, ["name of a method"]),
         ({"keep": "rank"}, ["spectrum", "norm", "entropy"]),

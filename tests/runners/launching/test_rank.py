@@ -93,6 +93,7 @@ def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.M
         ("{parts: qk}", "METHOD needs a name"),
         ("{name: mimetic", "not YAML"),
         ("{name: a, name: b}", "already"),
+        ("{name: placebo, of: {name: mimetic, 1: 2}}", "'mimetic': a field's name must be text, not 1"),
     ],
 )
 def test_what_is_no_method_is_one_line(method: str, message: str, tmp_path: Path) -> None:
