@@ -70,6 +70,8 @@ class Setting:
     """Read what a slow initialiser has solved before for the same inputs on such a machine."""
     retried: dict[str, str] = field(default_factory=dict)
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
+    beside_others: bool = False
+    """Other runs share the device: one that it has no memory for has not failed yet."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +90,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that ended here without a record: stopped, or another launcher's."""
+    """A run that ended here without a record: stopped, another launcher's, or without memory beside others."""
 
     run_id: str
-    status: Literal["stopped", "elsewhere"]
+    status: Literal["stopped", "elsewhere", "crowded"]
     reason: str
 
 

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from runners.training.distributed import World
 
 
-OUT_OF_MEMORY = "OutOfMemoryError"
-"""Of torch."""
-
-
 def estimated_work(spec: RunSpec, images: int) -> float:
     """How long a run on so many images takes, in arbitrary units: images seen times operations of one image."""
     return spec.recipe.epochs * images * spec.model.forward_operations(classes=10)  # a head is small
@@ -100,21 +96,21 @@ def launch(
     def carry_out_all(cells: list[Cell]) -> Generator[End, None, None]:
         if setting.execution.executor == "inline":
             return _inline(cells, setting, display, world, stop)
-        return processes.carry_out_all(cells, setting, workers, display, stop)
+        return processes.carry_out_all(cells, replace(setting, beside_others=workers > 1), workers, display, stop)
 
     with display:
         display.begin(cells, work)
         while cells:
             by_id = {cell.run_id: cell for cell in cells}
-            elsewhere, crowded = [], {}
+            elsewhere, crowded = [], []
             with contextlib.closing(carry_out_all(cells)) as ends:
                 for end in ends:
                     if end.status == "elsewhere":
                         display.put_off(end.run_id, end.reason)
                         elsewhere.append(end)
-                    elif workers > 1 and isinstance(end, FailureRecord) and end.error == OUT_OF_MEMORY:
-                        display.put_off(end.run_id, "out of memory beside other runs; it is tried again alone")
-                        crowded[end.run_id] = end.written
+                    elif end.status == "crowded":
+                        display.put_off(end.run_id, end.reason)
+                        crowded.append(by_id[end.run_id])
                     else:
                         display.end(end)
                         tally.finished += end.status == "done"
@@ -127,8 +123,7 @@ def launch(
                     display.end(end)
                     tally.elsewhere += 1
             if crowded:
-                cells, workers = [*cells, *(by_id[run_id] for run_id in crowded)], 1
-                setting = replace(setting, retried=setting.retried | crowded)
+                cells, workers = [*cells, *crowded], 1
     return tally
 
 

@@ -11,7 +11,7 @@ from initializers.errors import VitinitError
 from runners.basics.setting import End, Ended, Event, Execution, Setting
 from runners.basics.stop import Stop, Stopped, on_signals
 from runners.one_run import claims
-from runners.one_run.carry_out import carry_out
+from runners.one_run.carry_out import Crowded, carry_out
 from runners.training.distributed import World, joined
 
 
@@ -78,6 +78,8 @@ def to_its_end(cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Eve
         return carry_out(cell, setting, stop, on_event, world)
     except claims.Taken as taken:
         return Ended(cell.spec.run_id, "elsewhere", str(taken))
+    except Crowded as crowded:
+        return Ended(cell.spec.run_id, "crowded", str(crowded))
     except Stopped as stopped:
         return Ended(cell.spec.run_id, "stopped", str(stopped))
     except OSError as error:

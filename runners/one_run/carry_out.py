@@ -27,6 +27,10 @@ BEGIN = "begin"
 """What rank 0 says to the others when it has claimed a run."""
 
 
+class Crowded(Exception):
+    """The device has no memory for the run beside others; nothing is recorded."""
+
+
 def carry_out(
     cell: Cell,
     setting: Setting,
@@ -48,6 +52,7 @@ def carry_out(
     Raises:
         Taken: another process is carrying it out, or has done so since this study was launched.
         Stopped: it was asked to stop; it has saved where it was.
+        Crowded: there was no memory for it beside others.
         VitinitError: the results folder cannot be written.
     """
     if world.rank:
@@ -111,6 +116,8 @@ def _claimed(
         except Failed as error:
             outcome = failure(cell, setting, error.kind, error.message, error.trace)
         except Exception as error:
+            if setting.beside_others and isinstance(error, torch.OutOfMemoryError):
+                raise Crowded("out of memory beside other runs; it is tried again alone") from None
             if world.size > 1 and not isinstance(error, Diverged):
                 _give_up(cell, setting, error, world, claim)
             outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())

@@ -101,7 +101,7 @@ class Display:
         if task is not None:
             self._progress.remove_task(task)
             self._say_end(outcome)  # of one that was put off, it was said then
-        if outcome.status != "stopped":
+        if outcome.status not in ("stopped", "crowded"):
             self._share[outcome.run_id] = 1.0
             self._ended += 1
         self._say_finished(self._cells[outcome.run_id].place)

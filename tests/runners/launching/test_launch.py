@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmark.grids.resolve import resolve_model
 from benchmark.grids.schema import Cell
 from benchmark.models.build import build_model
+from benchmark.records.store import Store
 from benchmark.spec import InitializerSpec
 from runners.basics.setting import Ended, Execution, Setting
 from runners.basics.stop import Stop
 from runners.launching.launch import came_free, estimated_work, launch
+from runners.launching.together import to_its_end
 from runners.one_run import claims
 from runners.terminal.display import Display
+from runners.training.distributed import ALONE
 from tests.runners.small_run import THREAD, spec
 
 
@@ -99,6 +103,17 @@ def test_inline_a_run_without_memory_is_alone_already(setting: Setting, tmp_path
     tally = launch([cell], setting, 2, Display(Console(file=out, width=200)))
     assert (tally.failed, out.getvalue().count("failed, OutOfMemoryError")) == (1, 1)
     assert "tried again" not in out.getvalue()
+
+
+def test_a_run_without_memory_beside_others_leaves_no_failure(setting: Setting, tmp_path: Path, monkeypatch) -> None:
+    """Whoever is stopped before it is tried again alone goes on with it."""
+    (tmp_path / "hungry.py").write_text(HUNGRY)
+    monkeypatch.syspath_prepend(tmp_path)
+    cell = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry")))
+    end = to_its_end(cell, replace(setting, beside_others=True), Stop(), lambda event: None, ALONE)
+    assert (end.status, end.run_id) == ("crowded", cell.run_id)
+    assert Store(tmp_path).outcome("tiny", cell.run_id) is None
+    assert to_its_end(cell, setting, Stop(), lambda event: None, ALONE).error == "OutOfMemoryError"
 
 
 def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:
