@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -83,12 +83,32 @@ class Attention:
         """Refuse what is no description.
 
         Raises:
-            VitinitError: types are no tuple, or a part is none.
+            VitinitError: says which field, and what it may be.
         """
-        _refuse_no_tuple("Attention", "types", self.types)
-        for name in ("query", "key", "value", "proj"):
-            if not isinstance(part := getattr(self, name), Part):
-                raise VitinitError(f"Attention: {name} must be a Part, such as linear('to_q'), not {part!r}")
+        _check_fields(self, "Attention")
+
+
+WANTED: dict[str, tuple[Any, str]] = {
+    "str": (str, "text"),
+    "bool": (bool, "true or false"),
+    "Part": (Part, "a Part, such as linear('to_q')"),
+    "tuple[str, ...]": ((tuple, str), "a tuple of texts, such as ('one',)"),
+    "tuple[Type, ...]": ((tuple, str | type), "a tuple of classes or their names, such as (one,)"),
+    "tuple[Attention, ...]": ((tuple, Attention), "a tuple of Attention, such as (one,)"),
+    "Mapping[str, Rule]": ((Mapping, str), "a mapping of names, such as {'pos_embed': 'position'}"),
+    "Mapping[str, str]": ((Mapping, str | type), "a mapping of names of types, each to the reason"),
+    "Callable[[Any], tuple[int, int]] | None": (Callable | None, "a function of the model, as lambda model: (14, 14)"),
+    "Callable[[Any], bool]": (Callable, "a function of the model, as lambda model: True"),
+}
+"""By the declared type of a field: what `isinstance` takes, of a collection also for its members; and it in words."""
+
+
+def _check_fields(given: Any, what: str) -> None:
+    for one in fields(given):
+        value, (kind, words) = getattr(given, one.name), WANTED[str(one.type)]
+        whole, each = kind if isinstance(kind, tuple) else (kind, None)
+        if not isinstance(value, whole) or (each and not all(isinstance(member, each) for member in value)):
+            raise VitinitError(f"{what}: {one.name} must be {words}, not {value!r}")
 
 
 WINDOWS: dict[str, Any] = {
@@ -152,13 +172,7 @@ class Adapter:
         Raises:
             VitinitError: says which field, and what it may be.
         """
-        for name in ("models", "attention", "token_mixing", "beside"):
-            _refuse_no_tuple(f"adapter {self.name!r}", name, getattr(self, name))
-        if self.grid is not None and not callable(self.grid):
-            raise VitinitError(
-                f"adapter {self.name!r}: grid must be a function of the model, such as lambda model: (14, 14), not "
-                f"{self.grid!r}"
-            )
+        _check_fields(self, f"adapter {self.name!r}")
         for parameter, rule in self.parameters.items():
             if not isinstance(rule, int | float | Normal) and rule not in RULES:
                 raise VitinitError(
@@ -169,11 +183,6 @@ class Adapter:
     def rule(self, parameter: str) -> Rule | None:
         """That of a parameter, by its name in the model."""
         return next((rule for name, rule in self.parameters.items() if fnmatch.fnmatchcase(parameter, name)), None)
-
-
-def _refuse_no_tuple(what: str, name: str, given: Any) -> None:
-    if not isinstance(given, tuple):
-        raise VitinitError(f"{what}: {name} must be a tuple, such as {name}=(one,), not {given!r}")
 
 
 _own: dict[str, Adapter] = {}
@@ -384,15 +393,3 @@ def _left_out(start: Any, part: Part) -> bool:
         if isinstance(start, nn.Identity):
             return True
     return False
-
-
-def required(module: nn.Module, path: str) -> Any:
-    """`found`, of what an adapter says is there.
-
-    Raises:
-        VitinitError: it is not.
-    """
-    value = found(module, path)
-    if value is None:
-        raise VitinitError(f"attention of type {type(module).__name__} has no {path!r}, which its adapter names")
-    return value

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from initializers import adapter
-from initializers.adapter import Attention, Family, Part, found, required
+from initializers.adapter import Attention, Family, Part, found
 from initializers.errors import VitinitError
 
 AT_ONCE = 8
@@ -26,6 +25,18 @@ HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead")
 """What attention modules call the number of their heads: where one is no adapter's, it is noticed by this."""
 HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
+
+
+def required(module: nn.Module, path: str) -> Any:
+    """`found`, of what an adapter says is there.
+
+    Raises:
+        VitinitError: it is not.
+    """
+    value = found(module, path)
+    if value is None:
+        raise VitinitError(f"attention of type {type(module).__name__} has no {path!r}, which its adapter names")
+    return value
 
 
 class RelativeBias(NamedTuple):
@@ -348,58 +359,3 @@ def evaluated(model: nn.Module, hooks: Sequence[RemovableHandle] = ()) -> Iterat
             hook.remove()
         for module, mode in modes:
             module.training = mode
-
-
-class _Reached(Exception):
-    """Ends a forward pass where its input to a layer is known."""
-
-
-@torch.no_grad()
-def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Tensor:
-    """What an attention layer, by default the first, receives: B images or windows x N x D, class token left out."""
-    seen: list[Tensor] = []
-    attends = attention_layers(model)[layer]
-
-    def keep(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        seen.append(attends.given(inputs, named)[0])
-        raise _Reached  # the rest of a large model would take minutes
-
-    hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
-    with evaluated(model, [hook]), suppress(_Reached):
-        model(images_BCHW)
-    x_BND, places = seen[0], math.prod(seen_grids(model)[layer])
-    check_tokens(x_BND.shape[1], places)
-    return x_BND[:, x_BND.shape[1] - places :]
-
-
-def check_tokens(found: int, tokens: int) -> None:
-    """Raise VitinitError, with why that may be, where attention is among fewer tokens than there are places."""
-    if found < tokens:
-        raise VitinitError(
-            f"attention is among {found} tokens, and there are {tokens} places: the model leaves some out, or the "
-            "images are smaller than those that it is made for"
-        )
-
-
-@torch.no_grad()
-def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, AttentionLayer, Tensor], None]) -> None:
-    """Show the attention of every layer while the model sees these images, a few of them at a time.
-
-    Args:
-        model: evaluated; it is left as it was.
-        images_BCHW: all of them, on the model's device.
-        see: called as see(number of the layer, layer, its map b x H x N x N, class token included; b is the number of
-            windows where attention is in windows).
-    """
-    hooks = [
-        layer.module.register_forward_pre_hook(
-            lambda _, inputs, named, number=number, layer=layer: see(
-                number, layer, layer.attention(*layer.given(inputs, named))
-            ),
-            with_kwargs=True,
-        )
-        for number, layer in enumerate(attention_layers(model))
-    ]
-    with evaluated(model, hooks):
-        for few_BCHW in images_BCHW.split(AT_ONCE):
-            model(few_BCHW)

@@ -6,7 +6,8 @@ Measuring changes nothing and draws no random number.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +15,71 @@ import torch
 from torch import Tensor, nn
 
 from initializers.attention import (
+    AT_ONCE,
     AttentionLayer,
     attention_layers,
-    check_tokens,
-    each_attention,
+    evaluated,
     seen_grids,
     token_grid,
 )
+from initializers.errors import VitinitError
 from initializers.report import LayerStart, Spectra
 from initializers.threads import one_thread
+
+
+class _Reached(Exception):
+    """Ends a forward pass where its input to a layer is known."""
+
+
+@torch.no_grad()
+def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Tensor:
+    """What an attention layer, by default the first, receives: B images or windows x N x D, class token left out."""
+    seen: list[Tensor] = []
+    attends = attention_layers(model)[layer]
+
+    def keep(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        seen.append(attends.given(inputs, named)[0])
+        raise _Reached  # the rest of a large model would take minutes
+
+    hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
+    with evaluated(model, [hook]), suppress(_Reached):
+        model(images_BCHW)
+    x_BND, places = seen[0], math.prod(seen_grids(model)[layer])
+    check_tokens(x_BND.shape[1], places)
+    return x_BND[:, x_BND.shape[1] - places :]
+
+
+def check_tokens(found: int, tokens: int) -> None:
+    """Raise VitinitError, with why that may be, where attention is among fewer tokens than there are places."""
+    if found < tokens:
+        raise VitinitError(
+            f"attention is among {found} tokens, and there are {tokens} places: the model leaves some out, or the "
+            "images are smaller than those that it is made for"
+        )
+
+
+@torch.no_grad()
+def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, AttentionLayer, Tensor], None]) -> None:
+    """Show the attention of every layer while the model sees these images, a few of them at a time.
+
+    Args:
+        model: evaluated; it is left as it was.
+        images_BCHW: all of them, on the model's device.
+        see: called as see(number of the layer, layer, its map b x H x N x N, class token included; b is the number of
+            windows where attention is in windows).
+    """
+    hooks = [
+        layer.module.register_forward_pre_hook(
+            lambda _, inputs, named, number=number, layer=layer: see(
+                number, layer, layer.attention(*layer.given(inputs, named))
+            ),
+            with_kwargs=True,
+        )
+        for number, layer in enumerate(attention_layers(model))
+    ]
+    with evaluated(model, hooks):
+        for few_BCHW in images_BCHW.split(AT_ONCE):
+            model(few_BCHW)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from initializers.apply import all_or_nothing, apply
 from initializers.attention import (
     AttentionLayer,
-    attention_input,
     attention_layers,
     has_attention,
     position_embedding,
     seen_grids,
 )
-from initializers.diagnostics import starts
+from initializers.diagnostics import attention_input, starts
 from initializers.errors import VitinitError
 from initializers.pseudo_input import pseudo_input
 from initializers.registry import Aim, Initializer, Progress, Resources

@@ -15,12 +15,12 @@ from torch import nn
 from initializers import registry
 from initializers.attention import (
     AttentionLayer,
-    attention_input,
     attention_layers,
     evaluated,
     position_embedding,
     token_grid,
 )
+from initializers.diagnostics import attention_input
 from initializers.errors import VitinitError
 
 WIDTH, HEADS, TOKENS = 24, 4, 16

@@ -12,8 +12,8 @@ from small_models import CONVIT, CONVMIXER, VIT, VIT_TOKEN, f64, images, model, 
 from torch import Tensor
 
 from initializers import registry
-from initializers.attention import attention_layers, each_attention
-from initializers.diagnostics import rounded, spectra, starts
+from initializers.attention import attention_layers
+from initializers.diagnostics import each_attention, rounded, spectra, starts
 from initializers.initialize import initialize
 from initializers.report import InitReport
 

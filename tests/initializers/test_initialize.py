@@ -26,7 +26,8 @@ from small_models import (
 from torch import Tensor, nn
 
 from initializers import registry
-from initializers.attention import attention_input, attention_layers
+from initializers.attention import attention_layers
+from initializers.diagnostics import attention_input
 from initializers.errors import VitinitError
 from initializers.initialize import fidelity, initialize, norms, offset_maps
 from initializers.registry import Initializer, Progress

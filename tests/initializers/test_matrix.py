@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 import vitinit
 from initializers import registry
-from initializers.attention import attention_layers, each_attention, token_grid
+from initializers.attention import attention_layers, token_grid
+from initializers.diagnostics import each_attention
 from initializers.registry import Resources
 
 BASES = [known.name for known in vitinit.initializers("base")]

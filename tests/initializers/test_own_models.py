@@ -88,7 +88,18 @@ def test_an_adapter_registered_again_takes_the_place_of_the_first_and_its_name_i
         ({"key": vitinit.linear("to_q.0")}, "adapter 'wrong': 'to_q.0' is not in Own; 'to_q' has weight, bias, in_f"),
         ({"value": vitinit.fused("to_q.weight", "", 5)[2]}, "the 48 rows of 'to_q.weight' in Own are not those of 5 p"),
         ({"query": vitinit.fused("to_q.weight", "")}, r"Attention: query must be a Part, such as linear\('to_q'\)"),
-        ({"models": nn.Linear}, r"adapter 'wrong': models must be a tuple, such as models=\(one,\), not <class"),
+        ({"models": nn.Linear}, r"adapter 'wrong': models must be a tuple of classes or their names, .*, not <class"),
+        ({"models": (3,)}, r"adapter 'wrong': models must be a tuple of classes or their names, .*, not \(3,\)"),
+        ({"beside": (None,)}, r"adapter 'wrong': beside must be a tuple of classes or their names, .*, not \(None,\)"),
+        ({"attention": (3,)}, r"adapter 'wrong': attention must be a tuple of Attention, .*, not \(3,\)"),
+        ({"position": 3}, "adapter 'wrong': position must be text, not 3"),
+        ({"heads": 3}, "Attention: heads must be text, not 3"),
+        ({"types": (Own, 3)}, "Attention: types must be a tuple of classes or their names"),
+        ({"rotary": True}, "adapter 'wrong': rotary must be a function of the model, .*, not True"),
+        ({"parameters": None}, "adapter 'wrong': parameters must be a mapping of names, .*, not None"),
+        ({"parameters": {3: "position"}}, "adapter 'wrong': parameters must be a mapping of names, .*, not {3: "),
+        ({"refused": ["Own"]}, r"adapter 'wrong': refused must be a mapping of names of types, .*, not \['Own'\]"),
+        ({"name": 3}, "adapter 3: name must be text, not 3"),
         (
             {"position": "pos_emb"},
             r"no absolute position embedding \(adapter 'wrong': 'pos_emb' is not in Model; it has",
@@ -110,7 +121,7 @@ def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str
     attention |= {"proj": vitinit.linear("out")}
     rest = {"grid": lambda model: (4, 4), "parameters": {"where": "position"}, "position": "where", "models": (Model,)}
     for part, of in wrong.items():
-        (attention if part in attention else rest)[part] = of
+        (attention if part in {*attention, "types"} else rest)[part] = of
     try:
         with pytest.raises(vitinit.VitinitError, match=why) as caught:
             with_adapter(attention, rest, Model())
@@ -132,7 +143,8 @@ def test_a_w_proj_that_is_left_out_is_missed_by_who_needs_it_alone() -> None:
 
 
 def with_adapter(attention: dict[str, Any], rest: dict[str, Any], model: nn.Module) -> None:
-    vitinit.register(vitinit.Adapter("wrong", attention=(vitinit.Attention((Own,), **attention),), **rest))
+    own = vitinit.Attention(**{"types": (Own,), **attention})
+    vitinit.register(vitinit.Adapter(**{"name": "wrong", "attention": (own,), **rest}))
     vitinit.initialize(model, "impulse", base="kaiming_uniform", value_proj="mimetic")
 
 

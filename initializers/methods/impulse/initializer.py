@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from initializers import targets
 from initializers.attention import (
     AttentionLayer,
-    attention_input,
     attention_layers,
     position_embedding,
     rotary,
     token_grid,
 )
+from initializers.diagnostics import attention_input
 from initializers.errors import VitinitError
 from initializers.methods.impulse import solvers
 from initializers.methods.impulse.solvers import Problem, Rotation, Solver
