@@ -9,7 +9,11 @@ from typing import Annotated, Literal
 import typer
 
 from benchmark.datasets import load as datasets
+from benchmark.records.store import Store
+from initializers.errors import count
+from runners.basics.environment import ROOT
 from runners.cli.options import LOCAL, REFERENCE, DataOption, console
+from runners.cli.run.command import default_workers
 from runners.terminal.markup import safe
 
 
@@ -21,7 +25,8 @@ def rank(
         ),
     ],
     budget: Annotated[
-        str, typer.Option(help="As many seeds as fit: 90s, 30m, 2h. One round, a seed a core, always runs.")
+        str,
+        typer.Option(help="As many seeds as fit: 90s, 30m, 2h. One round, a seed a core or one on a GPU, always runs."),
     ] = "30m",
     tier: Annotated[
         Literal["quick", "standard"],
@@ -33,13 +38,14 @@ def rank(
     model: Annotated[str | None, typer.Option(help="Changes to the tier's model: {FIELD: VALUE}.")] = None,
     data_dir: DataOption = None,
     results: Annotated[Path, typer.Option(help="Where records go.")] = LOCAL,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
 ) -> None:
     """Train a method, its own base and its placebo under the standard protocol, and say where it stands.
 
-    The same command again takes what is recorded and goes on with more seeds.
+    The same command again takes what is recorded and goes on with more seeds. Exit code 1: a run has failed.
     """
-    from runners.basics.machine import cores
-    from runners.launching.rank import TIERS, call, first_round, prepare, rounds, seconds
+    from runners.basics.machine import default_device
+    from runners.launching.rank import TIERS, call, outlook, prepare, rounds, seconds
 
     time = seconds(budget)
     folder = datasets.data_dir(data_dir)
@@ -47,21 +53,28 @@ def rank(
     if ranked.useless:
         console.print(f"[yellow]without a placebo: {safe(ranked.useless)}[/yellow]")
 
-    at_once = min(cores(), ranked.most)
-    console.print(safe(first_round(ranked.grid, at_once, at_once, [results, REFERENCE])))
+    at_once = min(default_workers(default_device(), None), ranked.most)
+    committed = ROOT / REFERENCE
+    before = outlook(ranked, at_once, results, [results, committed], retry_failed)
+    console.print(safe(before.text))
 
-    def carry_out(seeds: range) -> None:
+    def carry_out(seeds: range) -> int:
         arguments = ["run", str(ranked.grid), "--seeds", f"{seeds.start}-{seeds.stop - 1}", "--executor", "local"]
         arguments += ["--data-dir", str(folder), "--no-download", "--results", str(results)]
-        if code := call("runners.cli", arguments):
+        code = call("runners.cli", [*arguments, *(["--retry-failed"] if retry_failed else [])])
+        if code not in (0, 1):  # refused, or stopped
             raise typer.Exit(code)
+        return code
 
-    done = rounds(time, ranked.most, at_once, carry_out)
+    done, code = rounds(time, ranked.most, at_once, carry_out, before.through, before.round_seconds)
     given = {"--base": base, "--model": model, "--data-dir": data_dir, "--results": results}
     words = ["vitinit", "rank", method, "--tier", tier]
     for option, value in given.items():
         words += [option, str(value)] if value not in (None, LOCAL) else []
     more = "" if done == ranked.most else f"{shlex.join(words)} --budget"
     console.print(f"{done} of the tier's {ranked.most} seeds; records in {safe(str(results / ranked.grid.stem))}")
-    arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(REFERENCE / TIERS[tier])]
-    raise typer.Exit(call("analysis.standing", [*arguments, *(["--more", more] if more else [])]))
+    if failed := len(Store(results).outline(ranked.grid.stem).failed):
+        console.print(f"{count(failed, 'run')} failed; to run again: {safe(shlex.join(words))} --retry-failed")
+    arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(committed / TIERS[tier])]
+    standing = call("analysis.standing", [*arguments, *(["--more", more] if more else [])])
+    raise typer.Exit(1 if code or failed else standing)

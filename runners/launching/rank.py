@@ -20,6 +20,7 @@ import yaml
 import initializers
 from benchmark.files.yaml_text import mapping
 from benchmark.grids.parts import HERE
+from benchmark.records.store import Store
 from benchmark.spec import InitializerSpec, RunSpec
 from initializers.errors import VitinitError, count, unknown_name
 from runners.basics.stop import Stop, on_signals
@@ -197,38 +198,76 @@ def _start(spec: RunSpec) -> None:
     initialize(model, base, method, lambda name: stream(0, name), resources=Resources(training_images=images))
 
 
-def first_round(grid: Path, seeds: int, at_once: int, roots: list[Path]) -> str:
-    """What always runs, whatever the budget, and how long that takes where such runs have been recorded."""
+@dataclass(frozen=True)
+class Outlook:
+    """What there is of a study, and how long a round of it takes."""
+
+    through: int
+    """So many seeds, from the first on, have nothing left to do."""
+    round_seconds: float
+    """Of a whole round; 0 where nothing recorded tells, or the first round is still to be carried out and measured."""
+    text: str
+    """The same for people."""
+
+
+def outlook(ranked: Ranked, at_once: int, results: Path, roots: list[Path], retry_failed: bool) -> Outlook:
+    """What has been recorded of a study, and what will always run, whatever the budget.
+
+    Args:
+        ranked: the study.
+        at_once: seeds of a round.
+        results: where its records are.
+        roots: results folders whose records say how long runs take.
+        retry_failed: whether runs that have failed are to be run again.
+    """
     from benchmark.grids.grid import load
     from runners.basics.machine import default_device
     from runners.launching.estimate import estimate
 
-    cells = load(str(grid), list(range(seeds))).cells
-    measured = estimate(cells, roots, default_device())
-    text = f"one round of {count(seeds, 'seed')} ({count(len(cells), 'run')}) always runs, whatever the budget"
-    if len(measured.seconds) < len(cells):
-        return f"{text}; how long it takes is not known: nothing like it is recorded"
-    took = duration(sum(measured.seconds.values()) / at_once)
-    return f"{text}: about {took}, as measured on {', '.join(measured.measured_on)}"
+    cells, recorded = load(str(ranked.grid)).cells, Store(results).outline(ranked.grid.stem)
+    over = recorded.done.keys() | (set() if retry_failed else recorded.failed.keys())
+    through = min((cell.spec.seed for cell in cells if cell.run_id not in over), default=ranked.most)
+    first = [cell for cell in cells if cell.spec.seed < at_once]
+    left = [cell for cell in first if cell.run_id not in over]
+    measured = estimate(first, roots, default_device())
+    known = len(measured.seconds) == len(first)
+    longest = sum(measured.seconds.values()) / at_once if known and len(left) < len(first) else 0.0
+    seeds, on = count(at_once, "seed"), f"as measured on {', '.join(measured.measured_on)}"
+    if not left:
+        took = f" takes about {duration(longest)}, {on}" if known else ": how long it takes is not known"
+        return Outlook(through, longest, f"the first round is recorded; another one of {seeds}{took}")
+    text = f"one round of {seeds} ({count(len(left), 'run')}) always runs, whatever the budget"
+    if not known:
+        return Outlook(through, longest, f"{text}; how long it takes is not known: nothing like it is recorded")
+    seconds = sum(measured.seconds[cell.run_id] for cell in left) / at_once
+    return Outlook(through, longest, f"{text}: about {duration(seconds)}, {on}")
 
 
-def rounds(budget: float, most: int, at_once: int, carry_out: Callable[[range], None]) -> int:
+def rounds(
+    budget: float, most: int, at_once: int, carry_out: Callable[[range], int], through: int = 0, longest: float = 0.0
+) -> tuple[int, int]:
     """Carry out seeds, `at_once` at a time, as long as the next ones fit into the budget; one round always.
 
-    A round that had little to do, because it was recorded, says nothing of the time that the next one needs.
+    Args:
+        budget: in seconds.
+        most: seeds that there can be.
+        at_once: seeds of a round.
+        carry_out: carries a round out; what it returns, if it is not 0, ends them.
+        through: so many seeds have been carried out before.
+        longest: seconds that a round is known to take.
 
     Returns:
-        How many seeds there are now.
+        How many seeds have been carried out now, and what the last round returned.
     """
-    began, longest, done = time.monotonic(), 0.0, 0
-    while done < most:
-        if done and time.monotonic() - began + longest > budget:
-            break
-        some = range(done, min(most, done + at_once))
+    began = time.monotonic()
+    while through < most and (through < at_once or time.monotonic() - began + longest <= budget):
+        some = range(through, min(most, through + at_once))
         before = time.monotonic()
-        carry_out(some)
-        longest, done = max(longest, time.monotonic() - before), some.stop
-    return done
+        code = carry_out(some)
+        longest, through = max(longest, time.monotonic() - before), some.stop
+        if code:
+            return through, code
+    return through, 0
 
 
 def call(module: str, arguments: list[str], environment: Mapping[str, str] | None = None) -> int:

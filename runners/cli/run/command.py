@@ -108,7 +108,7 @@ def run(
             console.print(f"--force: {cell.run_id} would begin anew, {safe(cell.describe())}")
     else:
         _settle(planned, results, loaded.name)
-    at_once = workers or _default_workers(chosen_device, job)
+    at_once = workers or default_workers(chosen_device, job)
     threads = cores() if where == "inline" else max(1, (job.cpus if job else cores()) // at_once)
     execution = Execution(
         chosen_device, threads, where, deterministic, micro_batch=micro_batch, compiled=compiled, loader=loader
@@ -136,7 +136,7 @@ def run(
     if dry_run:
         print_plan(loaded, planned, contents)
     else:
-        run_here(todo, at_once, grid, world, brief)
+        run_here(todo, at_once, world, brief)
 
 
 def _executor(asked: Literal["auto", "inline", "local", "slurm"], profile_is_asked_for: bool) -> Executor:
@@ -214,7 +214,7 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
     return default_device() if device == "auto" else device
 
 
-def _default_workers(device: str, profile: profiles.Profile | None) -> int:
+def default_workers(device: str, profile: profiles.Profile | None) -> int:
     """Small models train fastest one a core; a run of several processes has its job to itself."""
     from runners.basics.machine import cores
 

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from runners.training.distributed import World
 
 
-def run_here(todo: Todo, workers: int, grid: str, world: World | None, brief: bool = False) -> None:
+SHOWN = 8
+"""So many runs that failed before are listed."""
+
+
+def run_here(todo: Todo, workers: int, world: World | None, brief: bool = False) -> None:
     """Carry the runs out here; `brief`: with one line for the finished runs of a row and dataset.
 
     Raises:
@@ -58,7 +62,7 @@ def run_here(todo: Todo, workers: int, grid: str, world: World | None, brief: bo
             command = f"python -m analysis.tables --study {setting.study}{_results(todo)}"
             console.print(safe(f"next: {command}"), soft_wrap=True)
         if failures:
-            _say_where(todo, grid, [item.cell.run_id for item in todo.planned if item.state == "failed"])
+            _say_more(todo, [])
             raise typer.Exit(1)
         return
     elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
@@ -68,18 +72,21 @@ def run_here(todo: Todo, workers: int, grid: str, world: World | None, brief: bo
     )
     if states["queued"]:
         console.print(f"{count(states['queued'], 'run')} left to jobs of the cluster")
-    before = [item.cell.run_id for item in todo.planned if item.state == "failed"] if failures else []
-    if tally.failures or before:
-        _say_where(todo, grid, tally.failures + before)
+    if tally.failures or failures:
+        _say_more(todo, tally.failures)
     if tally.failed or failures or tally.stopped:
         raise typer.Exit(1)
 
 
-def _say_where(todo: Todo, grid: str, failed: list[str]) -> None:
-    """The commands that tell more of runs that failed."""
-    results = _results(todo)
-    console.print(safe(f"see: vitinit status {shlex.quote(grid)}{results}"), soft_wrap=True)
-    console.print(safe(f"see: vitinit show {failed[0]}{results}: the traceback"), soft_wrap=True)
+def _say_more(todo: Todo, failed: list[str]) -> None:
+    """Why the runs failed that are left alone, and the command that tells more of one that failed, now or before."""
+    before = [] if todo.retry_failed else [item for item in todo.planned if item.state == "failed"]
+    for item in before[:SHOWN]:
+        console.print(safe(f"failed {item.cell.run_id}, {item.cell.describe()}: {item.reason}"), soft_wrap=True)
+    if before[SHOWN:]:
+        console.print(f"and {len(before) - SHOWN:,} more")
+    run_id = [*failed, *(item.cell.run_id for item in before)][0]
+    console.print(safe(f"see: vitinit show {run_id}{_results(todo)}: the traceback"), soft_wrap=True)
 
 
 def _results(todo: Todo) -> str:

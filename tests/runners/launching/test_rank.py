@@ -52,19 +52,25 @@ def test_rounds_stop_before_the_budget_is_passed(monkeypatch: pytest.MonkeyPatch
     clock = [0.0]
     monkeypatch.setattr(rank.time, "monotonic", lambda: clock[0])
 
-    def taking(seconds: float):
+    def taking(seconds: float, code: int = 0):
         seen: list[int] = []
 
-        def carry_out(seeds: range) -> None:
+        def carry_out(seeds: range) -> int:
             clock[0] += seconds
             seen.extend(seeds)
+            return code
 
         return seen, carry_out
 
     for seconds, expected in ((10.0, 6), (100.0, 2), (0.0, 7)):
         seen, carry_out = taking(seconds)
-        assert rank.rounds(39.0, 7, 2, carry_out) == expected
+        assert rank.rounds(39.0, 7, 2, carry_out) == (expected, 0)
         assert seen == list(range(expected))
+    for through, longest, expected in ((2, 40.0, 2), (2, 10.0, 7), (1, 40.0, 3), (7, 10.0, 7)):
+        seen, carry_out = taking(10.0)
+        assert rank.rounds(39.0, 7, 2, carry_out, through, longest) == (expected, 0)
+        assert seen == list(range(through, expected))
+    assert rank.rounds(39.0, 7, 2, taking(1.0, 1)[1]) == (2, 1), "what went wrong ends them"
 
 
 def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,44 +160,77 @@ def test_a_tier_without_its_data_is_one_line_and_nothing_is_written(tier: str, v
     assert not Path("results").exists()
 
 
-def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
-    """The whole path in seconds: the smoke grid's setting in place of a tier's."""
-    (tmp_path / "my_method.py").write_text(MINE)
-    code = "from runners.launching import rank; rank.TIERS['quick'] = 'smoke'; import runners.cli.main as c; c.main()"
+FAILS = MINE.replace("import torch\n", "import multiprocessing\nfrom pathlib import Path\nimport torch\n").replace(
+    "        for layer in",
+    """        if multiprocessing.parent_process() and not Path("failed").exists():  # in a run
+            Path("failed").mkdir()
+            raise RuntimeError("it fails once")
+        for layer in""",
+)
 
-    def ranked(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+
+def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
+    """The whole path in seconds, one run fails on the way: a small grid's setting in place of a tier's."""
+    (tmp_path / "my_method.py").write_text(FAILS)
+    tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
+    tier["blocks"][0] |= {"seeds": [0, 1], "recipe": {"name": "small", "epochs": 1}}
+    (tmp_path / "tier.yaml").write_text(yaml.safe_dump(tier))
+    code = f"from runners.launching import rank; rank.TIERS['quick'] = '{tmp_path}/tier'; "
+    code += "import runners.cli.main as c; c.main()"
+
+    def ranked(*arguments: str) -> tuple[int, str, str]:
+        done = subprocess.run(
             [sys.executable, "-c", code, "rank", *arguments],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
         )
+        return done.returncode, " ".join(done.stdout.split()), done.stderr
 
-    done = ranked("my_method.py:Mine", "--budget", "1s")
-    assert done.returncode == 0, done.stderr
-    assert "Mine: " in done.stdout
-    first = re.search(
-        r"one round of (\d+) seeds? \((\d+) runs\) always runs, whatever the budget; how long",
-        " ".join(done.stdout.split()),
-    )
+    returned, out, err = ranked("my_method.py:Mine")
+    assert returned == 1, out + err
+    first = re.search(r"one round of (\d+) seeds? \((\d+) runs\) always runs, whatever the budget; how long", out)
     assert first
     assert int(first[2]) == 3 * int(first[1])
-    assert "minus its placebo" in done.stdout
-    assert "are too few for any claim" in done.stdout
-    assert r"LaTeX" in done.stdout
-    for module in ("my_method.py:Mine", "my_method:Mine"):
-        assert "nothing to do: all 3 recorded" in ranked(module, "--budget", "1s").stdout
-    (tmp_path / "my_method.py").write_text(MINE.replace("0.5", "0.6"))
-    assert "nothing to do" not in ranked("my_method:Mine", "--budget", "1s").stdout, "it is another method"
-    (tmp_path / "my_method.py").write_text(MINE)
-    again = ranked("my_method.py:Mine", "--budget", "1s")
-    assert re.search(r"whatever the budget: about \d+ s, as measured on", " ".join(again.stdout.split()))
-    assert "nothing to do: all 3 recorded" in again.stdout
-    wrong = ranked("mimetc", "--budget", "1s")
-    assert wrong.returncode == 2
-    assert wrong.stderr.count("\n") == 1
-    assert "did you mean 'mimetic'?" in wrong.stderr
+    again = "1 run failed; to run again: vitinit rank my_method.py:Mine --tier quick --retry-failed"
+    assert again in out
+    assert "vitinit status" not in out, "it could not import the method"
+    returned, out, err = ranked("my_method.py:Mine")
+    assert (returned, again in out) == (1, True), out + err
+    assert "Mine: 1 seeds are too few for any claim" in out, "where it stands without the run that failed"
+    returned, out, err = ranked("my_method.py:Mine", "--retry-failed")
+    assert (returned, "2 of the tier's 2 seeds" in out) == (0, True), out + err
+    for word in ("minus its placebo", "2 seeds are too few for any claim", "LaTeX", "These are all seeds of this tier"):
+        assert word in out
+    returned, out, err = ranked("my_method:Mine")
+    assert (returned, "minus its placebo" in out) == (0, True), out + err
+    assert re.search(r"the first round is recorded; another one of \d seeds? takes about \S+ \S+, as measured on", out)
+    assert "recorded already" not in out, "nothing is asked to run again"
+    returned, out, err = ranked("mimetc")
+    assert (returned, err.count("\n"), "did you mean 'mimetic'?" in err) == (2, 1, True)
+
+
+def test_on_a_gpu_a_round_is_one_seed_and_the_committed_records_are_found_from_anywhere(
+    tmp_path: Path, vitinit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run` carries out one run at a time there."""
+    asked: list[list[str]] = []
+    tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
+    tier["blocks"][0]["seeds"] = [0, 1, 2]
+    (tmp_path / "smoke.yaml").write_text(yaml.safe_dump(tier))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
+    monkeypatch.setattr(rank, "HERE", tmp_path)
+    (tmp_path / "grids").symlink_to(tmp_path)
+    monkeypatch.setattr("runners.basics.machine.default_device", lambda: "cuda")
+    monkeypatch.setattr(rank, "call", lambda module, arguments: asked.append([module, *arguments]) or 0)
+    assert vitinit("rank", "mimetic", "--budget", "1h")[0] == 0
+    seeds = [words[words.index("--seeds") + 1] for words in asked if words[0] == "runners.cli"]
+    assert seeds == ["0-0", "1-1", "2-2"]
+    module, *words = asked[-1]
+    assert module == "analysis.standing"
+    assert words[words.index("--beside") + 1] == str(ROOT / "results/reference/smoke")
 
 
 SAVES = """
