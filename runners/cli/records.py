@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 import shlex
 import subprocess
@@ -147,13 +149,18 @@ def find(prefix: str, results: Path) -> list[Found]:
 
 def how_to_repeat(found: Found, record: RunRecord) -> list[str]:
     """The command that repeats a run, and what has to be said of it."""
-    environment, here = record.environment, code()
+    from runners.one_run.reproduce import named_code
+
+    environment, here, named = record.environment, code(), named_code(record)
     words = ["vitinit", "reproduce", record.run_id]
-    command = shlex.join(words + (["--results", str(found.root)] if found.root != LOCAL else []))
+    words += ["--results", str(found.root)] if found.root != LOCAL else []
+    words += ["--data-dir", folder] if (folder := _data_dir(environment)) else []
+    command = shlex.join([*words, "--trust"] if named else words)
+    executed = [f"--trust: it imports, and so executes, {', '.join(named)}."] if named else []
     commit, source = environment.get("commit"), environment.get("source")
     same = source is not None and source == here["source"]
     if same:
-        return [f"repeat it: {command}", "The code that is here is that of the record."]
+        return [f"repeat it: {command}", *executed, "The code that is here is that of the record."]
     if not _hexadecimal(commit):
         lines = [f"repeat it: {command}", "No git commit was recorded: the command takes the code that is here."]
     elif source is None:
@@ -163,6 +170,7 @@ def how_to_repeat(found: Found, record: RunRecord) -> list[str]:
         # The checkout takes a record away that is part of a later commit.
         back = f"git checkout @{{-1}} -- {shlex.quote(str(found.path))} && " if _in_git(found.path) else ""
         lines = [f"repeat it: git checkout {commit} && {back}{command}"]
+    lines += executed
     if _hexadecimal(commit) and not _known(commit):
         lines.append("This repository does not have the commit: fetch it first.")
     if environment.get("dirty"):
@@ -208,6 +216,16 @@ def _status(path: Path) -> str | None:
 def _hexadecimal(commit: Any) -> bool:
     """Whether it can be printed as part of a command: records come from other people."""
     return isinstance(commit, str) and re.fullmatch("[0-9a-f]{7,64}", commit) is not None
+
+
+def _data_dir(environment: dict[str, Any]) -> str:
+    """Where the datasets of a run lay, as its command line said, if that is a folder here."""
+    argv = environment.get("argv")
+    words = [str(word) for word in argv] if isinstance(argv, list) else []
+    said = [value for word, value in itertools.pairwise(words) if word == "--data-dir"]
+    said += [word.partition("=")[2] for word in words if word.startswith("--data-dir=")]
+    # Not Path.is_dir, which raises for names that are too long.
+    return next((folder for folder in said if os.path.isdir(folder)), "")  # noqa: PTH112
 
 
 def _as_it_was(record: RunRecord) -> str:

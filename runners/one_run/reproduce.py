@@ -169,15 +169,19 @@ def found_at(record: RunRecord, weights: Path) -> RunRecord:
     return record.model_copy(update={"spec": record.spec.model_copy(update={"method": found})})
 
 
+def named_code(record: RunRecord) -> list[str]:
+    """The initialisers that a record names as `package.module:Class`: to look one up is to execute it."""
+    spec = record.spec
+    return [name for part in (spec.base, spec.method) if part for name in part.names() if ":" in name]
+
+
 def check_trusted(record: RunRecord, trust: bool) -> None:
     """A record is data, but an initialiser named `package.module:Class` is code: to look it up is to execute it.
 
     Raises:
         VitinitError: the record names such code, and it is not trusted.
     """
-    spec = record.spec
-    named = [name for part in (spec.base, spec.method) if part for name in part.names() if ":" in name]
-    if named and not trust:
+    if (named := named_code(record)) and not trust:
         raise VitinitError(
             f"run {record.run_id} needs {', '.join(named)}, which would be imported and so executed; "
             "say --trust if you trust the record"

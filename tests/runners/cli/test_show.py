@@ -1,5 +1,6 @@
 """`show`: finding records, and saying how to repeat a run."""
 
+import json
 import shlex
 import subprocess
 from pathlib import Path
@@ -61,6 +62,23 @@ def test_how_to_repeat_depends_on_the_code(recorded, said):
     old = said({"commit": COMMIT, "dirty": False}, other)
     assert f"here: {command}\n" in old
     assert f"git checkout {COMMIT} && vitinit run 'my grid.yaml' --only id={recorded.run_id}" in old
+
+
+@pytest.mark.parametrize("words", [("--data-dir", "my data"), ("--data-dir=my data",)])
+def test_the_printed_command_has_all_that_repeating_needs(recorded, words, tmp_path):
+    method = {"name": "mine:Mine", "params": {}}
+    argv = ["vitinit", "run", "grid.yaml", *words]
+    there = json.loads(recorded.spec.model_dump_json())
+    record = altered(recorded, spec={**there, "method": method}, environment={**recorded.environment, "argv": argv})
+    path = Store("records").write(record)
+    found = cli_records.Found(Path("records"), path, record)
+    command, *said = cli_records.how_to_repeat(found, record)
+    whole = ["vitinit", "reproduce", record.run_id, "--results", "records", "--trust"]
+    assert shlex.split(command.removeprefix("repeat it: ")) == whole, "there is no such folder here"
+    assert "--trust: it imports, and so executes, mine:Mine." in said
+    (tmp_path / "my data").mkdir()
+    command, *_ = cli_records.how_to_repeat(found, record)
+    assert shlex.split(command.removeprefix("repeat it: ")) == [*whole[:-1], "--data-dir", "my data", "--trust"]
 
 
 def test_a_foreign_record_puts_no_command_into_a_command(said):
