@@ -28,7 +28,7 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
         Ascending indices of both; the second is empty without `val_size`.
 
     Raises:
-        VitinitError: there are fewer images than that, or more classes.
+        VitinitError: there are fewer images than that, or more classes, or a class is left without training images.
     """
     if labels.ndim > 1:
         labels, classes = np.zeros(len(labels), np.int64), 1
@@ -36,6 +36,10 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
     if spec.val_size is not None:
         val = stratified(labels, spec.val_size, classes, "val_size")
     rest = np.setdiff1d(np.arange(len(labels)), val, assume_unique=True)
+    if len(rest) and len(gone := np.setdiff1d(labels, labels[rest])):
+        raise VitinitError(
+            f"val_size {spec.val_size} takes all images with label {gone[0]}, and leaves none to train on"
+        )
     if spec.train_size is not None:
         rest = rest[
             stratified(labels[rest], spec.train_size, classes, "train_size", draw * (spec.train_draw == "seed"))

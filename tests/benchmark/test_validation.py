@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from benchmark.datasets.load import load
 from benchmark.image_files.subset import parts
 from benchmark.spec import DatasetSpec
+from initializers.errors import VitinitError
 
 LABELS = np.repeat(np.arange(4), (40, 30, 20, 10))[np.random.default_rng(0).permutation(100)]
 
@@ -94,6 +95,15 @@ def test_sizes_that_do_not_fit_are_one_line() -> None:
     ):
         with pytest.raises(ValidationError, match=message):
             digits(**fields)
+
+
+@pytest.mark.parametrize("train_size", [None, 5])
+def test_validation_that_would_take_a_class_away_is_refused(train_size: int | None) -> None:
+    labels = np.array([0] * 10 + [3])
+    with pytest.raises(VitinitError, match="^val_size 4 takes all images with label 3, and leaves none to train on$"):
+        parts(labels, digits(train_size=train_size, val_size=4), 4, 0)
+    train, _ = parts(np.append(labels, 3), digits(train_size=train_size, val_size=4), 4, 0)
+    assert set(np.append(labels, 3)[train]) == {0, 3}, "a class that was never there is not missed"
 
 
 def test_labels_tell_settings_apart() -> None:
