@@ -67,7 +67,7 @@ class Known:
     parameters: dict[str, Any]
     """Each with its default; `(to be given)` where it has none."""
     papers: tuple[str, ...]
-    """arXiv numbers; none where it is ours or a library's."""
+    """arXiv numbers in the first paragraph of its docstring; none where it is ours or a library's."""
     text: str
     """What it does."""
 
@@ -105,7 +105,7 @@ def initializers(kind: Literal["base", "method"] | None = None) -> list[Known]:
 
 def _known(cls: type[Initializer]) -> Known:
     text = cls.__doc__ or ""
-    papers = tuple(dict.fromkeys(re.findall(r"\b\d{4}\.\d{5}\b", text)))
+    papers = tuple(re.findall(r"\b\d{4}\.\d{4,5}\b", text.partition("\n\n")[0]))
     defaults = cls.model_construct().model_dump(mode="json")
     parameters = {name: defaults.get(name, "(to be given)") for name in cls.model_fields}
     return Known(cls.name, cls.kind, parameters, papers, text)

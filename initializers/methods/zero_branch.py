@@ -14,9 +14,10 @@ from initializers.registry import Initializer, Part, Progress, register
 @register
 class ZeroBranch(Initializer):
     """W_proj and the last Linear of each MLP are 0, biases too, so that both branches of a block add nothing at first.
+    The idea of ReZero (arXiv 2003.04887) and SkipInit (arXiv 2002.10444), without their extra scalar.
 
-    The idea of ReZero (arXiv 2003.04887) and SkipInit (arXiv 2002.10444) without their extra scalar: the control for
-    every claim about signals in deep networks. At the first step these two matrices alone have a gradient.
+    At the first step these two matrices alone have a gradient. The control for every claim about signals in deep
+    networks.
 
     Trap. Blocks of a pooling head, as CaiT's with class attention, keep their base.
     """
