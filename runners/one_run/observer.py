@@ -76,9 +76,14 @@ class Observer:
             self.report("probes are not recorded: the run began without them")
         if not self.probing:
             self.probes = []
+        if self.snapshots and not self.snapshots_at:
+            self.report("the attention maps kept so far are not written: --keep-maps is not given any more")
         if missing := [at for at in self.snapshots_at if at <= epoch and at not in self.snapshots]:
-            self.snapshots_at = ()
-            self.report(f"attention maps are not kept: the run is past epoch {missing[0]}, where it did not keep them")
+            # without those of the beginning there is nothing to compare with
+            self.snapshots_at = () if 0 in missing else tuple(at for at in self.snapshots_at if at not in missing)
+            which = "" if 0 in missing else f" of epoch {', '.join(map(str, missing))}"
+            past = f"the run is past epoch {missing[0]}, where it did not keep them"
+            self.report(f"attention maps{which} are not kept: {past}")
 
     def keep(self, weights: str, path: Path) -> None:
         """Write the snapshots of a run that has ended, where it was to keep any.

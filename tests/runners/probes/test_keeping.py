@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -116,6 +117,31 @@ def test_stopped_and_resumed_it_keeps_the_same_maps_and_no_run_is_changed_by_the
     files = [maps_path(where.root, "faults", cell.run_id).read_bytes() for where in (whole, resumed)]
     assert files[0] == files[1]
     assert not maps_path(without.root, "faults", cell.run_id).exists()
+
+
+def test_epochs_that_are_named_too_late_cost_their_maps_only(tmp_path):
+    """And maps that have been kept are not left out without a word."""
+    cell, troubles = cell_of("mimetic", tmp_path, epochs=4), []
+
+    def carried_on(until: int, **changes) -> None:
+        stop = Stop()
+
+        def listen(event: Event) -> None:
+            troubles.extend([event.trouble] if event.trouble else [])
+            if event.epoch and event.epoch.epoch == until:
+                stop.request("a test")
+
+        with contextlib.suppress(Stopped):
+            carry_out(cell, setting(tmp_path / "run", **changes), stop, listen)
+
+    carried_on(1, keep_maps=True)
+    carried_on(2)
+    assert troubles == ["the attention maps kept so far are not written: --keep-maps is not given any more"]
+    carried_on(99, keep_maps=True, maps_at=(1, 2, 3))
+    late = "attention maps of epoch 1, 2 are not kept: the run is past epoch 1, where it did not keep them"
+    assert troubles[1:] == [late]
+    record = Store(tmp_path / "run").read("faults").done[cell.run_id]
+    assert read_maps(tmp_path / "run", record).epochs == (0, 3, 4)
 
 
 def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
