@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 
 from initializers.errors import VitinitError
@@ -16,7 +17,7 @@ PACKAGES = ("initializers", "benchmark", "slurm", "runners")
 
 
 def take(folder: Path) -> Path:
-    """Copy the code into `folder/<hash of its content>`, unless that is there already.
+    """Copy the code into `folder/<hash of its content>`, unless that is there already; a damaged one is renamed.
 
     Returns:
         The copy: a folder to import from, that holds the packages.
@@ -24,20 +25,15 @@ def take(folder: Path) -> Path:
     Raises:
         VitinitError: it cannot be written.
     """
-    files = sorted(
-        path
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    )
-    digest = hashlib.sha256()
-    contents = {path.relative_to(ROOT): path.read_bytes() for path in files}
+    digest, contents = hashlib.sha256(), _contents(ROOT)
     for name, content in contents.items():
         digest.update(f"{name.as_posix()}\0{len(content)}\0".encode() + content)
     copy = folder / digest.hexdigest()[:16]
-    if copy.is_dir():
-        return copy
     try:
+        if copy.is_dir():
+            if _contents(copy) == contents:
+                return copy
+            copy.rename(copy.with_name(f"{copy.name}.damaged-{uuid.uuid4().hex[:8]}"))
         folder.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".code-", dir=folder))
         temporary.chmod(0o755)
@@ -55,3 +51,14 @@ def take(folder: Path) -> Path:
             shutil.rmtree(temporary, ignore_errors=True)
         raise VitinitError(f"cannot put the code aside in {folder}: {error.strerror or error}") from None
     return copy
+
+
+def _contents(root: Path) -> dict[Path, bytes]:
+    """The files of the packages below a folder, by their place in it, sorted."""
+    files = sorted(
+        path
+        for package in PACKAGES
+        for path in (root / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+    return {path.relative_to(root): path.read_bytes() for path in files}

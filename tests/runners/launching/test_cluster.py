@@ -199,6 +199,21 @@ def test_a_copy_of_the_code_is_what_its_hash_says_and_imports_by_itself(tmp_path
     assert done.stdout.split() == [f"{copy}/runners/launching/cluster.py", f"{copy}/slurm/__init__.py"], done.stderr
 
 
+@pytest.mark.parametrize("damage", ["gone", "edited", "more"])
+def test_a_damaged_copy_of_the_code_is_put_aside_and_made_anew(tmp_path, damage):
+    copy = snapshot.take(tmp_path / "code")
+    file = copy / "runners" / ("more.py" if damage == "more" else "__init__.py")
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_text("x = 1\n")
+    assert snapshot.take(tmp_path / "code") == copy
+    assert environment.source_hash(copy) == environment.source_hash()
+    (aside,) = (path for path in (tmp_path / "code").iterdir() if path != copy)
+    assert aside.name.startswith(f"{copy.name}.damaged-")
+    assert (aside / "runners/__init__.py").exists() == (damage != "gone"), "nothing is deleted"
+
+
 def test_a_job_that_finds_other_code_records_that_and_trains_nothing(cells, tmp_path, monkeypatch):
     for name in ("WORLD_SIZE", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
