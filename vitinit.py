@@ -335,16 +335,15 @@ def _untrained(model: nn.Module, parts: Iterable[Initializer]) -> tuple[str, ...
 
 def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ...]:
     """The tensors that will differ from `before` once they are rounded to its types."""
-    import torch
-
     from initializers.apply import in_its_type
+    from initializers.registry import same
 
     now = dict((*model.named_parameters(), *model.named_buffers()))
     rounded = {name: in_its_type(now[name].detach(), value) for name, value in before.items()}
     return tuple(
         Change(name, tuple(old.shape), float(old.float().norm()), float(rounded[name].float().norm()))
         for name, old in before.items()
-        if not torch.equal(old, rounded[name])
+        if not same(old, rounded[name])
     )
 
 

@@ -13,7 +13,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 
 from initializers.errors import VitinitError
-from initializers.registry import Aim, Initializer, Progress, Resources, changed_by
+from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, same, tensors
 
 WRAPPERS = {
     "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",
@@ -57,7 +57,7 @@ def apply(
     seconds, changed = 0.0, []
     aim: Tensor | Aim | None = None
     for part in parts:
-        before = {name: value.clone() for name, value in model.state_dict().items()}
+        before = {name: value.clone() for name, value in tensors(model).items()}
         start = time.perf_counter()
         aim = part.apply_with(model, stream(f"init/{part.kind}"), progress, resources or Resources())
         seconds += time.perf_counter() - start
@@ -95,7 +95,7 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
                 tensor.data = original
             for name, (_, original), new in zip(originals, held, fresh, strict=True):
                 rounded = in_its_type(new, original)
-                if not torch.equal(rounded, original):
+                if not same(rounded, original):
                     if (new.isfinite() & ~rounded.isfinite()).any():
                         dtype, most = str(original.dtype).removeprefix("torch."), torch.finfo(original.dtype).max
                         given = f"numbers up to {float(new.abs().max()):g}"

@@ -185,22 +185,40 @@ class Initializer(BaseModel):
         return {name: value for name, value in params.items() if name not in self.later or value != self.later[name]}
 
 
+def tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a model, without what modules keep in it that is no tensor."""
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one size have the same values; a NaN is one."""
+    return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True))
+
+
 def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]) -> list[str]:
     """Names of the parameters and buffers whose values are not those of `before` any more.
 
+    Args:
+        part: what has been applied.
+        model: as it is now.
+        before: its `tensors` until then.
+
     Raises:
-        VitinitError: one that neither `touches` nor `sets` names, or with values that are not finite.
+        VitinitError: one that neither `touches` nor `sets` names, or that was set (by a base: any parameter) and has
+            values that are not finite.
     """
-    after = model.state_dict()
-    changed = [name for name, value in after.items() if not torch.equal(value, before[name])]
+    after = tensors(model)
+    changed = [name for name, value in after.items() if not same(value, before[name])]
     of_layers = [one for one in part.sets if one != "position"]
     own = {name for layer in attention_layers(model) for name in layer.names_of(*of_layers)} if of_layers else set()
     own |= {position_name(model)} if "position" in part.sets else set()
     for name in changed:
         if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
             raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
+    for name in dict.fromkeys([*changed, *(dict(model.named_parameters()) if part.kind == "base" else ())]):
         if not after[name].isfinite().all():
-            raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
+            so_far = "" if before[name].isfinite().all() else ", where there were such values before"
+            raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}{so_far}")
     return changed
 
 

@@ -24,7 +24,7 @@ from initializers.attention import (
 )
 from initializers.diagnostics import between_tokens, entropies, measured
 from initializers.errors import VitinitError
-from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register
+from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register, same, tensors
 from initializers.report import MatchedEntropy, PlaceboReport
 from initializers.threads import one_thread
 
@@ -123,7 +123,7 @@ class Placebo(Initializer):
             images_BCHW = resources.training_images(IMAGES)
         base, method = deepcopy(model), _built(self.of)
         aim = method.apply_with(model, generator, progress, resources)
-        changed = changed_by(method, model, base.state_dict())
+        changed = changed_by(method, model, tensors(base))
         weights = [new for old, new in zip(_weights(base), _weights(model), strict=True) if not new.equals(old)]
         if not weights:
             raise VitinitError(
@@ -171,7 +171,7 @@ class _Weight:
     """By what it is rotated: each head by a matrix of its own from the right, or all by one from the right or left."""
 
     def equals(self, other: _Weight) -> bool:
-        return torch.equal(self.view, other.view)
+        return same(self.view, other.view)
 
     def get(self) -> Tensor:
         """Heads x rows x columns, float64 on the CPU."""
@@ -198,9 +198,9 @@ def _weights(model: nn.Module) -> list[_Weight]:
             _Weight(f"{layer.name}: W_proj", proj, proj_HDd, "left"),
         ]
     known = mixers | {weight.tensor for weight in found}
-    for name, value in model.state_dict().items():
-        if name.endswith("weight") and value.ndim > 1 and name not in known:
-            found.append(_Weight(name, name, value[None]))
+    for name, tensor in tensors(model).items():
+        if name.endswith("weight") and tensor.ndim > 1 and name not in known:
+            found.append(_Weight(name, name, tensor[None]))
     return found
 
 
