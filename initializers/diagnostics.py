@@ -44,9 +44,17 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
     hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
     with evaluated(model, [hook]), suppress(_Reached):
         model(images_BCHW)
+    if not seen:
+        raise _not_run(model, attends)
     x_BND, places = seen[0], math.prod(seen_grids(model)[layer])
     check_tokens(x_BND.shape[1], places)
     return x_BND[:, x_BND.shape[1] - places :]
+
+
+def _not_run(model: nn.Module, layer: AttentionLayer) -> VitinitError:
+    return VitinitError(
+        f"attention {layer.name!r} is not called in a forward pass of {type(model).__name__}, so nothing is known of it"
+    )
 
 
 def check_tokens(found: int, tokens: int) -> None:
@@ -67,19 +75,28 @@ def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, At
         images_BCHW: all of them, on the model's device.
         see: called as see(number of the layer, layer, its map b x H x N x N, class token included; b is the number of
             windows where attention is in windows).
+
+    Raises:
+        VitinitError: a layer is not called.
     """
+    layers, seen = attention_layers(model), set[int]()
+
+    def look(number: int, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        seen.add(number)
+        see(number, layers[number], layers[number].attention(*layers[number].given(inputs, named)))
+
     hooks = [
         layer.module.register_forward_pre_hook(
-            lambda _, inputs, named, number=number, layer=layer: see(
-                number, layer, layer.attention(*layer.given(inputs, named))
-            ),
-            with_kwargs=True,
+            lambda _, inputs, named, number=number: look(number, inputs, named), with_kwargs=True
         )
-        for number, layer in enumerate(attention_layers(model))
+        for number, layer in enumerate(layers)
     ]
     with evaluated(model, hooks):
         for few_BCHW in images_BCHW.split(AT_ONCE):
             model(few_BCHW)
+    for number, layer in enumerate(layers):
+        if number not in seen:
+            raise _not_run(model, layer)
 
 
 @dataclass(frozen=True)

@@ -322,3 +322,39 @@ def test_entropy_that_cannot_be_measured_is_one_line_and_changes_nothing(build: 
         vitinit.initialize(m, "placebo", keep="entropy", base="trunc_normal", images=images(4, size=size))
     assert "\n" not in str(caught.value)
     assert differing(before, state(m)) == set()
+
+
+class Idle(zoo.Encoder):
+    """Passes its second layer by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pos = nn.Parameter(torch.randn(16, 48))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder.layers[0](self.patches(x).flatten(2).mT + self.pos).mean(1))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"method": "impulse", "pseudo_input": "images", "per_layer": True},
+        {"method": "impulse", "pseudo_input_later": "images"},
+        {"method": "placebo", "of": "impulse", "keep": "entropy"},
+        {"method": "placebo", "of": "mimetic", "keep": "entropy"},
+    ],
+)
+def test_attention_that_is_not_called_is_one_line(asked: dict[str, Any]) -> None:
+    adapter = vitinit.Adapter(
+        "idle", (Idle,), position="pos", grid=lambda model: (4, 4), parameters={"pos": "position"}
+    )
+    vitinit.register(adapter)
+    try:
+        m = Idle()
+        before = state(m)
+        says = r"^attention 'encoder\.layers\.1\.self_attn' is not called in a forward pass of Idle"
+        with pytest.raises(vitinit.VitinitError, match=says):
+            vitinit.initialize(m, base="trunc_normal", images=images(2), **asked)
+        assert differing(before, state(m)) == set()
+    finally:
+        vitinit.unregister(adapter)
