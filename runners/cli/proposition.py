@@ -19,14 +19,14 @@ def proposition(
     images: Annotated[int, typer.Option(min=1, help="Drawn from the training split.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
     tolerance: Annotated[float, typer.Option(min=0, help="Of the rank: smallest over largest singular value.")] = 1e-6,
-    data: DataOption = None,
+    data_dir: DataOption = None,
     out: Annotated[Path, typer.Option(help="Folder for the JSON.")] = LOCAL / "proposition",
 ) -> None:
     """Proposition 1 of arXiv 2404.01139: error of fixed spatial filters over the number of channels."""
     from rich import box
     from rich.table import Table
 
-    from benchmark.datasets.load import data_dir
+    from benchmark.datasets import load as datasets
     from benchmark.files.atomic import write_atomically
     from benchmark.grids.parts import resolve_dataset
     from benchmark.image_files.arrays import Data
@@ -34,7 +34,7 @@ def proposition(
     from runners.loaders import choice, open_data
     from runners.measuring.proposition import measure
 
-    spec, folder = resolve_dataset({"name": dataset}), data_dir(data)
+    spec, folder = resolve_dataset({"name": dataset}), datasets.data_dir(data_dir)
     if choice.decoded_size(spec, image_size, folder) > choice.main_memory():
         raise VitinitError(f"{spec.label} at {image_size} px does not fit into memory: take smaller images")
     opened = open_data(spec, image_size, folder, "resident")

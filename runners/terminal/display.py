@@ -10,12 +10,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from benchmark.grids.schema import Cell
-from benchmark.records.epoch import METRICS
+from benchmark.records.epoch import METRICS, EpochRow
 from benchmark.records.record import FailureRecord, RunRecord
 from initializers.errors import count
 from runners.basics.setting import Ended, Event
 from runners.terminal.duration import duration
 from runners.terminal.markup import safe
+
+
+def together(place: tuple[str, str], last: list[EpochRow]) -> str:
+    """The last epochs of the runs of one row and column, in a line."""
+    mean = sum(row.score or 0.0 for row in last) / len(last)
+    of = f"{'mean of ' * (len(last) > 1)}{count(len(last), 'seed')}"
+    return f"{safe(', '.join(place))}: {METRICS[last[0].metric]} {mean:.2f}% ({of})"
 
 
 class Display:
@@ -133,11 +140,8 @@ class Display:
         runs = self._finished.get(place)
         if self._open[place] or not runs:
             return
-        mean = sum(run.score for run in runs) / len(runs)
-        of = f"{'mean of ' * (len(runs) > 1)}{count(len(runs), 'seed')}"
         seconds = sum(run.seconds for run in runs)
-        text = f"{safe(', '.join(place))}: {METRICS[runs[0].metric]} {mean:.2f}% ({of}), {seconds:.0f} s"
-        self._console.print(text, highlight=False)
+        self._console.print(f"{together(place, [run.last for run in runs])}, {seconds:.0f} s", highlight=False)
 
     def _update(self) -> None:
         total = sum(self._work.values())

@@ -79,7 +79,8 @@ def run(
 
     if maps_at and not keep_maps:
         raise VitinitError("--maps-at names more epochs for --keep-maps, which is not given")
-    where = _executor(executor, profile_is_asked_for=_given(context, "profile"))
+    where = _executor(executor)
+    _refuse_what_is_for_others(context, where, workers)
     job = profiles.load(profile) if where == "slurm" else None
     chosen_device = _device(device, job)
     if compiled:
@@ -129,7 +130,7 @@ def run(
     )
     todo = Todo(loaded, setting, planned, contents, retry_failed, anew)
     if job:
-        run_on_cluster(todo, job, at_once, runs_per_job, dry_run, wait)
+        run_on_cluster(todo, job, at_once, runs_per_job, dry_run, wait, brief)
         return
     if chosen_device == "cpu":
         warn_of_precision(todo.cells)
@@ -139,20 +140,27 @@ def run(
         run_here(todo, at_once, world, brief)
 
 
-def _executor(asked: Literal["auto", "inline", "local", "slurm"], profile_is_asked_for: bool) -> Executor:
+def _executor(asked: Literal["auto", "inline", "local", "slurm"]) -> Executor:
     """Where the runs are carried out.
 
     Raises:
-        VitinitError: this is one of several processes, or a profile was given, and the executor is for neither.
+        VitinitError: this is one of several processes, and the executor is not for them.
     """
     from runners.basics.machine import several
 
     if several() and asked != "inline":
         raise VitinitError(f"--executor {asked}: under torchrun (WORLD_SIZE is set) it must be inline")
-    executor = _where() if asked == "auto" else asked
-    if executor != "slurm" and profile_is_asked_for:
-        raise VitinitError(f"--profile is for the executor slurm, and the runs would be carried out by {executor}")
-    return executor
+    return _where() if asked == "auto" else asked
+
+
+def _refuse_what_is_for_others(context: typer.Context, executor: Executor, workers: int | None) -> None:
+    """An option that the executor could only pass over."""
+    for option in ("profile", "runs_per_job") if executor != "slurm" else ():
+        if _given(context, option):
+            name = option.replace("_", "-")
+            raise VitinitError(f"--{name} is for the executor slurm, and the runs would be carried out by {executor}")
+    if executor == "inline" and workers and workers > 1:
+        raise VitinitError(f"--workers {workers}: the executor inline carries out one run at a time")
 
 
 def _given(context: typer.Context, option: str) -> bool:

@@ -14,6 +14,7 @@ from initializers.errors import VitinitError, count
 from runners.cli.options import REFERENCE, console
 from runners.cli.plan import print_plan
 from runners.cli.run.todo import Todo, announce, say_left_alone
+from runners.terminal.display import together
 from runners.terminal.duration import duration
 from runners.terminal.markup import safe
 from slurm import profiles
@@ -27,9 +28,17 @@ LOOK_S = 5.0
 
 
 def run_on_cluster(
-    todo: Todo, profile: profiles.Profile, workers: int, runs_per_job: int | None, dry_run: bool, wait: bool
+    todo: Todo,
+    profile: profiles.Profile,
+    workers: int,
+    runs_per_job: int | None,
+    dry_run: bool,
+    wait: bool,
+    brief: bool,
 ) -> None:
     """Hand the runs to the cluster, or with `dry_run` show the script that would be handed over.
+
+    With `wait` it says how runs end; `brief`: with one line for the finished runs of a row and dataset.
 
     Raises:
         VitinitError: the profile does not allow so many workers, or another launcher is handing out this study.
@@ -85,7 +94,7 @@ def run_on_cluster(
     if failed:
         console.print(say_left_alone(failed))
     if wait:
-        _wait(todo)
+        _wait(todo, brief)
     elif failed:
         raise typer.Exit(1)
 
@@ -139,25 +148,33 @@ def _estimated(
     return safe(text)
 
 
-def _wait(todo: Todo) -> None:
-    """Until none of the runs is queued or live; one line for each that ends.
+def _wait(todo: Todo, brief: bool) -> None:
+    """Until none of the runs is queued or live; one line for each that ends, or `brief` for those of a place.
 
     Raises:
         Exit: with 1 when runs failed or were left undone, with 130 on Ctrl-C.
     """
     known = {item.cell.run_id: item.state for item in todo.planned}
-    quiet = 0
+    quiet, unsaid = 0, set[tuple[str, str]]()
     try:
         while quiet < 2:  # between two states of a job squeue may not show it for a moment
             time.sleep(LOOK_S)
             todo = todo.now()
             for item in todo.planned:
                 run_id, label = item.cell.run_id, safe(item.cell.describe())
-                if item.state in ("done", "failed") and known[run_id] != item.state:
+                ended = item.state in ("done", "failed") and known[run_id] != item.state
+                if ended and brief and item.state == "done":
+                    unsaid.add(item.cell.place)
+                elif ended:
                     failed = f"[red]failed[/red], {safe(item.reason)}"
                     end = failed if item.state == "failed" else todo.contents.done[run_id].last.scored(2)
                     console.print(f"{run_id}  {label}: {end}", highlight=False)
                 known[run_id] = item.state
+            over = unsaid - {item.cell.place for item in todo.planned if item.state in ("queued", "live")}
+            for place in sorted(over):
+                ids = [item.cell.run_id for item in todo.planned if item.cell.place == place and item.state == "done"]
+                console.print(together(place, [todo.contents.done[run_id].last for run_id in ids]), highlight=False)
+            unsaid -= over
             quiet = 0 if {"queued", "live"} & set(known.values()) else quiet + 1
     except KeyboardInterrupt:
         console.print(f"the jobs go on without this command; vitinit slurm cancel {safe(todo.loaded.name)} ends them")

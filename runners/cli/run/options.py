@@ -29,7 +29,9 @@ WorkersOption = Annotated[
 ]
 RunsPerJobOption = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", rich_help_panel=WHERE, help="Default: ten minutes' worth, where measured."),
+    typer.Option(
+        min=1, metavar="N", rich_help_panel=WHERE, help="slurm only. Default: ten minutes' worth, where measured."
+    ),
 ]
 WaitOption = Annotated[
     bool, typer.Option("--wait", metavar="", rich_help_panel=WHERE, help="Wait for the jobs and say how they ended.")

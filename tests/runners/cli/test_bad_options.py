@@ -46,10 +46,15 @@ def refused(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["run", "dry run"])
-def test_a_profile_is_for_a_cluster_only_and_force_names_a_run(refused, tmp_path, more):
+def test_what_is_for_another_executor_is_refused_and_force_names_a_run(refused, tmp_path, more):
     (tmp_path / "other.yaml").write_text("hello: 1\n")
     run = ["run", "smoke", "--executor", "local", *more]
-    assert "--profile is for the executor slurm" in refused(*run, "--profile", "other.yaml")
+    for option in (("--profile", "other.yaml"), ("--runs-per-job", "3")):
+        said = f"{option[0]} is for the executor slurm, and the runs would be carried out by local"
+        assert said in refused(*run, *option)
+    assert "--workers 5: the executor inline carries out one run" in refused(
+        *run, "--executor", "inline", "--workers", "5"
+    )
     assert "--force ../x: no run of this grid" in refused(*run, "--force", "../x")
     assert "6 runs of this grid" in refused(*run, "--force", "")
 
@@ -113,10 +118,12 @@ def test_what_is_no_image_of_a_folder_is_counted_by_kind(here, tmp_path: Path):
     assert "images are .jpg, .jpeg, .png" in line
 
 
-@pytest.mark.parametrize("option", ["--results", "--data-dir"])
-def test_a_file_where_a_folder_is_to_be(refused, tmp_path, option):
+@pytest.mark.parametrize(
+    "words", [("plan", "smoke", "--results"), ("plan", "smoke", "--data-dir"), ("proposition", "--data-dir")]
+)
+def test_a_file_where_a_folder_is_to_be(refused, tmp_path, words):
     (tmp_path / "file").write_text("")
-    assert "file is a file, and a folder is needed" in refused("plan", "smoke", option, "file")
+    assert "file is a file, and a folder is needed" in refused(*words, "file")
 
 
 @pytest.mark.parametrize("words", [["speed"], ["reproduce", "0"]], ids=" ".join)

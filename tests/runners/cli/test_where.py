@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmark.grids import grid
+from benchmark.records.store import Store
+from runners.basics.setting import Execution, Setting
+from runners.cli.plan import planned_of
+from runners.cli.run import on_cluster
+from runners.cli.run.todo import Todo
+from tests.runners.cli.test_cli import changed, write
 from tests.runners.launching.test_cluster import hand_out
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
@@ -106,3 +114,21 @@ def test_the_logs_of_a_runs_last_job_are_found_by_the_first_digits_of_the_run(vi
     assert vitinit("slurm", "logs", "ff")[2] == "error: run ff: was not handed to a cluster from results/local\n"
     hand_out(results, "2026-01-03", job_13=["cd34"])
     assert vitinit("slurm", "logs", "cd")[1] == "run cd34, job 13: nothing written yet\n"
+
+
+def test_brief_is_one_line_for_a_row_when_the_last_of_its_jobs_has_ended(tmp_path, vitinit, monkeypatch, capsys):
+    """The runs are in jobs as far as the command knows, and recorded when it looks."""
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__seeds=[0, 1], blocks__0__recipe__epochs=1))
+    assert vitinit("run", path, "--executor", "inline", "--no-probes", "--only", "row=Kaiming*")[0] == 0
+    loaded, store = grid.load(path), Store("results/local")
+    planned, contents = planned_of(loaded, store, ["row=Kaiming*"], None)
+    setting = Setting(store.root, loaded.name, tmp_path, Execution("cpu", 1, "slurm"), {})
+    todo = Todo(loaded, setting, [replace(item, state="queued") for item in planned], contents, False)
+    monkeypatch.setattr(on_cluster, "LOOK_S", 0.0)
+    for brief in (True, False):
+        on_cluster._wait(todo, brief)
+        *ended, counts = capsys.readouterr().out.splitlines()
+        assert (len(ended), counts) == (1 if brief else 2, "2 runs recorded, 0 failed, 0 left to do")
+        scores = [contents.done[item.cell.run_id].last.score for item in planned]
+        if brief:
+            assert ended == [f"Kaiming uniform, digits[100]: top-1 {sum(scores) / 2:.2f}% (mean of 2 seeds)"]

@@ -92,7 +92,7 @@ def test_what_cannot_be_measured_or_written_is_said_in_one_line(vitinit, undistu
 
 
 def test_what_is_printed_is_written_with_where_it_comes_from(tmp_path, capsys):
-    cli_proposition.proposition(kernel_size=[2], images=8, data=tmp_path, out=tmp_path)
+    cli_proposition.proposition(kernel_size=[2], images=8, data_dir=tmp_path, out=tmp_path)
     (path,) = tmp_path.glob("*.json")
     report = proposition.Report.model_validate_json(path.read_bytes())
     assert report.environment["packages"]["torch"]
