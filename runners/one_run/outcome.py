@@ -27,14 +27,16 @@ def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkp
         try:
             store.write(outcome)
         except VitinitError as error:
-            raise VitinitError(f"{error}; {_rescue(outcome, store)}") from None
+            raise VitinitError(f"{error}; {_rescue(outcome, store, checkpoints)}") from None
 
 
-def _rescue(outcome: RunRecord | FailureRecord, store: Store) -> str:
+def _rescue(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> str:
     try:
         path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
     except (OSError, VitinitError):
-        return "the run's last checkpoint is kept: the same command goes on from there"
+        if checkpoints.exist():
+            return "the run's last checkpoint is kept: the same command goes on from there"
+        return "no checkpoint of it could be saved: the same command begins it anew"
     return f"the record is safe, put it in place when that can be written: mv {path} {store.root / outcome.study}/"
 
 

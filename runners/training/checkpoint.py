@@ -88,6 +88,10 @@ class Checkpoints:
         surplus = [path for path in self._files() if path != self._good]
         return any([_unlink(path) for path in surplus])
 
+    def exist(self) -> bool:
+        """Whether there are any."""
+        return bool(self._files())
+
     def remove(self) -> None:
         """Remove all of them: the run is to begin anew."""
         for path in self._files():
