@@ -48,8 +48,8 @@ field is added here together with its class, a value never changes.
 MAX_EPOCHS = 100_000
 """A record has a line for each."""
 
-RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|p[\d.]+|mstd[\d.]+|mmax\d\d?|inc[01]|t\w+))*")
-"""Sections that timm knows, with numbers below 100; others it would pass over."""
+RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]|t(weights|3aw?)))*")
+"""Sections that timm knows, with integers below 100; others it would pass over."""
 
 
 class DatasetSpec(Frozen):
@@ -186,7 +186,7 @@ class Recipe(Frozen):
         if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
             raise ValueError(
                 f"rand_augment {self.rand_augment[:60]!r} is not as timm has it: rand, then sections mN, nN, pX, "
-                "mstdX, mmaxN, inc1 or tNAME, with N below 100, as in rand-m9-mstd0.5-inc1"
+                "mstdX, mmaxN, inc1, tweights, t3a or t3aw, with N below 100, as in rand-m9-mstd0.5-inc1"
             )
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
