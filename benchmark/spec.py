@@ -186,7 +186,7 @@ class Recipe(Frozen):
         if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
             raise ValueError(
                 f"rand_augment {self.rand_augment[:60]!r} is not as timm has it: rand, then sections mN, nN, pX, "
-                "mstdX, mmaxN, inc1, tweights, t3a or t3aw, with N below 100, as in rand-m9-mstd0.5-inc1"
+                "mstdX, mmaxN, inc1 or tweights, with N below 100, as in rand-m9-mstd0.5-inc1"
             )
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")

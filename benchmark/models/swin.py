@@ -40,7 +40,7 @@ class Swin(ModelSpec):
     """Blocks of each stage. `depth`, their sum, need not be given."""
     heads: Count
     window_size: Count
-    """Tokens a side. If it is not given: the most of at most 7 that fill the first stage's grid, 4 of 8 x 8 tokens."""
+    """Tokens a side. If it is not given: the most of at most 7 that fill every stage's grid, 4 of 8 x 8 tokens."""
     mlp_ratio: Positive = 4.0
     qkv_bias: Annotated[bool, Field(strict=True)] = True
     drop_rate: Rate = 0.0
@@ -56,8 +56,11 @@ class Swin(ModelSpec):
         if "depth" not in fields and isinstance(depths, list | tuple) and all(type(depth) is int for depth in depths):
             fields["depth"] = sum(depths)
         if "window_size" not in fields and isinstance(image_size, int) and isinstance(patch_size, int) and patch_size:
-            grid = max(image_size // patch_size, 1)
-            fields["window_size"] = next((side for side in range(USUAL_WINDOW, 1, -1) if grid % side == 0), grid)
+            first = max(image_size // patch_size, 1)
+            grids = [first // 2**stage for stage in range(len(depths) if isinstance(depths, list | tuple) else 1)]
+            sides = (side for side in range(USUAL_WINDOW, 1, -1) if first % side == 0)
+            fits = (side for side in sides if all(grid <= side or grid % side == 0 for grid in grids))
+            fields["window_size"] = next(fits, first)
         return fields
 
     @model_validator(mode="after")

@@ -78,6 +78,8 @@ def test_parameters_by_hand() -> None:
         (24, 2, [1, 1, 1], [6, 6, 3]),
         (224, 4, [2, 2, 6, 2], [7, 7, 7, 7]),
         (44, 4, [3], [11]),
+        (72, 4, [2, 2], [3, 3]),
+        (88, 4, [2, 2], [22, 11]),
     ],
 )
 def test_windows_fill_the_grid_of_every_stage(image_size: int, patch_size: int, depths: Any, windows: Any) -> None:
