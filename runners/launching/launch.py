@@ -153,7 +153,8 @@ def came_free(cells: list[Cell], setting: Setting, stop: Stop | None = None) -> 
     while not (stop and stop.reason):
         open_cells = [cell for cell in cells if not ended(cell)]
         folders = [claims.folder(setting.root, setting.study, cell.spec.run_id) for cell in open_cells]
-        free = [cell for cell, folder in zip(open_cells, folders, strict=True) if claims.live(folder) is None]
+        owners = [claims.live(folder, exact=True) for folder in folders]
+        free = [cell for cell, owner in zip(open_cells, owners, strict=True) if owner is None]
         if free or all(map(claims.beating, folders)):
             return free
         time.sleep(1)

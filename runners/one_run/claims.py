@@ -81,20 +81,25 @@ def folder(root: Path, study: str, run_id: str) -> Path:
     return root / study / "unfinished" / run_id
 
 
-def live(folder: Path) -> Owner | None:
-    """The process that is carrying out the run of this folder right now, or None."""
+def live(folder: Path, exact: bool = False) -> Owner | None:
+    """The process that is carrying out the run of this folder right now, or None.
+
+    `exact`: by the clock of the file server, which claiming goes by; that writes a file for a moment.
+    """
     try:
-        number = _latest(folder)
-        return _owner_if_live(_path(folder, number), time.time()) if number else None
+        if not (number := _latest(folder)):
+            return None
+        return _owner_if_live(_path(folder, number), _clock_of_claiming(folder) if exact else time.time())
     except OSError:  # a folder that may not be read is somebody else's
         return UNKNOWN
 
 
 def beating(folder: Path) -> bool:
-    """Whether there is a live owner that gave a sign of life lately; one that is silent may be gone."""
+    """Whether there is a live owner that gave a sign of life lately, exactly; one that is silent may be gone."""
     try:
-        owner, path = live(folder), _path(folder, _latest(folder))
-        return owner is not None and (_is_here(owner) or time.time() - path.stat().st_mtime < 4 * BEAT_S)
+        owner, path = live(folder, exact=True), _path(folder, _latest(folder))
+        silent_for = _clock_of_claiming(folder) - path.stat().st_mtime
+        return owner is not None and (_is_here(owner) or silent_for < 4 * BEAT_S)
     except OSError:
         return False
 
@@ -286,6 +291,13 @@ def _process_started(pid: int) -> str | None:
     except OSError:
         return None
     return None if fields[0] in "ZX" else fields[19]
+
+
+def _clock_of_claiming(folder: Path) -> float:
+    try:
+        return _file_server_time(folder)
+    except OSError:  # where nothing can be written, claiming says so
+        return time.time()
 
 
 def _file_server_time(folder: Path) -> float:

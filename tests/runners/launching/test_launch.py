@@ -128,6 +128,18 @@ def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:
     assert came_free([cell], setting) == [cell]
 
 
+@pytest.mark.parametrize(("ahead", "silent", "free"), [(1000, -500, False), (-1000, 500, True)])
+def test_a_run_comes_free_by_the_clock_that_claiming_goes_by(setting, monkeypatch, ahead, silent, free) -> None:
+    """That of the file server, which may be another than ours: by ours it would be free and be refused for ever."""
+    cell, ours = Cell("Kaiming uniform", spec()), time.time
+    claimed(setting, cell, silent)
+    monkeypatch.setattr(time, "time", lambda: ours() + ahead)
+    assert came_free([cell], setting) == ([cell] if free else [])
+    assert sorted(path.name for path in claims.folder(setting.root, "tiny", cell.run_id).iterdir()) == [
+        "claim-0001.json"
+    ]
+
+
 def test_work_is_in_proportion_to_the_operations_that_torch_counts() -> None:
     """So that the longest runs come first whatever their families are."""
     ratios = []
