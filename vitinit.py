@@ -209,7 +209,7 @@ def initialize(
     All or nothing: a model for which the method is not made is refused before anything is changed, and when anything
     is raised on the way every tensor is as it was. Global random state, training mode, types, devices, hooks and
     `requires_grad` stay as they are; what a method means to stay untrained (`conv_filters`) is in the report. Weights
-    of half precision are computed in float32 and rounded once. At one seed the numbers are those of a run of the
+    of other types are computed in float32 and rounded once. At one seed the numbers are those of a run of the
     benchmark and, where libraries have the same tensors, the same function in all of them.
 
     Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, CaiT, BEiT, EVA, Swin; torchvision's ViT and Swin;
