@@ -16,6 +16,7 @@ from runners.basics.setting import Execution, Setting
 from runners.cli.plan import planned_of
 from runners.cli.run import on_cluster
 from runners.cli.run.todo import Todo
+from runners.launching import jobs
 from tests.runners.cli.test_cli import changed, write
 from tests.runners.launching.test_cluster import hand_out
 
@@ -132,3 +133,16 @@ def test_brief_is_one_line_for_a_row_when_the_last_of_its_jobs_has_ended(tmp_pat
         scores = [contents.done[item.cell.run_id].last.score for item in planned]
         if brief:
             assert ended == [f"Kaiming uniform, digits[100]: top-1 {sum(scores) / 2:.2f}% (mean of 2 seeds)"]
+
+
+def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit, cluster_says):
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
+    assert vitinit("run", path, "--executor", "inline", "--no-probes")[0] == 0
+    run_id, *_ = Store("results/local").read("tiny").done
+    cluster_says(sbatch="echo Submitted batch job 7", scontrol=UP, squeue="true", sacct="true")
+    code, out, err = vitinit("run", path, "--executor", "slurm", "--force", run_id)
+    assert (code, "handed to SLURM: job 7" in out) == (0, True), out + err
+    (dispatched,) = (found for _, found in jobs.dispatches(Path("results/local"), "tiny"))
+    assert [list(ids) for ids in dispatched.jobs.values()] == [[run_id]]
+    assert run_id not in Store("results/local").read("tiny").done
+    assert len(list(Path("results/local/tiny").glob(f"{run_id}.json.superseded-*"))) == 1
