@@ -185,8 +185,9 @@ def test_a_study_that_may_not_be_listed_is_named_and_the_others_are_read(tmp_pat
     exported = call("store", "export", "--results", "results", "--out", "out", cwd=tmp_path, before=UNPRIVILEGED)
     checked = call("store", "check", "results", cwd=tmp_path, before=UNPRIVILEGED)
     locked.chmod(0o755)
-    assert (exported.returncode, exported.stderr) == (0, "")
+    assert (exported.returncode, exported.stderr) == (1, "")
     assert "runs.csv: 36 rows" in exported.stdout
+    assert "left out: results/locked: cannot be read: Permission denied" in exported.stdout
     assert (checked.returncode, checked.stderr) == (1, "")
     assert "wrong: results/locked: cannot be read: Permission denied" in checked.stdout
 
