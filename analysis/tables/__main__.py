@@ -31,7 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "base.",
         "tables",
     )
-    parser.add_argument("--table", metavar="NAME", help="one table by name, with its notes (default: all)")
+    parser.add_argument(
+        "--table",
+        metavar="NAME",
+        help="one table, as small_start: written and printed (default: all are written)",
+    )
     parser.add_argument("--all", action="store_true", help="print every table, with all its notes")
     parser.add_argument(
         "--format",

@@ -26,14 +26,14 @@ def rank(
     ],
     budget: Annotated[
         str,
-        typer.Option(help="As many seeds as fit: 90s, 30m, 2h. One round, a seed a core or one on a GPU, always runs."),
+        typer.Option(help="As many seeds as fit: 90s, 30m, 2h. One round always runs: a seed per core, one on a GPU."),
     ] = "30m",
     tier: Annotated[
         Literal["quick", "standard"],
         typer.Option(help="quick: 0.1 M parameters, five epochs. standard: 0.3 M, forty: a seed takes an hour."),
     ] = "quick",
     base: Annotated[
-        str | None, typer.Option(help="What the method leaves alone: a name or {name: ...}. [kaiming_uniform]")
+        str | None, typer.Option(help="What the method leaves alone: a name or {name: ...}. Default: kaiming_uniform.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Changes to the tier's model: {FIELD: VALUE}.")] = None,
     data_dir: DataOption = None,

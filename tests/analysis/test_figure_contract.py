@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
@@ -15,6 +16,7 @@ from analysis.curves.registry import CURVES
 from analysis.figures.registry import FIGURES, Drawing
 from analysis.frame import Study, load
 from analysis.plotting import fonts, style
+from analysis.tables.registry import TABLES
 
 DRAWINGS = {
     f"{drawings.package}: {drawing.name}": drawing for drawings in (FIGURES, CURVES) for drawing in drawings.entries()
@@ -53,6 +55,18 @@ def test_names_and_places_are_told_apart(drawings):
     assert len({each.place for each in entries}) == len(entries)
     assert all(re.fullmatch(r"[a-z_]+", each.name) for each in entries), "a part of a file's name"
     assert all(each.why_none and each.why_none.isprintable() for each in entries), "one line"
+
+
+@pytest.mark.parametrize(
+    ("heading", "registry"), [("Tables", TABLES), ("Figures", FIGURES), ("Curves", CURVES)], ids=lambda of: str(of)
+)
+def test_what_the_readme_lists_is_there(heading, registry):
+    text = (Path(__file__).parents[2] / "analysis/README.md").read_text(encoding="utf-8")
+    _, _, part = text.partition(f"\n## {heading}\n")
+    listed = [line.split("|")[1] for line in part.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    names = {name.removeprefix("STUDY") for cell in listed for name in re.findall("`([^`]*)`", cell)}
+    assert len(names) >= 6
+    assert names <= {entry.name for entry in registry.entries()}
 
 
 @pytest.mark.parametrize("drawings", [FIGURES, CURVES], ids=lambda drawings: drawings.package)

@@ -72,7 +72,10 @@ def run(
     maps_at: options.MapsAtOption = None,
     deterministic: options.DeterministicOption = False,
 ) -> None:
-    """Carry out what a grid still lacks. Run the same command again to go on after a stop."""
+    """Carry out what a grid still lacks. Run the same command again to go on after a stop.
+
+    Exit code 1: a run has failed or was stopped; 130: Ctrl-C; 2: refused.
+    """
     from runners.basics.environment import argv, code
     from runners.basics.machine import cores
     from runners.basics.setting import Execution, Interval, Setting

@@ -62,11 +62,11 @@ DeterministicOption = Annotated[
 ]
 CheckpointMinutesOption = Annotated[
     float,
-    typer.Option(min=0, metavar="N", rich_help_panel=SAVING, help="Save a run after so many minutes."),
+    typer.Option(min=0, metavar="N", rich_help_panel=SAVING, help="Save a run every N minutes."),
 ]
 CheckpointStepsOption = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", rich_help_panel=SAVING, help="And after so many optimiser steps."),
+    typer.Option(min=1, metavar="N", rich_help_panel=SAVING, help="And every N optimiser steps."),
 ]
 MicroBatchOption = Annotated[
     int | None,
@@ -96,7 +96,7 @@ ProbesOption = Annotated[
         metavar="",
         rich_help_panel=MEASURING,
         show_default=False,
-        help="Measure attention before training and after each epoch. Default: on.",
+        help="Measure attention before training and after each epoch that is evaluated. Default: on.",
     ),
 ]
 KeepMapsOption = Annotated[
