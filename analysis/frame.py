@@ -258,7 +258,7 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "dataset_label": spec.dataset.label,
         "dataset": spec.dataset.name,
         "train_images": record.dataset.train,
-        "test_images": record.dataset.test,
+        "evaluated_images": record.dataset.test or record.dataset.val,
         "checksum": record.dataset.checksum,
         "base": spec.base.name,
         "method": spec.method.name if spec.method else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
@@ -28,7 +28,7 @@ def blaming(what: str) -> Iterator[None]:
         raise BrokenFile(f"{what}: {type(error).__name__}: {located(error)}") from error
 
 
-def refuse(broken: list[BrokenFile]) -> None:
+def refuse(broken: Sequence[VitinitError]) -> None:
     """Raise what was wrong with some, when all others are done."""
     if broken:
         raise VitinitError("; ".join(dict.fromkeys(map(str, broken))))

@@ -41,7 +41,7 @@ class Panel:
 
     title: str
     column: str
-    """The column of the tables that all of it is from."""
+    """The column of the tables that all of it is from; empty where it is from several."""
     scale: Scale
     lines: dict[str, Line]
     """By what a legend calls them."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis import command, frame
-from analysis.tables.render import interval_text
+from analysis.tables.render import interval_text, p_written
 from analysis.tables.shared import LEVEL, own_bases, values_by_seed
 from analysis.text import escape_latex, one_line, signed
 from initializers.errors import VitinitError
@@ -37,8 +37,8 @@ class Standing:
     """None: a placebo of it would say nothing."""
     p: tuple[float, ...]
     """Of the one or two comparisons, corrected."""
-    least_p: float
-    """How low a corrected p could be with so many seeds."""
+    least_p: tuple[float, ...]
+    """How low each of these could be with so many seeds."""
 
     @property
     def pairs(self) -> list[tuple[Paired, str]]:
@@ -52,15 +52,16 @@ class Standing:
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
-        n = min(pair.n for pair, _ in self.pairs)
-        if self.least_p >= LEVEL:
-            return f"{n} seeds are too few for any claim: p cannot go under {self.least_p:.2g}."
+        if self.least_p[0] >= LEVEL:
+            return f"{self.base.n} seeds are too few for any claim: p cannot go under {self.least_p[0]:.2g}."
         if self.p[0] < LEVEL and self.base.mean < 0:
             return "It is worse than its own base."
         if not self.claimed(0):
             return "No gain over its own base is shown."
         if not self.placebo:
             return "It gains over its own base. Whether it is a pattern that helps no placebo can tell."
+        if self.least_p[1] >= LEVEL:
+            return f"It gains over its own base. {self.placebo.n} seeds of its placebo are too few to say more."
         if self.p[1] < LEVEL and self.placebo.mean < 0:
             return "It gains over its own base, but its placebo gains more: the pattern does harm."
         if not self.claimed(1):
@@ -92,8 +93,9 @@ def standing(study: frame.Study) -> Standing:
             raise VitinitError(f"study {study.name!r}: {ours} and {theirs} have no finished run of a common seed")
         found.append(pair)
     corrected = holm([pair.p if pair.p is not None else 1.0 for pair in found])
-    least = max(holm([pair.least_p for pair in found]))
-    return Standing(row, values[row, column], found[0], found[1] if found[1:] else None, tuple(corrected), least)
+    least = holm([pair.least_p for pair in found])
+    placebo = found[1] if found[1:] else None
+    return Standing(row, values[row, column], found[0], placebo, tuple(corrected), tuple(least))
 
 
 def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str) -> list[str]:
@@ -102,15 +104,17 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
     text = [f"{row}: {found.verdict}", ""]
     for (pair, name), p in zip(found.pairs, found.p, strict=True):
         between = f" {interval_text(pair.interval)}" if pair.interval else ""
-        text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  p = {p:.3f}  n = {pair.n}")
+        shown = p_written(p)
+        is_p = f"p {'' if shown[0] == '<' else '= '}{shown}"
+        text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  {is_p}  n = {pair.n}")
     from analysis.stats import could_claim
 
-    seen = could_claim(found.pairs[-1][0], LEVEL / len(found.pairs)) if found.least_p < LEVEL else None
+    seen = could_claim(found.pairs[-1][0], LEVEL / len(found.pairs)) if found.least_p[-1] < LEVEL else None
     if seen is not None:
         text.append(f"  With this n and spread, the test would find {seen:.1f} points in four of five such studies.")
     corrected = ", Holm over these two" if found.placebo else ""
     text += [f"  Points of test {study.measured} by seed, 95 % interval (t); p: sign flips{corrected}.", ""]
-    if found.least_p < LEVEL:
+    if found.least_p[0] < LEVEL:
         text += [
             "  p is that of one look: going on, stopping or changing the method because of it makes false gains more",
             "  frequent, for these are test images. A changed method needs other seeds and images for a claim.",

@@ -55,14 +55,15 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Fi
     figures = {}
     for name, chart in over_train_size(study, baseline).items():
         runs = sizes[name]
-        epochs, n = span(runs["epochs"]), span(runs.groupby(["row", "train_images"]).size())
-        title = f"{chart.title}, {safe(chart.where)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}\n{BAND}"
+        epochs = span(runs["epochs"])
+        title = f"{chart.title}, {safe(chart.where)}: {epochs} epoch{'s' * (epochs != '1')}\n{BAND}"
         figure, grid = panels(2, 2.3, title)
         handles = [over_sizes(axes, panel, study) for axes, panel in zip(grid, chart.panels, strict=True)]
         legend(figure, study, handles[0])
         for axes, panel in zip(grid, chart.panels, strict=True):
             axes.set_ylabel(panel.scale.y)
-        grid[1].set_title(textwrap.fill(safe(chart.panels[1].title), 40))
+            n = span(int(each) for numbers in panel.lines.values() for each in numbers.n)
+            axes.set_title(textwrap.fill(f"{safe(panel.title)}: n={n}", 40))
         grid[1].axhline(0, color="black", linewidth=0.8, zorder=1)
         figures[name] = figure
     return figures

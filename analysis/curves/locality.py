@@ -18,6 +18,7 @@ from analysis.plotting.style import (
     legend_of_panel,
     line_with_band,
     measured,
+    not_in,
     panels,
     safe,
     span,
@@ -42,15 +43,15 @@ def charts(study: Study) -> dict[str, Chart]:
     import pandas as pd
 
     convits, vits = _runs(study)
-    charts = {}
-    for (dataset, setting, _), its in convits.items():
+    charts: dict[str, Chart] = {}
+    for key, its in convits.items():
         drawn = pd.DataFrame(its)
         several = [name for name in (STRENGTH, LAYERS) if drawn[name].nunique() > 1]
         if several:
-            zero = [{**run, STRENGTH: strength} for run in vits[dataset, setting] for strength in set(drawn[STRENGTH])]
-            name = f"locality-{file_part([dataset])}"
-            name = f"{name}-{file_part([its[0]['row']])}" if name in charts else name
-            charts[name] = _chart(pd.DataFrame([*its, *zero]), dataset, several, f"{measured(study.runs)} (%)")
+            zero = [{**run, STRENGTH: strength} for run in vits[key[:2]] for strength in set(drawn[STRENGTH])]
+            column = its[0]["column"]
+            name = not_in(charts, f"locality-{file_part([column])}")
+            charts[name] = _chart(pd.DataFrame([*its, *zero]), column, several, f"{measured(study.runs)} (%)")
     return charts
 
 
@@ -75,7 +76,7 @@ def _runs(study: Study) -> tuple[Runs, Runs]:
     vits: Runs = defaultdict(list)
     for record in (study.contents.done[run_id] for run_id in study.runs["run_id"]):
         spec, params = record.spec, dict(record.spec.method.params if record.spec.method else {})
-        run = {"row": record.row, "seed": spec.seed, "score": record.score, LAYERS: spec.model.gated_layers}
+        run = {"column": study.column[record.run_id], "score": record.score, LAYERS: spec.model.gated_layers}
         strength = params.pop("locality_strength", None)
         if strength is not None:
             key = (*_setting(spec), json.dumps(params, sort_keys=True))
@@ -90,14 +91,14 @@ def _setting(spec: RunSpec) -> Key:
     return spec.dataset.label, json.dumps([spec.model.ungated.model_dump(mode="json"), setting], sort_keys=True)
 
 
-def _chart(runs: pd.DataFrame, dataset: str, several: list[str], y: str) -> Chart:
-    where = f"{dataset}: n={span(runs.groupby([STRENGTH, LAYERS]).size())}"
+def _chart(runs: pd.DataFrame, column: str, several: list[str], y: str) -> Chart:
+    where = f"{column}: n={span(runs.groupby([STRENGTH, LAYERS]).size())}"
     panels = []
     for x in several:
         # without GPSA layers there is no strength
         its, other = (runs[runs[LAYERS] > 0], LAYERS) if x == STRENGTH else (runs, STRENGTH)
         lines = {f"{value:g}": line(group.groupby(x)["score"]) for value, group in its.groupby(other)}
-        panels.append(Panel(f"over {x}", dataset, Scale(x, y, other, log_x=x == STRENGTH), lines))
+        panels.append(Panel(f"over {x}", column, Scale(x, y, other, log_x=x == STRENGTH), lines))
     return Chart("ConViT's locality and accuracy", where, panels)
 
 

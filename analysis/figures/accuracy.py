@@ -78,7 +78,7 @@ def accuracy(study: Study) -> dict[str, Figure]:
     chart = over_epochs(study).get("accuracy")
     if not chart:
         return {}
-    known, images = looks(study), study.runs.groupby("column")["test_images"].min()
+    known, images = looks(study), study.runs.groupby("column")["evaluated_images"].min()
     guessing = {panel.column: _guessing(panel, images[panel.column]) for panel in chart.panels}
     shown = [row for row in study.rows if any(row in p.lines and row not in guessing[p.column] for p in chart.panels)]
     parts = _parts(shown, own_bases(study))

@@ -16,7 +16,7 @@ from analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from analysis.plotting.style import looks, measured, panel_title, panels, safe
+from analysis.plotting.style import looks, measured, panel_title, panels, safe, span
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,14 +59,15 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
                 draw_estimate(good, pair.mean, place, look, pair.interval)
         draw_zero(good)
         cheap.set_xscale("log")
-        for axes, label in (
-            (cheap, "initialisation (ms, log scale)"),
-            (good, f"gain in {measured(study.runs)} (points)"),
+        runs = span(len(took[row, column]) for row in rows if (row, column) in pairs)
+        for axes, label, n in (
+            (cheap, "initialisation (ms, log scale)", runs),
+            (good, f"gain in {measured(study.runs)} (points)", seeds_of(pairs, column)),
         ):
             axes.set_xlabel(label)
             axes.tick_params(labelbottom=True)
             one_line_each(axes, rows)
-            panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
+            panel_title(axes, f"{safe(column)}: n={n}")
     low, high = grid[0].get_xlim()
     for cheap in grid[::2]:
         cheap.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 50 * low else (1,)))

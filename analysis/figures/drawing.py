@@ -13,7 +13,7 @@ from analysis.plotting import fonts, style
 from analysis.registry import refuse
 from analysis.tables.shared import check_baseline
 from analysis.text import count, one_line
-from initializers.errors import BrokenFile
+from initializers.errors import VitinitError
 
 
 def main(
@@ -48,7 +48,7 @@ def main(
         for line in fonts.use_for(studies):
             print(line)
         chosen = [drawing for drawing in entries if args.figure in (None, drawing.name)]
-        broken: list[BrokenFile] = []
+        broken: list[VitinitError] = []
         for study in studies:
             out = study.home / folder
             if args.out:
@@ -66,7 +66,7 @@ def main(
 
 
 def _draw(
-    study: Study, drawings: Sequence[Drawing], baseline: str | None, out: Path, broken: list[BrokenFile]
+    study: Study, drawings: Sequence[Drawing], baseline: str | None, out: Path, broken: list[VitinitError]
 ) -> tuple[int, list[str]]:
     """Draw and write a study's figures: how many, and a line for each reason why others are not drawn."""
     import matplotlib.pyplot as plt
@@ -76,7 +76,7 @@ def _draw(
     for drawing in drawings:
         try:
             figures = drawing.figures(study, baseline)
-        except BrokenFile as error:
+        except VitinitError as error:
             broken.append(error)
             continue
         if not figures:

@@ -74,7 +74,7 @@ def sizes_panel(name: str, runs: pd.DataFrame, value: str, y: str, study: Study)
     """A column of `runs`, which the y-axis calls `y`, over the number of training images."""
     by_row = {row: runs[runs["row"] == row] for row in study.rows}
     lines = {row: line(its.groupby("train_images")[value]) for row, its in by_row.items() if len(its)}
-    return Panel(name, str(runs["column"].iloc[0]), Scale("training images", y, "row", log_x=True), lines)
+    return Panel(name, "", Scale("training images", y, "row", log_x=True), lines)
 
 
 def over_sizes(axes: Axes, panel: Panel, study: Study) -> dict[str, Line2D]:

@@ -22,6 +22,7 @@ LEFT, RIGHT, TOP, BOTTOM = 76, 14, 12, 62
 ROOM = 0.05
 """Of an axis, before the first number on it and behind the last."""
 DASHED: dict[str, list[float]] = {"-": [], "--": [6, 4], "-.": [6, 3, 1, 3], ":": [1.5, 3]}
+MORE_DASHES: list[list[float]] = [[12, 3], [2, 2], [12, 3, 3, 3], [6, 3, 1, 3, 1, 3], [1.5, 6], [12, 3, 1, 3, 1, 3]]
 RAMP = {"light": (0.0, 0.85), "dark": (0.35, 1.0)}
 """Ends of viridis for lines that have an order, such that the first and the last are seen on the ground."""
 
@@ -112,6 +113,7 @@ def plot(chart: Chart, study: Study) -> Plot:
         pictures.append(_picture(panel, x, heights[panel.scale], numbers, [stroke for _, stroke in strokes]))
         panels.append(
             {
+                "title": panel.title,
                 "row": panel.row,
                 "reference": panel.reference,
                 "scale": list(heights).index(panel.scale),
@@ -130,8 +132,8 @@ def plot(chart: Chart, study: Study) -> Plot:
 
 def _strokes(each: str, names: list[str], study: Study) -> list[Stroke]:
     if each == "row":
-        look = looks(study)
-        return [Stroke(n, look[n].color, _on_dark(look[n].color), DASHED[look[n].linestyle]) for n in names]
+        strokes = _of_rows(study)
+        return [strokes[name] for name in names]
     if each == "head":
         black = COLOURS[-1]
         colours = [colour for colour in COLOURS if colour != black]
@@ -158,6 +160,16 @@ def _strokes(each: str, names: list[str], study: Study) -> list[Stroke]:
     ]
 
 
+def _of_rows(study: Study) -> dict[str, Stroke]:
+    """In the colours of the figures; rows that these tell apart by marker alone have a dash of their own here."""
+    found: dict[str, Stroke] = {}
+    for row, look in looks(study).items():
+        taken = [stroke.dash for stroke in found.values() if stroke.light == look.color]
+        free = [dash for dash in (DASHED[look.linestyle], *DASHED.values(), *MORE_DASHES) if dash not in taken]
+        found[row] = Stroke(row, look.color, _on_dark(look.color), [*free, DASHED[look.linestyle]][0])
+    return found
+
+
 def _on_dark(colour: str) -> str:
     """A colour that is seen on a dark ground: black becomes white, and what is dark lighter."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
@@ -176,7 +188,7 @@ def _x_axis(panel: Panel) -> Axis:
     first, last = float(places[0]), float(places[-1])
     if panel.scale.log_x and first > 0:
         room = (last / first) ** ROOM if last > first else 2.0
-        return Axis(first / room, last * room, places.tolist(), [f"{place:,g}" for place in places], log=True)
+        return Axis(first / room, last * room, places.tolist(), list(map(_written, places)), log=True)
     room = ROOM * ((last - first) or 1.0)
     whole = bool((places == places.round()).all())
     return _axis(first - room, last + room, MaxNLocator(5, integer=whole).tick_values(first, last))
@@ -202,7 +214,7 @@ def _y_axis(scale: Scale, chart: Chart) -> Axis:
 
 def _axis(low: float, high: float, found: Iterable[float]) -> Axis:
     ticks = [round(float(tick), 10) for tick in found if low <= tick <= high]
-    return Axis(low, high, ticks, [f"{tick:,g}" for tick in ticks])
+    return Axis(low, high, ticks, list(map(_written, ticks)))
 
 
 def _picture(panel: Panel, x: Axis, y: Axis, lines: dict[int, Line], strokes: list[Stroke]) -> str:
@@ -253,10 +265,19 @@ def _picture(panel: Panel, x: Axis, y: Axis, lines: dict[int, Line], strokes: li
 def _numbers(index: int, line: Line) -> list[Any]:
     """Stroke, x, mean, spread (None for one seed) and n, one number where all are the same."""
     n = [int(each) for each in line.n]
-    return [index, _short(line.x), _short(line.mean), _short(line.std), n[0] if len(set(n)) == 1 else n]
+    return [index, _whole(line.x.tolist()), _short(line.mean), _short(line.std), n[0] if len(set(n)) == 1 else n]
 
 
 def _short(values: Sequence[float] | NDArray[Any]) -> list[float | int | None]:
     """Five digits, which is one more than the page shows."""
-    known = [float(f"{value:.5g}") if math.isfinite(value) else None for value in values]
-    return [int(value) if value is not None and value == int(value) else value for value in known]
+    return _whole([float(f"{value:.5g}") if math.isfinite(value) else None for value in values])
+
+
+def _whole(values: Sequence[float | None]) -> list[float | int | None]:
+    """As short as they can be written."""
+    return [int(value) if value is not None and value == int(value) else value for value in values]
+
+
+def _written(place: float) -> str:
+    """Along an axis: whole numbers with all of their digits."""
+    return f"{place:,.0f}" if place == round(place) else f"{place:,g}"

@@ -20,7 +20,7 @@ from analysis.tables.shared import Table
 from analysis.text import count, one_line
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.settings import flat
-from initializers.errors import BrokenFile
+from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from analysis.figures.registry import Drawing
@@ -87,8 +87,8 @@ class Section:
     """Dataset, training, validation and test images, classes, checksum; and in how many runs."""
     provenance: dict[str, list[tuple[str, int]]]
     """By recorded field: values, and in how many runs."""
-    broken: list[BrokenFile]
-    """What the page has not, because a file has an error."""
+    broken: list[VitinitError]
+    """What the page has not, because a file of code has an error, or one of attention maps."""
 
     @property
     def measured(self) -> str:
@@ -108,7 +108,7 @@ def section(study: Study, baseline: str | None = None) -> Section:
         study: With a finished run.
         baseline: As in `build`.
     """
-    broken: list[BrokenFile] = []
+    broken: list[VitinitError] = []
     tables = list(_tables(study, baseline, broken))
     if not tables:
         refuse(broken)
@@ -132,11 +132,11 @@ def section(study: Study, baseline: str | None = None) -> Section:
     )
 
 
-def _tables(study: Study, baseline: str | None, broken: list[BrokenFile]) -> Iterator[Table]:
+def _tables(study: Study, baseline: str | None, broken: list[VitinitError]) -> Iterator[Table]:
     for name in names(study)[:1] if _chooses(study) else names(study):
         try:
             yield build(study, name, baseline=baseline)
-        except BrokenFile as error:
+        except VitinitError as error:
             broken.append(error)
 
 
@@ -185,7 +185,7 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
     )
 
 
-def _figures(study: Study, baseline: str | None, broken: list[BrokenFile]) -> Iterator[Drawn]:
+def _figures(study: Study, baseline: str | None, broken: list[VitinitError]) -> Iterator[Drawn]:
     """Those that there are; without plots and pictures where there would be too many."""
     import matplotlib.pyplot as plt
 
@@ -200,7 +200,7 @@ def _figures(study: Study, baseline: str | None, broken: list[BrokenFile]) -> It
             try:
                 charts = drawings.charts(drawing, study, baseline)
                 figures = drawing.figures(study, baseline) if charts is None else {}
-            except BrokenFile as error:
+            except VitinitError as error:
                 broken.append(error)
                 continue
             pictures = []

@@ -104,14 +104,19 @@ def p_text(cell: Cell) -> str:
     """Seeds of the difference, and the corrected p where it could be under 0.05 at all."""
     assert cell.against
     n, p = f"n={cell.against.n}", p_shown(cell)
-    return n if p is None else f"p {p if p[0] == '<' else f'= {p}'} ({n})"
+    return n if p is None else f"p {'' if p[0] == '<' else '= '}{p} ({n})"
 
 
 def p_shown(cell: Cell) -> str | None:
     """The corrected p where it could be under 0.05 at all."""
     if cell.p is None or cell.least_p is None or cell.least_p > LEVEL:
         return None
-    return "< 0.001" if cell.p < 0.001 else f"{cell.p:.3f}"
+    return p_written(cell.p)
+
+
+def p_written(p: float) -> str:
+    """Three digits: `0.016`, or that it is less."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def to_latex(table: Table) -> str:

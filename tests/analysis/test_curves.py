@@ -164,6 +164,15 @@ def test_accuracy_over_locality_strength_and_gpsa_layers(tmp_path):
     assert [text.get_text() for text in layers.get_legend().get_texts()] == ["0.1", "1"]
 
 
+def test_every_setting_over_locality_has_a_file_and_a_title_of_its_own(tmp_path):
+    for epochs in (1, 2, 3):
+        for strength in (1.0, 2.0):
+            params = {"locality_strength": strength}
+            write(tmp_path, done("ConViT", (10.0,) * epochs, label=f"ConViT {strength}", params=params))
+    titles = {name: figure.get_suptitle().splitlines()[0] for name, figure in locality(load([tmp_path])).items()}
+    assert len(titles) == len(set(titles.values())) == 3
+
+
 def test_settings_are_not_mixed_over_locality(tmp_path):
     """Other epochs at another strength: nothing is several values of one setting."""
     for strength, top1 in ((0.1, (30.0,)), (1.0, (30.0, 40.0))):
@@ -186,9 +195,9 @@ def test_sample_efficiency_is_the_gain_by_seed_relative_to_the_baseline(tmp_path
     mimetic, zero = drawn(gain)
     assert mimetic[:3] == ([500, 5000], pytest.approx([(50 + 65) / 2, (0 + 22) / 2]), colour)
     assert zero[1] == [0, 0]
-    assert gain.get_title() == "gain relative to Trunc normal"
+    assert gain.get_title() == "gain relative to Trunc normal: n=2"
     (other,) = sample_efficiency(study, "Mimetic").values()
-    assert other.axes[1].get_title() == "gain relative to Mimetic"
+    assert other.axes[1].get_title().startswith("gain relative to Mimetic: n=")
 
 
 def test_text_can_be_read_in_print(study):

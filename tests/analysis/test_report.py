@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 import shutil
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from report_page import EVIL, REFERENCE, Page, hostile_report, write_report
 from synthetic_records import done, failed, write
 
+from analysis.figures import __main__ as figures
+from analysis.figures.accuracy import over_epochs
 from analysis.frame import load
 from analysis.report import __main__ as report
 from analysis.report import section as section_file
+from analysis.report.charts import plot
 from analysis.report.page import to_html
 from analysis.report.section import section
+from analysis.series import Chart, Line, Panel, Scale
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +130,7 @@ def test_what_cannot_be_shown_is_one_line(tmp_path, capsys):
 def test_of_a_study_that_chooses_there_is_the_accuracy_alone():
     study = load([REFERENCE], "catalogue-small-tuning")
     shown = section(study)
+    assert set(study.runs["evaluated_images"]) == {2000}, "what the width of chance is computed from"
     assert [drawn.drawing.name for drawn in shown.figures] == ["accuracy"]
     assert len(shown.tables) == 1
     page = to_html([shown])
@@ -167,3 +174,46 @@ def test_charts_of_too_many_panels_are_named_and_not_drawn(monkeypatch):
     missing = {drawn.drawing.name for drawn in whole.figures} - {drawn.drawing.name for drawn in shown.figures}
     assert "nonlocality" in missing
     assert all(name.replace("_", " ") in shown.left_out for name in missing)
+
+
+@pytest.mark.parametrize("name", ["ablations-small", "catalogue-small", "long-range-small"])
+def test_no_two_rows_of_a_chart_are_drawn_alike(name):
+    study = load([REFERENCE], name)
+    (chart,) = over_epochs(study).values()
+    strokes = plot(chart, study).strokes
+    assert len({(stroke.light, tuple(stroke.dash)) for stroke in strokes}) == len(strokes) == len(study.rows)
+
+
+def test_whole_places_along_an_axis_keep_all_their_digits():
+    line = Line(*(np.array(each) for each in ([128116, 1281167], [50.123456, 60.0], [1.0, 1.0], [3, 3])))
+    scale = Scale("training images", "top-1", "row", log_x=True)
+    study = load([REFERENCE], "small")
+    data = plot(Chart("", "", [Panel("images", "", scale, {"Mimetic": line})]), study)
+    assert json.loads(data.data)["panels"][0]["lines"][0][1:3] == [[128116, 1281167], [50.123, 60]]
+    assert json.loads(data.data)["panels"][0]["axis"]["labels"] == ["128,116", "1,281,167"]
+    assert ">1,281,167</text>" in data.pictures[0]
+
+
+def test_panels_of_several_columns_are_hidden_by_no_dataset():
+    page = Page(to_html([section(load([REFERENCE], "convit-efficiency-small"))]))
+    panels = [attrs for tag, attrs in page.elements if attrs.get("class") == "panel"]
+    assert any("data-dataset" not in attrs for attrs in panels)
+    assert any("data-dataset" in attrs for attrs in panels)
+
+
+def test_a_damaged_file_of_maps_costs_its_own_figures_only(tmp_path, capsys):
+    study = load([REFERENCE], "standard")
+    (tmp_path / "standard" / "maps").mkdir(parents=True)
+    run_id = next(iter((REFERENCE / "standard/maps").glob("*.npz"))).stem
+    shutil.copy(REFERENCE / f"standard/{run_id}.json", tmp_path / "standard")
+    (tmp_path / f"standard/maps/{run_id}.npz").write_bytes(b"half")
+    write(tmp_path, done("Mimetic", (30.0, 40.0)), done("Kaiming uniform", (20.0, 30.0)))
+    assert report.main(["--results", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{run_id}.npz" in said
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert study.contents.done[run_id].row in page
+    assert "Study small" in page
+    assert figures.main(["--results", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    assert {path.parent.name for path in (tmp_path / "out").rglob("accuracy.png")} == {"small", "standard"}

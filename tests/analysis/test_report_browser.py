@@ -116,6 +116,21 @@ def test_the_legend_hides_a_row_by_click_and_by_keyboard(tab, page):
     assert tab.run(seen) == [[True, True], [True, True]]
 
 
+def test_the_list_of_numbers_says_of_each_panel_what_it_is(tab, page):
+    tab.open(page)
+    show_chart(tab)
+    numbers = f"{CHART}.querySelector('.numbers')"
+    tab.run(f"{numbers}.open = true")
+    tab.until(f"{numbers}.querySelectorAll('td').length > 0")
+    heads = tab.run(
+        f"[...{numbers}.querySelectorAll('tr')].filter((row) => row.querySelector('th')).map((row) => row.innerText)"
+    )
+    titles = tab.run(f"[...{CHART}.querySelectorAll('.panel h4')].map((title) => title.innerText)")
+    assert len(titles) == len(set(titles)) == 2
+    assert [head.split("\t")[0] for head in heads] == titles
+    assert all("epoch" in head and "top-1" in head for head in heads)
+
+
 def test_the_legend_of_rows_hides_their_panels(tab, page):
     tab.open(page)
     button = "document.querySelector('[data-panels=Mimetic] button')"

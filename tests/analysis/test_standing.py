@@ -53,6 +53,26 @@ def test_what_is_claimed(tmp_path: Path, gain: float, over_placebo: float, n: in
     assert found.base.mean == pytest.approx(float(np.mean(mine - BASE[:n])))
 
 
+def test_a_placebo_of_few_seeds_takes_no_claim_from_the_base(tmp_path: Path) -> None:
+    mine = BASE + 3.0 + NOISE
+    few = study(tmp_path, mine, (mine - 3.0)[:5])
+    found = standing.standing(few)
+    assert found.verdict == "It gains over its own base. 5 seeds of its placebo are too few to say more."
+    printed = "\n".join(standing.lines(found, few, None, ""))
+    assert "p = 0.004  n = 10" in printed
+
+
+def test_a_p_is_never_zero(tmp_path: Path) -> None:
+    values = np.concatenate([BASE, BASE])[:12]
+    store = Store(tmp_path)
+    for row, top1 in (("Kaiming uniform", values), ("Mimetic", values + 3.0)):
+        for seed, each in enumerate(top1):
+            store.write(done(row, (float(each),), study="rank-mine", seed=seed))
+    store.write_layout("rank-mine", Layout(contrasts=[("Mimetic", "Kaiming uniform")]))
+    alone = load([tmp_path], "rank-mine")
+    assert "p < 0.001  n = 12" in "\n".join(standing.lines(standing.standing(alone), alone, None, ""))
+
+
 def test_no_difference_at_all_is_no_gain(tmp_path: Path) -> None:
     found = standing.standing(study(tmp_path, BASE, BASE))
     assert found.p == (1.0, 1.0)

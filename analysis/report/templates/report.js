@@ -200,13 +200,13 @@ class Chart {
   /** All numbers as a table, for readers without a pointer. */
   list(fold) {
     const table = document.createElement("table");
-    const {x} = this.data.scales[0];
     const line = (tag, ...cells) => {
       const row = table.insertRow();
       for (const text of cells) row.appendChild(document.createElement(tag)).textContent = text;
     };
-    line("th", "row", "line", x, "mean ± sd", "n");
     for (const panel of this.data.panels) {
+      const {x, y} = this.data.scales[panel.scale];
+      line("th", panel.title, "line", x, `${y}: mean ± sd`, "n");
       for (const each of panel.lines) {
         for (const point of this.points(each, panel)) line("td", point.row, point.line, point.x, point.value, point.n);
       }
