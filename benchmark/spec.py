@@ -183,6 +183,8 @@ class Recipe(Frozen):
         for name, limits in (("crop_scale", self.crop_scale), ("crop_ratio", self.crop_ratio)):
             if limits and limits[0] > limits[1]:
                 raise ValueError(f"{name} is the least and the largest value, not {list(limits)}")
+        if self.crop_ratio != Recipe.model_fields["crop_ratio"].default and not self.crop_scale:
+            raise ValueError("crop_ratio is the shape of a random resized crop, and crop_scale is off")
         if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
             raise ValueError(
                 f"rand_augment {self.rand_augment[:60]!r} is not as timm has it: rand, then sections mN, nN, pX, "

@@ -171,6 +171,7 @@ TOGETHER = {
     ("dataset", "train_draw"): {"train_size": 999},
     ("dataset", "evaluate_on"): {"val_size": 10},
     ("recipe", "mix_images"): {"mixup": 0.8},
+    ("recipe", "crop_ratio"): {"crop_scale": [0.5, 1.0]},
 }
 """What a value asks of other fields."""
 
@@ -232,6 +233,7 @@ def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
         ({"crop_scale": [1.0, 0.08]}, "crop_scale is the least and the largest value"),
         ({"crop_scale": [0.0, 1.0]}, "greater than 0"),
         ({"crop_ratio": [2.0, 1.0]}, "crop_ratio is the least and the largest value"),
+        ({"crop_ratio": [0.1, 10.0]}, "crop_scale is off"),
         ({"crop_pct": 0.0}, "greater than 0"),
         ({"random_erasing": 1.5}, "less than or equal to 1"),
     ],

@@ -36,6 +36,8 @@ def of_patch_embedding(model: nn.Module, images_BCHW: Tensor) -> list[Tensor]:
     sums = [zeros(layer, token_grid(model), images_BCHW) for layer in layers]
     for few_BCHW in images_BCHW.split(AT_ONCE):
         tokens_bND = model.patch_embed(few_BCHW)  # type: ignore[operator]
+        if tokens_bND.ndim == 4:  # Swin keeps them on their grid
+            tokens_bND = tokens_bND.flatten(1, 2)
         for layer, sum_HNN in zip(layers, sums, strict=True):
             sum_HNN += layer.attention(tokens_bND).sum(0)
     return [sum_HNN / len(images_BCHW) for sum_HNN in sums]

@@ -66,6 +66,16 @@ def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(name: str, pres
         assert None not in numbers
 
 
+def test_a_swin_of_one_stage_and_one_window_has_the_reference_too() -> None:
+    one = {**presets()["swin_micro"], "depths": [2], "image_size": 16, "patch_size": 4}
+    model = build_model(spec_of(one), 10)
+    images_BCHW = torch.randn(4, 3, 16, 16, generator=stream(0, "test"))
+    seen = Seen(model, images_BCHW, token_grid(model), measured(model, images_BCHW), None)
+    by_layer = probes()["nonlocality_reference"](seen)
+    assert len(by_layer) == len(attention_layers(model)) == 2
+    assert all(0 < float(value) < 4 for layer in by_layer for value in layer)
+
+
 def test_a_probe_of_one_more_file_is_recorded_and_drawn(tmp_path: Path) -> None:
     dropped = tmp_path / "dropped"
     dropped.mkdir()
