@@ -86,5 +86,21 @@ def device_memory(device: str) -> int:
 
 
 def main_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Bytes that this process may take: this machine's memory, or less where a container or a job has a limit."""
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *cgroup_limits()])
+
+
+def cgroup_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """Bytes that this process's control group, and each one above it, may take (Linux; versions 1 and 2)."""
+    limits = []
+    for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        top, file = (root / controllers, "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        group = top / path.strip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(top) and (folder / file).is_file():
+                text = (folder / file).read_text(encoding="utf-8").strip()
+                limits += [int(text)] if text.isdigit() else []  # else `max`
+    return limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -127,3 +128,29 @@ def test_blocks_of_neighbours_are_shuffled_and_mixed_with_a_few_others(monkeypat
         assert (windows[0][1:] != windows[0][:-1]).sum() > 40, "images of a window are shuffled"
     assert not torch.equal(*orders(count, order="blocks"))
     assert not torch.equal(orders(count, order="blocks")[0], orders(count)[0])
+
+
+def test_memory_is_what_the_control_group_and_those_above_it_leave(tmp_path):
+    """Both layouts as the kernel's documentation has them: admin-guide/cgroup-v1/memory and cgroup-v2."""
+    own = tmp_path / "cgroup"
+    job = tmp_path / "slurm/job_7"
+    job.mkdir(parents=True)
+    (job / "memory.max").write_text("max\n")
+    (job.parent / "memory.max").write_text("3000\n")
+    own.write_text("0::/slurm/job_7\n")
+    assert choice.cgroup_limits(own, tmp_path) == [3000]
+    (job / "memory.max").write_text("2000\n")
+    assert choice.cgroup_limits(own, tmp_path) == [2000, 3000]
+
+    first = tmp_path / "memory/slurm"
+    first.mkdir(parents=True)
+    (first / "memory.limit_in_bytes").write_text("1000\n")
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
+    own.write_text("9:name=systemd:/\n4:memory:/slurm\n1:cpu:/elsewhere\n0::/\n")
+    assert choice.cgroup_limits(own, tmp_path) == [1000, 9223372036854771712]
+    assert choice.cgroup_limits(tmp_path / "no Linux", tmp_path) == []
+
+
+def test_memory_is_no_more_than_the_machine_has():
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert choice.main_memory() == min([physical, *choice.cgroup_limits()])
