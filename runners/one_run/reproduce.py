@@ -78,10 +78,10 @@ def execution(
     """How to repeat a run: as it was recorded, unless told otherwise.
 
     Raises:
-        VitinitError: it was on a device that is not here, or the record does not say on how many threads, or says
-            more than there can be: then it is damaged or made up.
+        VitinitError: it was on a device that is not here, or compiled, for which there is no compiler; or the record
+            does not say on how many threads, or says more than there can be: then it is damaged or made up.
     """
-    from runners.basics.machine import MOST_THREADS, cores, default_device
+    from runners.basics.machine import MOST_THREADS, cores, default_device, lacks_compiler
     from runners.basics.setting import Execution
 
     recorded = str(record.execution.get("device")).partition(":")[0]
@@ -96,6 +96,9 @@ def execution(
         raise VitinitError("the record does not say on how many threads it ran; say --threads N")
     if count > MOST_THREADS:
         raise VitinitError(f"the record says {count:,} threads, and {MOST_THREADS:,} are the most; say --threads N")
+    compiled = record.execution.get("compiled") is True
+    if compiled and chosen == "cpu" and (lacking := lacks_compiler()):
+        raise VitinitError(f"the run was compiled: {lacking}")
     micro_batch = record.execution.get("micro_batch")
     return Execution(
         device=chosen,
@@ -103,7 +106,7 @@ def execution(
         executor="inline",
         deterministic=record.execution.get("deterministic") is True,
         micro_batch=micro_batch if type(micro_batch) is int and micro_batch > 0 else None,
-        compiled=record.execution.get("compiled") is True,
+        compiled=compiled,
         # What was resident was so perhaps by --loader, where auto would ask for FFCV. All others auto finds anew.
         loader="resident" if record.execution.get("loader") == "resident" else "auto",
     )

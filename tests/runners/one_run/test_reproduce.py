@@ -162,6 +162,15 @@ def test_what_was_kept_in_memory_is_kept_there_again(recorded, monkeypatch, tmp_
     assert execution(altered(recorded, execution={"device": "cpu", "threads": 1})).loader == "auto"
 
 
+def test_a_compiled_run_is_not_repeated_without_a_compiler(recorded, monkeypatch):
+    compiled = altered(recorded, execution={"device": "cpu", "threads": 1, "compiled": True})
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    with pytest.raises(VitinitError, match=r"^the run was compiled: torch.compile needs a C\+\+ compiler"):
+        execution(compiled)
+    monkeypatch.setenv("CXX", sys.executable)
+    assert execution(compiled).compiled
+
+
 def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
     whole = json.loads(recorded.model_dump_json())
     there = whole["spec"]
