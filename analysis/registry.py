@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from initializers.errors import BrokenFile, VitinitError, located
-from initializers.plugins import modules
+from initializers.errors import BrokenFile, VitinitError, cause, located
 
 LAST = 1_000
 """The place of an entry that names none: behind those that do, by name."""
@@ -64,6 +65,12 @@ class Registry(Generic[E]):
 
     def entries(self) -> list[E]:
         """All of them, in the order of their places; every file of the package is imported for it."""
-        for _ in modules(self.package):  # which registers what is in it
-            pass
+        for file in pkgutil.iter_modules(importlib.import_module(self.package).__path__, f"{self.package}."):
+            if file.name != f"{self.package}.__main__":
+                try:
+                    importlib.import_module(file.name)
+                except VitinitError:
+                    raise
+                except Exception as error:  # a file under construction may raise anything while it is imported
+                    raise BrokenFile(f"{file.name} cannot be imported: {cause(error)}") from error
         return sorted(self._entries.values(), key=lambda entry: (entry.place, entry.name))

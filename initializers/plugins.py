@@ -19,14 +19,12 @@ INITIALIZERS = "vitinit.initializers"
 
 
 def modules(package: str) -> Iterator[ModuleType]:
-    """Every file of a package but `__main__`, imported, in the order of their names.
+    """Every file of a package, named as package.folder, imported, in the order of their names.
 
     Raises:
         BrokenFile: one cannot be imported.
     """
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-        if found.name == f"{package}.__main__":
-            continue
         try:
             yield importlib.import_module(found.name)
         except VitinitError:
