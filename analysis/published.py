@@ -17,13 +17,19 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from analysis.text import one_line
 from benchmark.fields import Frozen, Share
+from benchmark.records.record import RunRecord
 from benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
 from initializers.errors import VitinitError, explain, unknown_name
 
 FOLDER = Path(__file__).parents[1] / "results" / "published"
 
-TRAINING_IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257, "imagenet": 1_281_167}
-"""Of the whole training split; papers take fractions of these datasets, or a record may name the number."""
+IMAGES = {
+    "cifar10": (50_000, 10_000),
+    "cifar100": (50_000, 10_000),
+    "svhn": (73_257, 26_032),
+    "imagenet": (1_281_167, 50_000),
+}
+"""Of the whole training and test splits; papers take fractions of the first, or a record may name the number."""
 
 CONFIDENCE = {
     "P": "the paper",
@@ -82,9 +88,9 @@ class Setting(Frozen):
         """Whether ours are these images: papers round a fraction in every class, by up to 2 % of it."""
         if self.dataset is None or ours != DatasetSpec(name=self.dataset, train_size=ours.train_size):
             return False
-        whole = TRAINING_IMAGES.get(self.dataset)
-        if ours.train_size is None or whole is None:
+        if ours.train_size is None or self.dataset not in IMAGES:
             return ours.train_size is None and self.train_fraction in (None, 1)
+        whole, _ = IMAGES[self.dataset]
         if self.train_fraction in (None, 1):
             return ours.train_size == whole
         return math.isclose(ours.train_size / whole, self.train_fraction or 1, rel_tol=0.02)
@@ -143,8 +149,8 @@ class PublishedTable(Frozen):
                 raise ValueError(f"two numbers for {place}")
             seen.add(place)
             known = self.setting_of(cell)
-            if known.train_fraction not in (None, 1) and known.dataset not in TRAINING_IMAGES:
-                raise ValueError(f"train_fraction needs a dataset whose size is known: {', '.join(TRAINING_IMAGES)}")
+            if known.train_fraction not in (None, 1) and known.dataset not in IMAGES:
+                raise ValueError(f"train_fraction needs a dataset whose size is known: {', '.join(IMAGES)}")
         return self
 
     def setting_of(self, cell: PublishedCell) -> Setting:
@@ -243,6 +249,14 @@ def context(study: str) -> tuple[Publication, str] | None:
             if study in table.studies:
                 return paper, name
     return None
+
+
+def read_in_part(run: RunRecord) -> bool:
+    """Whether a run read fewer or more images than its spec says (`vitinit data prepare --allow-incomplete`)."""
+    if run.spec.dataset.name not in IMAGES or run.spec.dataset.evaluate_on != "test":
+        return False
+    trained, tested = IMAGES[run.spec.dataset.name]
+    return (run.dataset.train, run.dataset.test) != (run.spec.dataset.train_size or trained, tested)
 
 
 def lookup(spec: RunSpec, study: str = "") -> Published | None:

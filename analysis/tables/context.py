@@ -10,6 +10,7 @@ from analysis.published import (
     Published,
     PublishedCell,
     numbers,
+    read_in_part,
     source,
 )
 from analysis.text import one_line, signed
@@ -34,6 +35,11 @@ def beside(table: Table) -> list[str]:
             lines[-1] += " Its differences are between its own numbers."
         said = dict.fromkeys(f"{number.cell.column}: {number.cell.note}." for number in standing if number.cell.note)
         lines[-1] = " ".join((lines[-1], *said))
+    runs = [run for run in table.study.contents.done.values() if run.row in table.rows and read_in_part(run)]
+    parts = {f"{run.dataset.train:,} and {run.dataset.test:,} of {run.spec.dataset.label}" for run in runs}
+    if parts:
+        read = f"training and test images read: {', '.join(sorted(parts))}"
+        lines.append(f"Not the whole dataset, so no published number stands beside it; {read}.")
     found = table.published
     if found:
         here = {id(number.cell) for number in standing}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from analysis.frame import Study
-from analysis.published import Publication, Published, lookup
+from analysis.published import Publication, Published, lookup, read_in_part
 from benchmark.settings import flat
 from benchmark.spec import RunSpec
 from initializers.errors import unknown_name
@@ -171,10 +171,14 @@ def skipped(study: Study) -> set[Key]:
 
 
 def published_numbers(study: Study) -> dict[Key, Published]:
-    """What was published in the setting of a row and column, whether our run of it is finished, failed or skipped."""
+    """What was published in the setting of a row and column, whether our run of it is finished, failed or skipped.
+
+    Nothing stands beside a run that read other images than the whole dataset.
+    """
+    in_part = {(run.row, study.column[run.run_id]) for run in study.contents.done.values() if read_in_part(run)}
     found = {}
     for (row, column), spec in study.examples.items():
         number = lookup(spec, study.name) if row is not None and column is not None else None
-        if number:
+        if number and (row, column) not in in_part:
             found[str(row), str(column)] = number
     return found

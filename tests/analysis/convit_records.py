@@ -8,7 +8,6 @@ from typing import Any
 
 from synthetic_records import finished, write
 
-from benchmark.datasets import registry
 from benchmark.records.record import RunRecord
 from benchmark.spec import RunSpec
 
@@ -61,7 +60,7 @@ def run(
             "seed": seed,
         }
     )
-    return finished(spec, (top1,), study=study, row=row, images=train_size or registry.get(dataset).images[0])
+    return finished(spec, (top1,), study=study, row=row)
 
 
 def _all(root: Path, study: str, rows: dict[str, Any], dataset: str, sizes: Any, seeds: int) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis.published import IMAGES
 from benchmark.records.record import FailureRecord, Probe, RunRecord, SkipRecord
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec
@@ -81,8 +82,7 @@ def done(
 ) -> RunRecord:
     """A finished run whose history has these test accuracies; `label` renames the row."""
     run = spec(row, epochs=len(top1), **which)
-    images = which.get("train_size") or 50000
-    return finished(run, top1, study=study, row=label or row, images=images, maps=maps, environment=environment)
+    return finished(run, top1, study=study, row=label or row, maps=maps, environment=environment)
 
 
 def finished(
@@ -91,12 +91,15 @@ def finished(
     *,
     study: str,
     row: str,
-    images: int = 50000,
+    images: tuple[int, int] | None = None,
     maps: Any = None,
     environment: dict[str, Any] | None = None,
 ) -> RunRecord:
-    """A record of this run, of a training split of so many images; `top1` of each epoch that is evaluated."""
-    values = iter(top1)
+    """A record of this run, of so many training and test images (None: all); `top1` of each epoch that is evaluated,
+    rounded to whole images."""
+    whole = IMAGES.get(run.dataset.name, (50_000, 10_000))
+    trained, tested = images or (run.dataset.train_size or whole[0], whole[1])
+    values = iter(100 * round(value * tested / 100) / tested for value in top1)
     epochs = [
         {"epoch": i, "lr": 1e-3, "train_loss": 2 / i, "test_loss": value and 2 / i, "test_top1": value, "seconds": 1.0}
         for i in range(1, run.recipe.epochs + 1)
@@ -111,7 +114,7 @@ def finished(
             "written": "2025-01-01T00:00:00Z",
             "seconds": 12.5,
             "parameters": 123456,
-            "dataset": {"train": images, "test": 10000, "classes": 10, "checksum": "0" * 64},
+            "dataset": {"train": trained, "test": tested, "classes": 10, "checksum": "0" * 64},
             "init": {
                 "seconds": 0.5,
                 "method_parameters": [],

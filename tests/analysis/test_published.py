@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.published import TRAINING_IMAGES, context, lookup, numbers, papers, publication
+from analysis.published import IMAGES, context, lookup, numbers, papers, publication
 from analysis.tables.context import notes
 from benchmark.datasets import registry
 from benchmark.grids import grid
@@ -224,9 +224,9 @@ def test_a_fraction_may_be_rounded_in_every_class():
     assert value(run(dataset={"name": "imagenet", "train_size": 1_281_166}, **whole), "convit-models") is None
 
 
-def test_whole_training_splits_are_those_of_the_benchmark():
-    for name, images in TRAINING_IMAGES.items():
-        assert images == registry.get(name).images[0]
+def test_whole_splits_are_those_of_the_benchmark():
+    for name, images in IMAGES.items():
+        assert images == registry.get(name).images
 
 
 def test_numbers_of_masked_models_stand_beside_no_plain_accuracy():
