@@ -318,21 +318,26 @@ class Family:
 
     @property
     def grid(self) -> tuple[int, int] | None:
-        """Rows and columns of its patches; None where its adapter does not say.
+        """Rows and columns of its patches; None where its adapter does not say. VitinitError where it fails to."""
+        return self._answer("finds no token grid in", self._grid) if self.adapter.grid else None
 
-        Raises:
-            VitinitError: what the adapter says cannot be had.
-        """
-        if self.adapter.grid is None:
-            return None
+    def _grid(self) -> tuple[int, int]:
+        rows, columns = self.adapter.grid(self.model)  # type: ignore[misc]
+        return int(rows), int(columns)
+
+    @property
+    def rotary(self) -> bool:
+        """Whether it rotates queries and keys by their place. VitinitError where its adapter fails to say."""
+        return self._answer("cannot say whether there are rotations in", lambda: bool(self.adapter.rotary(self.model)))
+
+    def _answer(self, failing: str, ask: Callable[[], Any]) -> Any:
         try:
-            rows, columns = (int(side) for side in self.adapter.grid(self.model))
+            return ask()
         except VitinitError:
             raise
         except Exception as error:  # somebody's function
-            what = f"adapter {self.adapter.name!r} finds no token grid in {type(self.model).__name__}"
+            what = f"adapter {self.adapter.name!r} {failing} {type(self.model).__name__}"
             raise VitinitError(f"{what}: {type(error).__name__}: {plain(str(error), 200)}") from error
-        return rows, columns
 
     @property
     def misspelt(self) -> str:

@@ -344,7 +344,7 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
 def rotary(model: nn.Module) -> bool:
     """Whether the model rotates queries and keys by their place."""
     known = family(model)
-    return known is not None and known.adapter.rotary(known.model)
+    return known is not None and known.rotary
 
 
 @contextmanager

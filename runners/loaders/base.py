@@ -30,6 +30,8 @@ from runners.loaders.ahead import carried_out
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""
+EVALUATION_BYTES = 2**29
+"""Of a batch of float32 images at most, so that a model on large ones does not ask for more memory than training."""
 AHEAD_BYTES = 2**28
 """Batches are made beside one another, ahead of their use, where they take about so much memory at most."""
 TOGETHER_BYTES = 2**25
@@ -37,6 +39,11 @@ TOGETHER_BYTES = 2**25
 BLOCK, BLOCKS_MIXED = 2**23, 128
 """Order `blocks`: decoded bytes of a block, and how many blocks are mixed with one another. They decide numbers."""
 ALONE = Shard()
+
+
+def evaluation_batch(device: str, image_size: int) -> int:
+    """How many images of so many pixels a side go through the model at once when accuracy is measured."""
+    return max(1, min(EVALUATION_BATCH[device], EVALUATION_BYTES // (4 * 3 * image_size**2)))
 
 
 class Loader(ABC):
@@ -76,7 +83,7 @@ class Loader(ABC):
             )
         self.recipe, self.seed, self.device = recipe, seed, device
         self.steps = len(data.train.labels) // recipe.batch_size
-        self.evaluation_batch = EVALUATION_BATCH[device.type]
+        self.evaluation_batch = evaluation_batch(device.type, data.image_size)
         self.part = shard.part(recipe.batch_size, recipe.mix_unit)
         """This process's part of every batch."""
         self.held_out_part = shard.part(len(data.held_out.labels))

@@ -107,6 +107,10 @@ def test_an_adapter_registered_again_takes_the_place_of_the_first_and_its_name_i
         ({"grid": (4, 4)}, r"adapter 'wrong': grid must be a function of the model, .*, not \(4, 4\)"),
         ({"grid": lambda model: model.grid}, "adapter 'wrong' finds no token grid in Model: AttributeError: 'Model'"),
         ({"grid": lambda model: (16,)}, "adapter 'wrong' finds no token grid in Model: ValueError: not enough values"),
+        (
+            {"rotary": lambda model: model.rope},
+            "adapter 'wrong' cannot say whether there are rotations in Model: Attrib",
+        ),
         ({"parameters": {"where": "positions"}}, "adapter 'wrong' says 'positions' of the parameter 'where', which is"),
     ],
 )

@@ -44,6 +44,12 @@ def test_auto_is_resident_up_to_a_quarter_of_the_memory():
     assert choice.choose(4 * GIB + 1, 16 * GIB) == "ffcv"
 
 
+def test_a_gpu_measures_2000_images_at_once_or_half_a_gibibyte_of_them():
+    sizes = {32: 2000, 64: 2000, 224: 891, 384: 303, 20_000: 1}  # 224: 2**29 / (4 bytes * 3 colors * 224 * 224)
+    assert {size: loaders_base.evaluation_batch("cuda", size) for size in sizes} == sizes
+    assert loaders_base.evaluation_batch("cpu", 32) == loaders_base.evaluation_batch("cpu", 224) == 500
+
+
 @pytest.mark.parametrize("train_size", [None, 100])
 def test_the_decoded_size_is_known_before_decoding(train_size, tmp_path):
     for spec in (DIGITS.model_copy(update={"train_size": train_size}), folder_of_images(tmp_path / "images", 3)):
