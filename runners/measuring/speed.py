@@ -11,6 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -277,10 +278,8 @@ class Meter:
             try:
                 measured = []
                 for _ in range(2):
-                    with context.Pool(1) as pool:
-                        measured.append(pool.apply(_compiled, arguments))
-                        pool.close()
-                        pool.join()  # it ends by itself, and so do the processes that compiled for it
+                    with ProcessPoolExecutor(1, context) as pool:  # which notices a process that was killed
+                        measured.append(pool.submit(_compiled, *arguments).result())
             finally:
                 os.environ.pop("TORCHINDUCTOR_CACHE_DIR")
                 if before is not None:

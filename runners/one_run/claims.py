@@ -95,13 +95,16 @@ def live(folder: Path, exact: bool = False) -> Owner | None:
 
 
 def beating(folder: Path) -> bool:
-    """Whether there is a live owner that gave a sign of life lately, exactly; one that is silent may be gone."""
+    """Whether there is a live owner that gave a sign of life lately, exactly; one that is silent may be gone.
+
+    Of a folder that may not be read nobody will know more later: it counts as beating.
+    """
     try:
         owner, path = live(folder, exact=True), _path(folder, _latest(folder))
         silent_for = _clock_of_claiming(folder) - path.stat().st_mtime
         return owner is not None and (_is_here(owner) or silent_for < 4 * BEAT_S)
     except OSError:
-        return False
+        return live(folder) is UNKNOWN
 
 
 def last(folder: Path) -> Owner | None:

@@ -140,6 +140,16 @@ def test_a_run_comes_free_by_the_clock_that_claiming_goes_by(setting, monkeypatc
     ]
 
 
+def test_a_claim_that_cannot_be_read_is_not_waited_for(setting: Setting) -> None:
+    """It is somebody else's, and nothing here will ever tell whether they are gone."""
+    cell = Cell("Kaiming uniform", spec())
+    folder = claims.folder(setting.root, setting.study, cell.run_id)
+    folder.parent.mkdir(parents=True)
+    folder.write_text("not a folder")
+    assert claims.live(folder) is claims.UNKNOWN
+    assert came_free([cell], setting) == []
+
+
 def test_work_is_in_proportion_to_the_operations_that_torch_counts() -> None:
     """So that the longest runs come first whatever their families are."""
     ratios = []

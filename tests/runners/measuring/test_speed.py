@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -257,6 +259,18 @@ def test_a_part_that_has_no_memory_is_one_line_and_the_others_are_written(here, 
     (file,) = (grids / "results" / "speed").glob("*/speed.json")
     report = speed.read(file)
     assert (report.training, [row.model for row in report.checkpoints]) == ([], ["vit_micro/16@224"])
+
+
+def killed(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_compiles_and_is_killed_is_noticed(monkeypatch):
+    """As by a system that has no memory left; `vitinit speed` says a RuntimeError in one line."""
+    monkeypatch.setattr("runners.measuring.speed._compiled", killed)
+    monkeypatch.setattr("runners.measuring.speed.lacks_compiler", lambda: "")
+    with pytest.raises(RuntimeError, match="terminated abruptly"):
+        Meter(torch.device("cpu")).compiling("vit_micro/8", VIT, "fp32")
 
 
 def test_without_a_compiler_all_but_compiling_is_measured_and_nothing_is_compiled(here, grids, monkeypatch):
