@@ -180,7 +180,10 @@ def filled(grid: Path, fields: list[str], choices: list[Choice]) -> str:
     for label, row in rows.items():
         if label not in chosen or not isinstance(row, dict):
             raise VitinitError(f"{grid}, row {label!r}: nothing was chosen for it; there is: {', '.join(chosen)}")
-        row["recipe"] = {**(row.get("recipe") or {}), **chosen[label]}
+        recipe = row.get("recipe") or {}
+        if not isinstance(recipe, dict):
+            raise VitinitError(f"{grid}, row {label!r}: recipe must be a mapping of its fields, not {recipe!r}")
+        row["recipe"] = {**recipe, **chosen[label]}
     head = []
     for line in content.decode().splitlines():
         if not line.startswith("#"):

@@ -34,9 +34,9 @@ class Standing:
     """By seed, in percent."""
     base: Paired
     placebo: Paired | None
-    """None: a placebo of it would say nothing."""
+    """None: a placebo of it would say nothing, or has no finished run of a seed of it."""
     p: tuple[float, ...]
-    """Of the one or two comparisons, corrected."""
+    """Of the one or two comparisons that the study names, corrected."""
     least_p: tuple[float, ...]
     """How low each of these could be with so many seeds."""
 
@@ -58,6 +58,8 @@ class Standing:
             return "It is worse than its own base."
         if not self.claimed(0):
             return "No gain over its own base is shown."
+        if not self.placebo and self.p[1:]:
+            return "It gains over its own base. Its placebo has no finished run of a common seed."
         if not self.placebo:
             return "It gains over its own base. Whether it is a pattern that helps no placebo can tell."
         if self.least_p[1] >= LEVEL:
@@ -89,30 +91,32 @@ def standing(study: frame.Study) -> Standing:
         pair = None
         if (ours, column) in values and (theirs, column) in values:
             pair = paired(values[ours, column], values[theirs, column])
-        if pair is None:
-            raise VitinitError(f"study {study.name!r}: {ours} and {theirs} have no finished run of a common seed")
         found.append(pair)
-    corrected = holm([pair.p if pair.p is not None else 1.0 for pair in found])
-    least = holm([pair.least_p for pair in found])
-    placebo = found[1] if found[1:] else None
-    return Standing(row, values[row, column], found[0], placebo, tuple(corrected), tuple(least))
+    base, *placebos = found
+    if base is None:
+        both = " and ".join(study.contrasts[0])
+        raise VitinitError(f"study {study.name!r}: {both} have no finished run of a common seed")
+    corrected = holm([1.0 if pair is None or pair.p is None else pair.p for pair in found])
+    least = holm([1.0 if pair is None else pair.least_p for pair in found])
+    return Standing(row, values[row, column], base, placebos[0] if placebos else None, tuple(corrected), tuple(least))
 
 
 def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str) -> list[str]:
     """All that is printed, the answer first."""
     row = one_line(found.row)
     text = [f"{row}: {found.verdict}", ""]
-    for (pair, name), p in zip(found.pairs, found.p, strict=True):
+    for (pair, name), p in zip(found.pairs, found.p, strict=False):
         between = f" {interval_text(pair.interval)}" if pair.interval else ""
         shown = p_written(p)
         is_p = f"p {'' if shown[0] == '<' else '= '}{shown}"
         text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  {is_p}  n = {pair.n}")
     from analysis.stats import could_claim
 
-    seen = could_claim(found.pairs[-1][0], LEVEL / len(found.pairs)) if found.least_p[-1] < LEVEL else None
+    last, least = list(zip(found.pairs, found.least_p, strict=False))[-1]
+    seen = could_claim(last[0], LEVEL / len(found.p)) if least < LEVEL else None
     if seen is not None:
         text.append(f"  With this n and spread, the test would find {seen:.1f} points in four of five such studies.")
-    corrected = ", Holm over these two" if found.placebo else ""
+    corrected = ", Holm over these two" if found.placebo else ", Holm over two" if found.p[1:] else ""
     text += [f"  Points of test {study.measured} by seed, 95 % interval (t); p: sign flips{corrected}.", ""]
     if found.least_p[0] < LEVEL:
         text += [

@@ -49,9 +49,10 @@ def charts(study: Study) -> dict[str, Chart]:
         several = [name for name in (STRENGTH, LAYERS) if drawn[name].nunique() > 1]
         if several:
             zero = [{**run, STRENGTH: strength} for run in vits[key[:2]] for strength in set(drawn[STRENGTH])]
-            column = its[0]["column"]
-            name = not_in(charts, f"locality-{file_part([column])}")
-            charts[name] = _chart(pd.DataFrame([*its, *zero]), column, several, f"{measured(study.runs)} (%)")
+            columns = {run["column"] for run in its}
+            column = columns.pop() if len(columns) == 1 else ""
+            name = not_in(charts, f"locality-{file_part([column or key[0]])}")
+            charts[name] = _chart(pd.DataFrame([*its, *zero]), key[0], column, several, f"{measured(study.runs)} (%)")
     return charts
 
 
@@ -91,8 +92,9 @@ def _setting(spec: RunSpec) -> Key:
     return spec.dataset.label, json.dumps([spec.model.ungated.model_dump(mode="json"), setting], sort_keys=True)
 
 
-def _chart(runs: pd.DataFrame, column: str, several: list[str], y: str) -> Chart:
-    where = f"{column}: n={span(runs.groupby([STRENGTH, LAYERS]).size())}"
+def _chart(runs: pd.DataFrame, dataset: str, column: str, several: list[str], y: str) -> Chart:
+    """`column` is empty where the runs are in several columns of the dataset."""
+    where = f"{column or dataset}: n={span(runs.groupby([STRENGTH, LAYERS]).size())}"
     panels = []
     for x in several:
         # without GPSA layers there is no strength

@@ -35,7 +35,7 @@ BELOW = 0.3
     to_baseline=True,
 )
 def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """Forest plots of the tables' differences: a panel per dataset, a line per row, a tick per seed."""
+    """Forest plots of the tables' differences: a panel per dataset, a line per row, a dot per seed."""
     from analysis import stats
 
     values = values_by_seed(study, "last")

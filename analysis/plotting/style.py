@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,8 +268,11 @@ def title_of_scores(study: Study) -> str:
 
 
 def file_part(labels: Iterable[str]) -> str:
-    """Labels as a part of a file's name, at most 80 letters of each."""
-    return "-".join(re.sub(r"[^\w.-]+", "_", label).strip("_")[:80] for label in labels)
+    """Labels as a part of a file's name; one of more than 80 letters ends in a digest of the whole."""
+    parts = [re.sub(r"[^\w.-]+", "_", label).strip("_") for label in labels]
+    return "-".join(
+        part if len(part) <= 80 else f"{part[:71]}-{sha256(part.encode()).hexdigest()[:8]}" for part in parts
+    )
 
 
 def not_in(taken: Container[str], name: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from analysis.frame import Study
 from analysis.published import context
 from analysis.tables.notes import notes
@@ -20,6 +23,9 @@ from analysis.tables.shared import (
 )
 from analysis.text import one_line
 
+if TYPE_CHECKING:
+    from analysis.stats import Paired
+
 
 @TABLES.add("", place=1)
 def accuracy(asked: Asked) -> Table:
@@ -28,7 +34,8 @@ def accuracy(asked: Asked) -> Table:
     baselines = baselines_of(study, asked.baseline)
     values = values_by_seed(study, asked.metric)
     together = [c for c in _alike(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
-    places = _places(study, baselines)
+    against = _differences(study, baselines, values)
+    places = _places(study, baselines, against)
     result = Table(
         name=asked.name,
         study=study,
@@ -36,7 +43,7 @@ def accuracy(asked: Asked) -> Table:
         rows=study.rows,
         columns=study.columns,
         baselines=baselines,
-        cells=_cells(study, baselines, values, places),
+        cells=_cells(study, baselines, values, against, places),
         comparisons=len(places),
         together=together,
         across=_across(study.rows, baselines, values, together) if asked.together and len(together) > 1 else {},
@@ -50,28 +57,41 @@ def accuracy(asked: Asked) -> Table:
     return result
 
 
-def _places(study: Study, baselines: dict[str, str]) -> list[Key]:
+def _differences(study: Study, baselines: dict[str, str], values: Values) -> dict[Key, Paired | None]:
+    """By seed, to the row that a row is compared with; None where they share no seed."""
+    from analysis.stats import paired
+
+    return {
+        key: paired(values[key], values[other])
+        for key in ((row, column) for column in study.columns for row in study.rows)
+        if key in values and (other := (baselines.get(key[0], ""), key[1])) in values
+    }
+
+
+def _places(study: Study, baselines: dict[str, str], against: Mapping[Key, Paired | None]) -> list[Key]:
     """Every comparison that the study is to make: one that has no runs yet keeps its place, so that p can only fall.
 
-    Of rows without any run nobody knows whether they have a base, so all of them count.
+    What was skipped is none of them, unless other seeds of it were not. Of rows without any run nobody knows whether
+    they have a base, so all of them count.
     """
     left_out = skipped(study)
     known = set(study.rows)
     rows = [row for row in study.rows if baselines.get(row) in known] + [row for row in study.order if row not in known]
     places = [(row, column) for column in study.columns for row in rows]
-    return [key for key in places if not {key, (baselines.get(key[0], ""), key[1])} & left_out]
+    return [key for key in places if against.get(key) or not {key, (baselines.get(key[0], ""), key[1])} & left_out]
 
 
-def _cells(study: Study, baselines: dict[str, str], values: Values, places: list[Key]) -> dict[Key, Cell]:
-    from analysis.stats import holm, paired, sample
+def _cells(
+    study: Study,
+    baselines: dict[str, str],
+    values: Values,
+    against: Mapping[Key, Paired | None],
+    places: list[Key],
+) -> dict[Key, Cell]:
+    from analysis.stats import holm, sample
 
     rows = study.rows
     keys = [(row, column) for column in study.columns for row in rows]
-    against = {
-        key: paired(values[key], values[other])
-        for key in keys
-        if key in values and (other := (baselines.get(key[0], ""), key[1])) in values
-    }
     pairs = [against.get(key) for key in places]
     tested = {key for key, pair in zip(places, pairs, strict=True) if pair and pair.p is not None}
     raw = holm([1.0 if pair is None or pair.p is None else pair.p for pair in pairs])

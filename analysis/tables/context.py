@@ -35,7 +35,7 @@ def beside(table: Table) -> list[str]:
             lines[-1] += " Its differences are between its own numbers."
         said = dict.fromkeys(f"{number.cell.column}: {number.cell.note}." for number in standing if number.cell.note)
         lines[-1] = " ".join((lines[-1], *said))
-    runs = [run for run in table.study.contents.done.values() if run.row in table.rows and read_in_part(run)]
+    runs = filter(read_in_part, table.study.contents.done.values())
     parts = {f"{run.dataset.train:,} and {run.dataset.test:,} of {run.spec.dataset.label}" for run in runs}
     if parts:
         read = f"training and test images read: {', '.join(sorted(parts))}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.frame import Study
 from analysis.published import context
-from analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds
+from analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds, seeds
 from analysis.tables.registry import TABLES, Asked
 from analysis.tables.shared import LEVEL, Cell, Key, Table, skipped, values_by_seed
 from analysis.text import count, one_line
@@ -78,7 +78,7 @@ def contrasts(asked: Asked) -> Table:
         cells=cells,
         published=context(study.name),
     )
-    result.notes.extend(one_line(note) for note in [*notes, *over_fewer_seeds(result)])
+    result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
     return result
 
 

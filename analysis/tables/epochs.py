@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from analysis.frame import Study
 from analysis.tables import contrasts
-from analysis.tables.notes import measured, over_fewer_seeds
+from analysis.tables.notes import measured, over_fewer_seeds, seeds
 from analysis.tables.registry import TABLES, Asked
 from analysis.tables.shared import Cell, Table
 from analysis.text import one_line
@@ -71,7 +71,7 @@ def over_epochs(asked: Asked) -> Table:
         baselines=baselines,
         cells=cells,
     )
-    result.notes.extend(one_line(note) for note in [*notes, *over_fewer_seeds(result)])
+    result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
     return result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from analysis.frame import Study
-from analysis.published import Published, numbers, publication
+from analysis.published import Published, numbers, publication, read_in_part
 from analysis.tables.context import beside
 from analysis.tables.registry import TABLES, Asked
 from analysis.tables.shared import Cell, Table
@@ -39,7 +39,7 @@ def masking(asked: Asked) -> Table:
     for (column, row), runs in tested.items():
         label = f"{row}, {column}" if len({column for column, _ in tested}) > 1 else row
         ours[label] = _by_test(runs)
-        if published[WHOLE].setting.is_of(runs[0].spec):
+        if published[WHOLE].setting.is_of(runs[0].spec) and not any(map(read_in_part, runs)):
             papers[label] = published
     tests = sorted({test for row in ours.values() for test in row} | {test for row in papers.values() for test in row})
     cells = {}

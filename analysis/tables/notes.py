@@ -159,11 +159,15 @@ def _unequal(table: Table, runs: pd.DataFrame) -> list[str]:
     missing = [*(f"{row} on {column}" for row, column in absent), *without_record(table.study)]
     if missing:
         lines.append(f"No finished run: {', '.join(missing)}.")
+    return [*lines, seeds(table), *over_fewer_seeds(table)]
+
+
+def seeds(table: Table) -> str:
+    """How many most cells have, and the cells that have another number."""
     n = {key: cell.ours.n for key, cell in table.cells.items() if cell.ours}
     usual = usual_seeds(table) or 0
     other = [f"{row} on {column} ({value})" for (row, column), value in n.items() if value != usual]
-    lines.append(f"n = {count(usual, 'seed')}{'; other: ' * bool(other)}{', '.join(other)}.")
-    return lines + over_fewer_seeds(table)
+    return f"n = {count(usual, 'seed')}{'; other: ' * bool(other)}{', '.join(other)}."
 
 
 def over_fewer_seeds(table: Table) -> list[str]:

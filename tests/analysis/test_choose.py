@@ -113,6 +113,13 @@ def test_the_grid_that_is_written_has_the_choices(results: Path, tmp_path: Path)
     }
 
 
+def test_a_recipe_that_is_no_mapping_is_refused(results: Path, tmp_path: Path) -> None:
+    source = tmp_path / "mine.yaml"
+    source.write_text("title: t\nrows: {Mimetic: {base: kaiming_uniform, method: mimetic, recipe: small}}\n")
+    with pytest.raises(VitinitError, match="row 'Mimetic': recipe must be a mapping of its fields, not 'small'"):
+        choose.filled(source, *choose.choose(frame.load([results], "tuning")))
+
+
 def with_recipe(row: str, seed: int, top1: float, **recipe: Any) -> RunRecord:
     before = record(row, 1e-3, seed, top1)
     run = before.spec.model_copy(update={"recipe": before.spec.recipe.model_copy(update=recipe)})

@@ -7,7 +7,7 @@ import io
 import statistics
 
 from convit_records import SIZES, ablation, efficiency_small, masked, run
-from synthetic_records import done, everything, write
+from synthetic_records import done, everything, finished, write
 
 from analysis.frame import load
 from analysis.tables.gap import subsets
@@ -164,3 +164,7 @@ def test_the_papers_own_model_has_its_numbers_in_its_row(tmp_path):
     published = [entry(table, "ConViT", column).paper[0] for column in table.columns]
     assert published == ["73.10", "62.30", "63.50", "35.00", "53.10", "1.30", "46.80"]
     assert entry(table, "ConViT", "no content, 30%").ours == ["–"]
+    part = masked(finished(spec, (70.0,), study="part", row="ConViT", images=(600_000, 49_000)), content_10=5.0)
+    in_part = build(load([write(tmp_path / "part", part)]), "part_masked")
+    assert not any(cell.published for cell in in_part.cells.values())
+    assert any("training and test images read: 600,000 and 49,000 of imagenet" in note for note in in_part.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from hashlib import sha256
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -18,6 +19,8 @@ from analysis.curves import __main__ as curves
 from analysis.curves.efficiency import sample_efficiency
 from analysis.curves.gating import gating
 from analysis.curves.layers import QUANTITIES, over_epochs
+from analysis.curves.layers import charts as layers_charts
+from analysis.curves.locality import charts as locality_charts
 from analysis.curves.locality import locality
 from analysis.curves.registry import CURVES
 from analysis.frame import load
@@ -119,7 +122,8 @@ def test_rows_that_a_name_cannot_tell_apart_have_files_of_their_own(tmp_path):
     write(tmp_path, *(with_probes(done("ConViT", (10.0, 20.0), label=label)) for label in labels[:1]))
     write(tmp_path, *(with_probes(done("ConViT", (10.0, 20.0), label=label, seed=7)) for label in labels[1:2]))
     write(tmp_path, *(with_probes(done("ConViT", (10.0, 20.0), label=label, seed=8)) for label in labels[2:]))
-    assert list(gating(load([tmp_path]))) == [f"gating-cifar10-{part}" for part in ("ConViT", "ConViT-2", "x" * 80)]
+    long = f"{'x' * 71}-{sha256(b'x' * 300).hexdigest()[:8]}"
+    assert list(gating(load([tmp_path]))) == [f"gating-cifar10-{part}" for part in ("ConViT", "ConViT-2", long)]
 
 
 def test_heads_that_coincide_are_said_to(tmp_path):
@@ -171,6 +175,25 @@ def test_every_setting_over_locality_has_a_file_and_a_title_of_its_own(tmp_path)
             write(tmp_path, done("ConViT", (10.0,) * epochs, label=f"ConViT {strength}", params=params))
     titles = {name: figure.get_suptitle().splitlines()[0] for name, figure in locality(load([tmp_path])).items()}
     assert len(titles) == len(set(titles.values())) == 3
+
+
+def test_a_chart_over_settings_of_several_columns_is_named_after_their_dataset(tmp_path):
+    """The number of GPSA layers of one row is set by blocks, so that each number has a column of its own."""
+    params = {"locality_strength": 1.0}
+    for layers, seed in itertools.product((1, 2), (0, 1)):
+        write(tmp_path, done("ConViT", (40.0 + layers,), seed=seed, params=params, gpsa_layers=layers))
+    study = load([tmp_path])
+    assert len(study.columns) == 2
+    ((name, chart),) = locality_charts(study).items()
+    assert (name, chart.where) == ("locality-cifar10", "cifar10: n=2")
+    assert {panel.column for panel in chart.panels} == {""}
+
+
+def test_long_labels_that_differ_in_their_ends_only_have_files_of_their_own(tmp_path):
+    long = f"folder:/data/{'images_of_the_laboratory/' * 5}"
+    for name in ("cells", "tissue"):
+        write(tmp_path, with_probes(done("Mimetic", dataset=f"{long}{name}")))
+    assert len(layers_charts(load([tmp_path]), "nonlocality")) == 2
 
 
 def test_settings_are_not_mixed_over_locality(tmp_path):

@@ -115,7 +115,9 @@ def test_accuracy_over_train_size(tmp_path, study):
             write(tmp_path, done("Mimetic", (top1 + seed,), dataset="svhn", train_size=size, seed=seed))
     (axes,) = train_size(load([tmp_path]))["train_size"].axes
     assert axes.get_title() == "svhn: n=2, 1 epoch"
-    assert drawn(axes) == [([500, 5000, 50000], [50.5, 70.5, 90.5], looks(study)["Mimetic"].color, "^")]
+    ((images, means, *look),) = drawn(axes)
+    assert (images, means) == ([500, 5000, 73257], pytest.approx([50.5, 70.5, 90.5], abs=1e-3)), "whole test images"
+    assert look == [looks(study)["Mimetic"].color, "^"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["500", "5,000", "50,000"]
 
 

@@ -62,6 +62,16 @@ def test_a_placebo_of_few_seeds_takes_no_claim_from_the_base(tmp_path: Path) -> 
     assert "p = 0.004  n = 10" in printed
 
 
+def test_a_placebo_without_runs_takes_no_claim_from_the_base(tmp_path: Path) -> None:
+    mine = BASE + 3.0 + NOISE
+    alone = study(tmp_path, mine, np.array([]))
+    found = standing.standing(alone)
+    assert found.verdict == "It gains over its own base. Its placebo has no finished run of a common seed."
+    printed = "\n".join(standing.lines(found, alone, None, ""))
+    assert "p = 0.004  n = 10" in printed, "2 of 2**10 signs, times two comparisons"
+    assert "minus its placebo" not in printed
+
+
 def test_a_p_is_never_zero(tmp_path: Path) -> None:
     values = np.concatenate([BASE, BASE])[:12]
     store = Store(tmp_path)

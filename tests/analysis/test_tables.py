@@ -263,6 +263,22 @@ def test_imagenet_is_the_last_column_with_one_run_a_row_beside_the_published_num
     assert any(note.startswith("n = 3 seeds; other: Kaiming uniform on imagenet (1)") for note in table.notes)
 
 
+def test_one_skipped_seed_takes_no_comparison_from_the_correction(tmp_path):
+    """As where a dataset was missing for ten seeds, came, and seven of them were run."""
+
+    def family(root: Path) -> tuple[int, dict[str, float]]:
+        table = build(load([root]))
+        return table.comparisons, {row: cell.p for (row, _), cell in table.cells.items() if cell.p is not None}
+
+    for seed in range(7):
+        for row, top1 in (("Kaiming uniform", 30.0), ("Mimetic", 40.0 + seed), ("Imp.-3", 33.0 + seed)):
+            write(tmp_path, done(row, (top1,), seed=seed))
+    whole = {"Mimetic": 2 * 2 / 2**7, "Imp.-3": 2 * 2 / 2**7}
+    assert family(tmp_path) == (2, whole)
+    write(tmp_path, skipped("Mimetic", seed=8), skipped("Kaiming uniform", seed=8))
+    assert family(tmp_path) == (2, whole)
+
+
 def test_no_published_number_stands_beside_a_part_of_the_dataset(tmp_path):
     """`vitinit data prepare --allow-incomplete` reads what is there: spec and run_id say nothing of it."""
     run = spec("Imp.-3", dataset="imagenet", paper=True)

@@ -58,6 +58,13 @@ def test_three_sentences_by_hand(records: Path) -> None:
     assert "Largest still open: Mimetic on cifar100, +2.00 points, n=1." in look
 
 
+def test_a_highest_mean_of_few_seeds_is_compared_with_nobody(records: Path) -> None:
+    write(records, *(done("ConViT", (90.0,), seed=seed) for seed in (0, 1)))
+    table = build(load([records]))
+    assert "Highest: on cifar10 ConViT (90.00); on" in sentences(table)[-1]
+    assert table.cells["Mimetic", "cifar10"].best
+
+
 def test_what_differs_beside_the_initialisation_is_said(tmp_path: Path, records: Path) -> None:
     write(tmp_path, *(done("Kaiming uniform", (50.0,), seed=seed) for seed in (0, 1, 2)))
     for seed in (0, 1, 2):

@@ -127,7 +127,7 @@ def _highest(table: Table, column: str) -> str:
     found = {row: cell for (row, place), cell in table.cells.items() if place == column}
     means = {row: cell.ours.mean for row, cell in found.items() if cell.ours}
     top = max(means, key=lambda row: means[row])
-    equal = [row for row, cell in found.items() if cell.best and row != top]
+    equal = [row for row, cell in found.items() if cell.best and row != top] if found[top].best else []
     return f"on {column} {top} ({means[top]:.2f})" + (f", not told apart from {_named(equal)}" if equal else "")
 
 
