@@ -118,7 +118,7 @@ def test_accuracy_over_train_size(tmp_path, study):
     ((images, means, *look),) = drawn(axes)
     assert (images, means) == ([500, 5000, 73257], pytest.approx([50.5, 70.5, 90.5], abs=1e-3)), "whole test images"
     assert look == [looks(study)["Mimetic"].color, "^"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["500", "5,000", "50,000"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["500", "5,000", "73,257"]
 
 
 def test_images_drawn_anew_and_validation_have_panels_of_their_own(tmp_path):
