@@ -138,11 +138,14 @@ def training_flops(model: ModelSpec, classes: int) -> float:
     return (1 + BACKWARD) * model.forward_operations(classes)
 
 
+NAME = "speed.json"
+
+
 def path(root: Path, report: SpeedReport) -> Path:
     """Where a report goes: one file a machine and device."""
     machine = f"{report.name} {report.threads} threads" if report.device == "cpu" else report.name
     slug = re.sub(r"[^a-z0-9.]+", "-", machine.lower()).strip("-")
-    return root / "speed" / slug / "speed.json"
+    return root / "speed" / slug / NAME
 
 
 def read(file: Path) -> SpeedReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import shlex
@@ -35,8 +36,9 @@ def several() -> bool:
 def lacks_compiler() -> str:
     """Why torch.compile cannot compile for a CPU here; empty where it can. It takes what $CXX says, or one other."""
     name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    if name.split() and shutil.which(shlex.split(name)[0]):
-        return ""
+    with contextlib.suppress(ValueError):  # quotes that are not closed
+        if name.split() and shutil.which(shlex.split(name)[0]):
+            return ""
     return (
         f"torch.compile needs a C++ compiler on a CPU, and {name!r} is not on the PATH (the variable CXX names another)"
     )

@@ -74,7 +74,8 @@ def rank(
     more = "" if done == ranked.most else f"{shlex.join(words)} --budget"
     console.print(f"{done} of the tier's {ranked.most} seeds; records in {safe(str(results / ranked.grid.stem))}")
     if failed := len(Store(results).outline(ranked.grid.stem).failed):
-        console.print(f"{count(failed, 'run')} failed; to run again: {safe(shlex.join(words))} --retry-failed")
+        again = f"{safe(shlex.join(words))} --retry-failed --budget {safe(budget)}"  # which they were begun within
+        console.print(f"{count(failed, 'run')} failed; to run again: {again}")
     arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(committed / TIERS[tier])]
     standing = call("analysis.standing", [*arguments, *(["--more", more] if more else [])])
     raise typer.Exit(1 if code or failed else standing)

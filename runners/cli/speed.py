@@ -79,7 +79,7 @@ def speed(
         meter.matmul(precision)
     wanted = [part for part in PARTS if part in (only or PARTS)]
     found: dict[str, list[Any]] = {part: [] for part in PARTS}
-    left_out, path = [], None
+    left_out, unfinished = [], None
     for part in wanted:
         of_part = models | others if part == "initializers" else models
         rows, title, columns = _measurements(part, meter, of_part, batch_size, results)
@@ -89,17 +89,18 @@ def speed(
             left_out.append(part)
             console.print(f"[yellow]{part} cannot be measured: {safe(plain(str(error), 200))}[/yellow]", soft_wrap=True)
         if found[part]:
-            path = _write(meter, count, machine, found, results)
+            unfinished = _write(meter, count, machine, found, results)
     peaks = ", ".join(f"{precision} {gflops:,.0f}" for precision, gflops in meter.matmul_gflops.items())
     console.print(f"matrix products of {meter.matmul_size} x {meter.matmul_size}, best, in GFLOP/s: {peaks}")
-    if path:
+    if unfinished:
+        path = unfinished.replace(unfinished.with_name(report.NAME))
         console.print(f"written to {safe(str(path))}")
     if left_out:
         raise typer.Exit(1)
 
 
 def _write(meter: Meter, threads: int, machine: dict[str, Any], found: dict[str, list[Any]], results: Path) -> Path:
-    """Write what has been measured up to now: a later part may end the process."""
+    """Write what has been measured up to now, beside the report of before: a later part may end the process."""
     from runners.one_run.outcome import now
 
     measured = report.SpeedReport(
@@ -111,7 +112,7 @@ def _write(meter: Meter, threads: int, machine: dict[str, Any], found: dict[str,
         matmul_size=meter.matmul_size,
         **found,
     )
-    path = report.path(results, measured)
+    path = report.path(results, measured).with_name("unfinished.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, measured.model_dump_json(indent=1).encode() + b"\n")
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import slurm.jobs
 from benchmark.grids.schema import Cell
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError, located
@@ -29,11 +30,12 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
     images: dict[DatasetSpec, int] = {}
     unread: list[VitinitError] = []
     loader, device = setting.execution.loader, setting.execution.device
+    elsewhere = setting.execution.executor == "slurm" and slurm.jobs.current() is None
     for dataset, size, cropped in dict.fromkeys(
         (cell.spec.dataset, cell.spec.model.image_size, cell.spec.recipe.crops) for cell in cells
     ):
         try:
-            data = open_data(dataset, size, setting.data_dir, loader, device, cropped=cropped)
+            data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, elsewhere)
         except Exception as error:  # a dataset of the user's may raise anything
             said = f"dataset {dataset.label}: {type(error).__name__}: {located(error)}"
             unread.append(error if isinstance(error, VitinitError) else VitinitError(said))

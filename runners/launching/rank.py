@@ -261,7 +261,7 @@ def rounds(
     """
     began = time.monotonic()
     while through < most and (through < at_once or time.monotonic() - began + longest <= budget):
-        some = range(through, min(most, through + at_once))
+        some = range(through, min(most, through + at_once if through >= at_once else at_once))
         before = time.monotonic()
         code = carry_out(some)
         longest, through = max(longest, time.monotonic() - before), some.stop

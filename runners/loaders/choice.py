@@ -31,11 +31,13 @@ def open_data(
     device: str = "cpu",
     seed: int = 0,
     cropped: bool = False,
+    elsewhere: bool = False,
 ) -> OpenedData:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
     A packed dataset has its own loader, whatever is asked for, and so has one whose images the recipe crops in their
-    own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images.
+    own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images. What is to run
+    `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
@@ -45,7 +47,7 @@ def open_data(
         raise VitinitError(reason)
     why, own_loader = "", cropped or registry.get(spec.name).packed
     if loader == "auto" and not own_loader:
-        size, memory = decoded_size(spec, image_size, data_dir), device_memory(device)
+        size, memory = decoded_size(spec, image_size, data_dir), device_memory(device, elsewhere)
         loader = choose(size, memory)
         why = (
             f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {RESIDENT_SHARE:.0%} of the "
@@ -75,19 +77,25 @@ def choose(decoded: int, memory: int) -> Literal["resident", "ffcv"]:
     return "resident" if decoded <= RESIDENT_SHARE * memory else "ffcv"
 
 
-def device_memory(device: str) -> int:
+def device_memory(device: str, elsewhere: bool = False) -> int:
     """Bytes of memory of a device, at most those of this machine: images are decoded there.
 
     Where the GPU is another machine's (a job is being handed over), those of this one.
     """
+    memory = physical_memory() if elsewhere else main_memory()
     if device.startswith("cuda") and torch.cuda.is_available():
-        return min(main_memory(), torch.cuda.get_device_properties(torch.device(device)).total_memory)
-    return main_memory()
+        return min(memory, torch.cuda.get_device_properties(torch.device(device)).total_memory)
+    return memory
+
+
+def physical_memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def main_memory() -> int:
     """Bytes that this process may take: this machine's memory, or less where a container or a job has a limit."""
-    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *cgroup_limits()])
+    return min([physical_memory(), *cgroup_limits()])
 
 
 def cgroup_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> list[int]:

@@ -97,11 +97,13 @@ def live(folder: Path, exact: bool = False) -> Owner | None:
 def beating(folder: Path) -> bool:
     """Whether there is a live owner that gave a sign of life lately, exactly; one that is silent may be gone.
 
-    Of a folder that may not be read nobody will know more later: it counts as beating.
+    Of a folder, or a claim, that may not be read nobody will know more later: it counts as beating.
     """
     try:
         owner, path = live(folder, exact=True), _path(folder, _latest(folder))
         silent_for = _clock_of_claiming(folder) - path.stat().st_mtime
+        if owner is UNKNOWN and silent_for >= STALE_S:
+            return True
         return owner is not None and (_is_here(owner) or silent_for < 4 * BEAT_S)
     except OSError:
         return live(folder) is UNKNOWN

@@ -79,9 +79,10 @@ class Observer:
         if self.snapshots and not self.snapshots_at:
             self.report("the attention maps kept so far are not written: --keep-maps is not given any more")
         if missing := [at for at in self.snapshots_at if at <= epoch and at not in self.snapshots]:
-            # without those of the beginning there is nothing to compare with
-            self.snapshots_at = () if 0 in missing else tuple(at for at in self.snapshots_at if at not in missing)
-            which = "" if 0 in missing else f" of epoch {', '.join(map(str, missing))}"
+            # without those of the beginning and the end there is nothing to compare
+            none = bool({0, max(self.snapshots_at)} & set(missing))
+            self.snapshots_at = () if none else tuple(at for at in self.snapshots_at if at not in missing)
+            which = "" if none else f" of epoch {', '.join(map(str, missing))}"
             past = f"the run is past epoch {missing[0]}, where it did not keep them"
             self.report(f"attention maps{which} are not kept: {past}")
 

@@ -59,9 +59,12 @@ def wanted(retry_failed: bool) -> tuple[State, ...]:
 
 
 def to_begin_anew(planned: list[Planned], forced: dict[str, Cell]) -> list[Planned]:
-    """The same runs, those that are forced as if they had no record."""
+    """The same runs, those that are forced as if they had no record; what waits in a job begins anew there."""
     anew = {cell.run_id for cell in forced.values()}
-    return [replace(item, state="to do", reason="") if item.cell.run_id in anew else item for item in planned]
+    return [
+        replace(item, state="to do", reason="") if item.cell.run_id in anew and item.state != "queued" else item
+        for item in planned
+    ]
 
 
 def retried(contents: Outline) -> dict[str, str]:

@@ -146,3 +146,6 @@ def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit,
     assert [list(ids) for ids in dispatched.jobs.values()] == [[run_id]]
     assert run_id not in Store("results/local").read("tiny").done
     assert len(list(Path("results/local/tiny").glob(f"{run_id}.json.superseded-*"))) == 1
+    cluster_says(squeue=f"echo '7|PENDING|1:00||{dispatched.name}|Priority'", sbatch="echo Submitted batch job 8")
+    code, out, err = vitinit("run", path, "--executor", "slurm", "--force", run_id)
+    assert (code, "job 8" in out, "1 run in jobs already" in out) == (0, False, True), out + err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,14 @@ from benchmark.grids.schema import Cell
 from benchmark.models.build import build_model
 from benchmark.records.store import Store
 from benchmark.spec import InitializerSpec
+from initializers.errors import VitinitError
 from runners.basics.setting import Ended, Execution, Setting
 from runners.basics.stop import Stop
 from runners.launching.launch import came_free, estimated_work, launch
+from runners.launching.preflight import preflight
+from runners.launching.tidying import begin_anew
 from runners.launching.together import to_its_end
+from runners.loaders import choice
 from runners.one_run import claims
 from runners.terminal.display import Display
 from runners.training.distributed import ALONE
@@ -140,14 +145,46 @@ def test_a_run_comes_free_by_the_clock_that_claiming_goes_by(setting, monkeypatc
     ]
 
 
-def test_a_claim_that_cannot_be_read_is_not_waited_for(setting: Setting) -> None:
+@pytest.mark.parametrize("what", ["folder", "claim"])
+def test_what_cannot_be_read_is_not_waited_for(setting: Setting, what: str) -> None:
     """It is somebody else's, and nothing here will ever tell whether they are gone."""
     cell = Cell("Kaiming uniform", spec())
     folder = claims.folder(setting.root, setting.study, cell.run_id)
-    folder.parent.mkdir(parents=True)
-    folder.write_text("not a folder")
+    if what == "folder":
+        folder.parent.mkdir(parents=True)
+        folder.write_text("not a folder")
+    else:
+        claim = folder / "claim-0001.json"
+        claim.mkdir(parents=True)
+        long_ago = time.time() - 2 * claims.STALE_S
+        os.utime(claim, (long_ago, long_ago))
     assert claims.live(folder) is claims.UNKNOWN
     assert came_free([cell], setting) == []
+
+
+def test_no_forced_run_is_touched_where_another_is_being_run(setting: Setting) -> None:
+    cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
+    checkpoint = claims.folder(setting.root, setting.study, cells[0].run_id) / "step-00000010.ckpt"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_text("of the first")
+    claimed(setting, cells[1])
+    runs = {cell.run_id[:4]: cell for cell in cells}
+    with pytest.raises(VitinitError, match=f"--force {cells[1].run_id[:4]}: being run by host"):
+        begin_anew(runs, Store(setting.root), setting.study)
+    assert checkpoint.read_text() == "of the first"
+
+
+def test_a_job_to_be_handed_over_has_not_the_memory_of_the_login_node(setting: Setting, monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(choice, "main_memory", lambda: 1)
+    monkeypatch.setitem(sys.modules, "ffcv", None)
+    cell = Cell("Kaiming uniform", spec())
+    auto = replace(setting.execution, loader="auto")
+    with pytest.raises(VitinitError, match="FFCV has to read it"):
+        preflight([cell], replace(setting, execution=auto))
+    assert sum(preflight([cell], replace(setting, execution=replace(auto, executor="slurm"))).values()) > 0
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(VitinitError, match="FFCV has to read it"):
+        preflight([cell], replace(setting, execution=replace(auto, executor="slurm")))
 
 
 def test_work_is_in_proportion_to_the_operations_that_torch_counts() -> None:

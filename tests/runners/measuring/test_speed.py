@@ -7,7 +7,9 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from runners.cli.run.command import _check_that_it_compiles
 from runners.measuring import precision
 from runners.measuring.speed import Meter, scaling
 
+ROOT = Path(__file__).parents[3]
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
 TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
 CONVIT = resolve_model({"preset": "convit_micro", "image_size": 32, "patch_size": 4})
@@ -261,6 +264,63 @@ def test_a_part_that_has_no_memory_is_one_line_and_the_others_are_written(here, 
     assert (report.training, [row.model for row in report.checkpoints]) == ([], ["vit_micro/16@224"])
 
 
+def test_a_measurement_that_is_interrupted_leaves_the_report_of_before(here, grids, monkeypatch):
+    measured(fp32=100.0, bf16=9.0, fp16=1.0)
+    options = (
+        "--seconds",
+        "0.01",
+        "--threads",
+        "1",
+        "--results",
+        "results",
+        "--device",
+        "cpu",
+        "--model",
+        "vit_micro/16",
+    )
+    assert here("speed", *options, "--only", "checkpoints")[0] == 0
+    (file,) = (grids / "results" / "speed").glob("*/speed.json")
+    before = file.read_bytes()
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Meter, "checkpoint", interrupted)
+    with suppress(KeyboardInterrupt):
+        here("speed", *options, "--only", "training", "--only", "checkpoints")
+    assert file.read_bytes() == before
+    assert speed.read(file.with_name("unfinished.json")).training
+
+
+SPAWNS = """
+import multiprocessing, time
+from concurrent.futures import ProcessPoolExecutor
+from runners.measuring import speed
+
+def waits():
+    import threading
+    threading.Thread(target=speed._outlive_nobody, daemon=True).start()
+    print("here", flush=True)
+    time.sleep(60)
+    print("still there", flush=True)
+
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        pool.submit(waits).result()
+"""
+
+
+def test_what_compiles_ends_with_the_command(tmp_path):
+    """An executor's process does not notice by itself that its parent was killed."""
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    command = [sys.executable, str(tmp_path / "spawns.py")]
+    where = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=where) as process:
+        assert process.stdout.readline() == "here\n"
+        process.kill()
+        assert process.stdout.read() == "", "the pipe is closed by the end of all that write to it"
+
+
 def killed(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -290,6 +350,9 @@ def test_without_a_compiler_all_but_compiling_is_measured_and_nothing_is_compile
     (file,) = (grids / "results" / "speed").glob("*/speed.json")
     assert len(speed.read(file).checkpoints) == 1
     with pytest.raises(VitinitError, match=re.escape(f"--compile: {why}")):
+        _check_that_it_compiles("cpu", False, here=True)
+    monkeypatch.setenv("CXX", "g++ 'not closed")
+    with pytest.raises(VitinitError, match="not closed"):
         _check_that_it_compiles("cpu", False, here=True)
     monkeypatch.setenv("CXX", "clang++ -v")
     _check_that_it_compiles("cpu", False, here=True)

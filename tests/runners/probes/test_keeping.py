@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from runners.basics.stop import Stop, Stopped
 from runners.basics.streams import stream
 from runners.loaders import make_loader, open_data
 from runners.one_run.carry_out import carry_out
+from runners.one_run.observer import Observer
 from tests.faults.harness import assert_same, cells, setting
 
 ROWS = ("dropout", "convit", "mimetic")
@@ -142,6 +144,18 @@ def test_epochs_that_are_named_too_late_cost_their_maps_only(tmp_path):
     assert troubles[1:] == [late]
     record = Store(tmp_path / "run").read("faults").done[cell.run_id]
     assert read_maps(tmp_path / "run", record).epochs == (0, 3, 4)
+
+
+def test_maps_without_those_of_the_end_are_not_written(tmp_path):
+    """A reader would take the file for a damaged one."""
+    images = SimpleNamespace(plain=lambda *asked: torch.zeros(64, 3, 8, 8))
+    troubles: list[str] = []
+    observer = Observer(images, 64, False, (0, 4), troubles.append)
+    kept = {0: (torch.zeros(2, 2, 4, 4).half(), torch.zeros(2, 1, 4, 4))}
+    observer.load_state_dict({"targets": None, "probes": [], "snapshots": kept}, 4)
+    assert troubles == ["attention maps are not kept: the run is past epoch 4, where it did not keep them"]
+    observer.keep("weights", tmp_path / "maps.npz")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
