@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from initializers.errors import VitinitError
 
@@ -185,12 +185,17 @@ def _called(part: Initializer) -> str:
 
 def _asked(part: BaseModel) -> dict[str, Any]:
     """The parameters that are not at their defaults; one that is a model by its name, where that says all."""
-    asked, plain = {}, type(part).model_construct()  # what has no default, such as the path of a file, is asked for
+    asked: dict[str, Any] = {}
+    try:
+        plain = type(part)()
+    except ValidationError:  # what has no default, such as the path of a file, is asked for
+        plain = type(part).model_construct()
     for name in type(part).model_fields:
         value = getattr(part, name)
         if value != getattr(plain, name, None):
-            inner = {"name": getattr(value, "name", ""), **_asked(value)} if isinstance(value, BaseModel) else {}
-            asked[name] = value if not inner else inner if len(inner) > 1 else inner["name"]
+            named = {"name": value.name} if hasattr(value, "name") else {}
+            inner = {**named, **_asked(value)} if isinstance(value, BaseModel) else {}
+            asked[name] = inner["name"] if inner.keys() == {"name"} else inner or value
     return asked
 
 
@@ -313,7 +318,7 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
 def _set_layer_scales(model: nn.Module, value: float) -> None:
     import torch
 
-    from initializers.adapter import layer_scales
+    from initializers.whole_model import layer_scales
 
     most = torch.finfo(torch.float32).max
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= most:
@@ -341,7 +346,7 @@ def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ..
     now = dict((*model.named_parameters(), *model.named_buffers()))
     rounded = {name: in_its_type(now[name].detach(), value) for name, value in before.items()}
     return tuple(
-        Change(name, tuple(old.shape), float(old.float().norm()), float(rounded[name].float().norm()))
+        Change(name, tuple(old.shape), float(old.double().norm()), float(rounded[name].double().norm()))
         for name, old in before.items()
         if not same(old, rounded[name])
     )

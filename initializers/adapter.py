@@ -7,6 +7,7 @@ and where a model has its positions and its other parameters. Types are named by
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -33,6 +34,11 @@ class Part:
     index: int = 0
     of: int = 1
     """The tensors are those of so many parts of equal size, by rows; this one is number `index`."""
+
+    def __post_init__(self) -> None:
+        _check_fields(self, "Part")
+        if not 0 <= self.index < self.of:
+            raise VitinitError(f"Part: index {self.index} is none of {self.of} parts, which are counted from 0")
 
 
 def linear(path: str) -> Part:
@@ -80,17 +86,14 @@ class Attention:
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no description.
-
-        Raises:
-            VitinitError: says which field, and what it may be.
-        """
+        """Refuse what is no description, by a VitinitError that says which field, and what it may be."""
         _check_fields(self, "Attention")
 
 
 WANTED: dict[str, tuple[Any, str]] = {
     "str": (str, "text"),
     "bool": (bool, "true or false"),
+    "int": (int, "a whole number"),
     "Part": (Part, "a Part, such as linear('to_q')"),
     "tuple[str, ...]": ((tuple, str), "a tuple of texts, such as ('one',)"),
     "tuple[Type, ...]": ((tuple, str | type), "a tuple of classes or their names, such as (one,)"),
@@ -104,7 +107,7 @@ WANTED: dict[str, tuple[Any, str]] = {
 
 
 def _check_fields(given: Any, what: str) -> None:
-    for one in fields(given):
+    for one in (one for one in fields(given) if str(one.type) in WANTED):  # a subclass may have others
         value, (kind, words) = getattr(given, one.name), WANTED[str(one.type)]
         whole, each = kind if isinstance(kind, tuple) else (kind, None)
         if not isinstance(value, whole) or (each and not all(isinstance(member, each) for member in value)):
@@ -131,6 +134,10 @@ class Normal:
 
     std: float | None
     """None: one over the root of the width, its last dimension."""
+
+    def __post_init__(self) -> None:
+        if self.std is not None and not (isinstance(self.std, int | float) and 0 <= self.std < math.inf):
+            raise VitinitError(f"Normal: std must be a number of at least 0, or None, not {self.std!r}")
 
 
 Rule = float | Normal | Literal["position", "class_token", "layer_scale", "keep"]
@@ -190,9 +197,9 @@ _own: dict[str, Adapter] = {}
 
 
 def register(adapter: Adapter) -> Adapter:
-    """Make an adapter known in this process, in place of one registered under its name; returns it.
+    """Make an adapter known in this process, before all others and in place of one of its name; returns it.
 
-    It goes before all others. A cell of a notebook that registers one may be run again.
+    A cell of a notebook that registers one may be run again.
     """
     _own.pop(adapter.name, None)
     _own[adapter.name] = adapter
@@ -358,16 +365,6 @@ def families(model: nn.Module) -> list[Family]:
         if adapter:
             known.append(Family(path, module, adapter))
     return known
-
-
-def layer_scales(model: nn.Module) -> list[Tensor]:
-    """The parameters of a model by which its family scales what a branch adds."""
-    return [
-        parameter
-        for family in families(model)
-        for name, parameter in family.model.named_parameters()
-        if family.adapter.rule(name) == "layer_scale"
-    ]
 
 
 def found(start: Any, path: str) -> Any:

@@ -67,7 +67,12 @@ def check_tokens(found: int, tokens: int) -> None:
 
 
 @torch.no_grad()
-def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, AttentionLayer, Tensor], None]) -> None:
+def each_attention(
+    model: nn.Module,
+    images_BCHW: Tensor,
+    see: Callable[[int, AttentionLayer, Tensor], None],
+    idle: bool = False,
+) -> None:
     """Show the attention of every layer while the model sees these images, a few of them at a time.
 
     Args:
@@ -75,6 +80,7 @@ def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, At
         images_BCHW: all of them, on the model's device.
         see: called as see(number of the layer, layer, its map b x H x N x N, class token included; b is the number of
             windows where attention is in windows).
+        idle: whether there may be layers that are not called.
 
     Raises:
         VitinitError: a layer is not called.
@@ -95,7 +101,7 @@ def each_attention(model: nn.Module, images_BCHW: Tensor, see: Callable[[int, At
         for few_BCHW in images_BCHW.split(AT_ONCE):
             model(few_BCHW)
     for number, layer in enumerate(layers):
-        if number not in seen:
+        if number not in seen and not idle:
             raise _not_run(model, layer)
 
 
@@ -129,8 +135,14 @@ def entropies(attention_BHNN: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def measured(model: nn.Module, images_BCHW: Tensor) -> Attention:
-    """Attention on real activations: what each layer receives when the model sees the images."""
+def measured(model: nn.Module, images_BCHW: Tensor, idle: bool = False) -> Attention:
+    """Attention on real activations: what each layer receives when the model sees the images.
+
+    With `idle` that of a layer which is not called is NaN.
+
+    Raises:
+        VitinitError: without it, such a layer.
+    """
     grids, layers = seen_grids(model), attention_layers(model)
     sums = [zeros(layer, grid, images_BCHW) for layer, grid in zip(layers, grids, strict=True)]
     entropies_H = [maps_HNN.new_zeros(len(maps_HNN)) for maps_HNN in sums]
@@ -142,7 +154,7 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> Attention:
         entropies_H[number] += entropies(among_bHNN).sum(0)
         counts[number] += len(among_bHNN)
 
-    each_attention(model, images_BCHW, add)
+    each_attention(model, images_BCHW, add, idle)
     return Attention(
         [maps_HNN / count for maps_HNN, count in zip(sums, counts, strict=True)],
         [entropy_H / count for entropy_H, count in zip(entropies_H, counts, strict=True)],
@@ -187,11 +199,14 @@ def nonlocality(maps_HNN: Tensor, grid: tuple[int, int]) -> Tensor:
 
 @torch.no_grad()
 def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
-    """Spectra of the attention weights of every layer and, where there are images, entropy and distance on them."""
+    """Spectra of the attention weights of every layer and, where images are given, entropy and distance on them.
+
+    Of a layer that is not called these two are None.
+    """
     layers = attention_layers(model)
     seen: list[dict[str, Any]] = [{} for _ in layers]
     if images_BCHW is not None:
-        found = measured(model, images_BCHW)
+        found = measured(model, images_BCHW, idle=True)
         for entry, entropy_H, maps_HNN, grid in zip(seen, found.entropy, found.maps, found.grids, strict=True):
             entry.update(entropy=rounded(entropy_H), distance=rounded(nonlocality(maps_HNN, grid)))
     entries = []

@@ -215,9 +215,10 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     for name in changed:
         if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
             raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
-    for name in dict.fromkeys([*changed, *(dict(model.named_parameters()) if part.kind == "base" else ())]):
+    of_base = [name for name, _ in model.named_parameters() if name in after] if part.kind == "base" else []
+    for name in dict.fromkeys([*changed, *of_base]):
         if not after[name].isfinite().all():
-            so_far = "" if before[name].isfinite().all() else ", where there were such values before"
+            so_far = "" if before[name].isfinite().all() else ", where there were such values (in float32) before"
             raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}{so_far}")
     return changed
 
@@ -233,7 +234,7 @@ def register(cls: AnyInitializer) -> AnyInitializer:
 
     Raises:
         VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `later`
-            that is not its defaults, or the name is taken by another class.
+            that is not its defaults or a `sets` of unknown parts, or the name is taken by another class.
     """
     for attribute in ("name", "touches"):
         if not hasattr(cls, attribute):
@@ -242,6 +243,9 @@ def register(cls: AnyInitializer) -> AnyInitializer:
         raise VitinitError(f"initializer class {cls.__qualname__}: `touches` must be a tuple of patterns")
     if cls.kind not in ("base", "method"):
         raise VitinitError(f"initializer class {cls.__qualname__}: `kind` must be 'base' or 'method'")
+    if not isinstance(cls.sets, tuple) or not set(cls.sets) <= set(get_args(Part)):
+        parts = ", ".join(get_args(Part))
+        raise VitinitError(f"initializer class {cls.__qualname__}: `sets` must be a tuple of some of {parts}")
     _check_later(cls)
     if missing := sorted(cls.__abstractmethods__):
         raise VitinitError(f"initializer class {cls.__qualname__} must implement {', '.join(missing)}")

@@ -40,7 +40,8 @@ class Swin(ModelSpec):
     """Blocks of each stage. `depth`, their sum, need not be given."""
     heads: Count
     window_size: Count
-    """Tokens a side. If it is not given: the most of at most 7 that fill every stage's grid, 4 of 8 x 8 tokens."""
+    """Tokens a side. If it is not given: the most of at most 7 that fill every stage's grid, 4 of 8 x 8 tokens; where
+    none does, the whole grid, so that attention is among all tokens."""
     mlp_ratio: Positive = 4.0
     qkv_bias: Annotated[bool, Field(strict=True)] = True
     drop_rate: Rate = 0.0

@@ -19,6 +19,7 @@ from initializers.attention import (
     attention_layers,
     evaluated,
     has_attention,
+    position_name,
     rotary,
     seen_grids,
 )
@@ -185,9 +186,10 @@ class _Weight:
 def _weights(model: nn.Module) -> list[_Weight]:
     """All of a model, those of attention first."""
     found: list[_Weight] = []
-    mixers: set[str] = set()
+    kept = {position_name(model)}
     for layer in attention_layers(model) if has_attention(model) else []:
-        mixers |= set(layer.names_of("talking"))  # they stay the identity, or heads would have no weights of their own
+        # the first stay the identity, or heads would have no weights of their own; the others are no weights
+        kept |= set(layer.names_of("talking", "table"))
         query, key, value, proj = (layer.names_of(part)[0] for part in ("query", "key", "value", "proj"))
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
@@ -197,7 +199,7 @@ def _weights(model: nn.Module) -> list[_Weight]:
             _Weight(f"{layer.name}: W_v", value, value_HdD, "right"),
             _Weight(f"{layer.name}: W_proj", proj, proj_HDd, "left"),
         ]
-    known = mixers | {weight.tensor for weight in found}
+    known = kept | {weight.tensor for weight in found}
     for name, tensor in tensors(model).items():
         if name.endswith("weight") and tensor.ndim > 1 and name not in known:
             found.append(_Weight(name, name, tensor[None]))

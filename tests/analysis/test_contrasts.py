@@ -173,3 +173,19 @@ def test_over_training_the_file_has_no_p_either(results: Path, tmp_path: Path) -
     lines = list(csv.DictReader(io.StringIO(to_csv(build(load([tmp_path], "two"), "two_epochs")))))
     assert {line["p"] for line in lines} == {line["p_holm"] for line in lines} == {""}
     assert all(line["difference"] for line in lines)
+
+
+def test_one_skipped_seed_takes_no_comparison_from_the_correction(tmp_path):
+    """As where a dataset was missing for ten seeds, came, and seven of them were run."""
+
+    def family(root: Path) -> tuple[int, dict[str, float]]:
+        table = build(load([root]))
+        return table.comparisons, {row: cell.p for (row, _), cell in table.cells.items() if cell.p is not None}
+
+    for seed in range(7):
+        for row, top1 in (("Kaiming uniform", 30.0), ("Mimetic", 40.0 + seed), ("Imp.-3", 33.0 + seed)):
+            write(tmp_path, done(row, (top1,), seed=seed))
+    whole = {"Mimetic": 2 * 2 / 2**7, "Imp.-3": 2 * 2 / 2**7}
+    assert family(tmp_path) == (2, whole)
+    write(tmp_path, skipped("Mimetic", seed=8), skipped("Kaiming uniform", seed=8))
+    assert family(tmp_path) == (2, whole)

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_records import finished, spec, write
 
+from analysis.frame import load
 from analysis.published import IMAGES, context, lookup, numbers, papers, publication
 from analysis.tables.context import notes
+from analysis.tables.registry import build
 from benchmark.datasets import registry
 from benchmark.grids import grid
 from benchmark.spec import RunSpec
@@ -341,3 +344,22 @@ def test_the_context_of_a_study_is_the_table_that_names_it():
     assert named["convit-ablation-small"] == ("2103.10697", "Table 3")
     assert named["table6-small"] == ("2404.01139", "Table 6")
     assert not {"mine", "smoke", "ablations", "ablations-small", "long-range-small"} & named.keys()
+
+
+def test_no_published_number_stands_beside_a_part_of_the_dataset(tmp_path):
+    """`vitinit data prepare --allow-incomplete` reads what is there: spec and run_id say nothing of it."""
+    run = spec("Imp.-3", dataset="imagenet", paper=True)
+    tables = {
+        images: build(
+            load([write(tmp_path / str(images[0]), finished(run, (70.0,), study="t", row="r", images=images))])
+        )
+        for images in ((1_281_167, 50_000), (1_281_166, 50_000), (1_281_167, 49_990))
+    }
+    numbers = [table.cells["r", "imagenet"].published for table in tables.values()]
+    assert [number and number.value for number in numbers] == [74.24, None, None]
+    whole, *parts = ([note for note in table.notes if "Not the whole" in note] for table in tables.values())
+    assert whole == []
+    assert [note.rpartition(": ")[2] for (note,) in parts] == [
+        "1,281,166 and 50,000 of imagenet.",
+        "1,281,167 and 49,990 of imagenet.",
+    ]

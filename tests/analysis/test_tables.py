@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import ROWS, done, everything, failed, finished, skipped, spec, write
+from synthetic_records import ROWS, done, everything, failed, skipped, write
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
@@ -261,41 +261,6 @@ def test_imagenet_is_the_last_column_with_one_run_a_row_beside_the_published_num
         assert (cell.ours.n, cell.ours.mean, cell.published.value) == (1, 70.0, value)
     assert "74.40" in to_latex(table)
     assert any(note.startswith("n = 3 seeds; other: Kaiming uniform on imagenet (1)") for note in table.notes)
-
-
-def test_one_skipped_seed_takes_no_comparison_from_the_correction(tmp_path):
-    """As where a dataset was missing for ten seeds, came, and seven of them were run."""
-
-    def family(root: Path) -> tuple[int, dict[str, float]]:
-        table = build(load([root]))
-        return table.comparisons, {row: cell.p for (row, _), cell in table.cells.items() if cell.p is not None}
-
-    for seed in range(7):
-        for row, top1 in (("Kaiming uniform", 30.0), ("Mimetic", 40.0 + seed), ("Imp.-3", 33.0 + seed)):
-            write(tmp_path, done(row, (top1,), seed=seed))
-    whole = {"Mimetic": 2 * 2 / 2**7, "Imp.-3": 2 * 2 / 2**7}
-    assert family(tmp_path) == (2, whole)
-    write(tmp_path, skipped("Mimetic", seed=8), skipped("Kaiming uniform", seed=8))
-    assert family(tmp_path) == (2, whole)
-
-
-def test_no_published_number_stands_beside_a_part_of_the_dataset(tmp_path):
-    """`vitinit data prepare --allow-incomplete` reads what is there: spec and run_id say nothing of it."""
-    run = spec("Imp.-3", dataset="imagenet", paper=True)
-    tables = {
-        images: build(
-            load([write(tmp_path / str(images[0]), finished(run, (70.0,), study="t", row="r", images=images))])
-        )
-        for images in ((1_281_167, 50_000), (1_281_166, 50_000), (1_281_167, 49_990))
-    }
-    numbers = [table.cells["r", "imagenet"].published for table in tables.values()]
-    assert [number and number.value for number in numbers] == [74.24, None, None]
-    whole, *parts = ([note for note in table.notes if "Not the whole" in note] for table in tables.values())
-    assert whole == []
-    assert [note.rpartition(": ")[2] for (note,) in parts] == [
-        "1,281,166 and 50,000 of imagenet.",
-        "1,281,167 and 49,990 of imagenet.",
-    ]
 
 
 def test_a_cell_without_runs_is_a_dash_and_a_run_that_failed_stands_beside_the_published_number(tmp_path):

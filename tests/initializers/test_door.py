@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 import re
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ import torch
 import zoo
 from small_models import differing, images, state
 from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import vitinit
 from initializers import registry
+from initializers.diagnostics import starts
 from initializers.initialize import initialize
 from initializers.streams import stream
 
@@ -356,5 +359,36 @@ def test_attention_that_is_not_called_is_one_line(asked: dict[str, Any]) -> None
         with pytest.raises(vitinit.VitinitError, match=says):
             vitinit.initialize(m, base="trunc_normal", images=images(2), **asked)
         assert differing(before, state(m)) == set()
+        called, idle = starts(m, images(2))
+        assert all(0 < entropy < math.log(16) for entropy in called.entropy)
+        assert idle.entropy == idle.distance == [None] * len(called.entropy)
+        assert all(norm > 0 for norm in idle.query_key.norm)
     finally:
         vitinit.unregister(adapter)
+
+
+def test_a_base_fits_a_model_whose_state_has_other_names_than_its_parameters() -> None:
+    """As where blocks are wrapped to save memory."""
+    plain, wrapped = zoo.build("timm ViT"), zoo.build("timm ViT")
+    for number, block in enumerate(wrapped.blocks):
+        wrapped.blocks[number] = checkpoint_wrapper(block)
+    for m in (plain, wrapped):
+        vitinit.initialize(m, "mimetic", base="trunc_normal")
+    assert differing(state(plain), state(wrapped)) == set()
+
+
+def test_a_placebo_is_called_by_what_was_asked_for() -> None:
+    asked = {"of": {"name": "mimetic", "alpha_qk": 0.5}}
+    for given, called in (
+        ({}, "method: placebo"),
+        ({"of": "impulse"}, "method: placebo(of={'name': 'impulse'"),
+        (asked, "alpha_qk': 0.5"),
+    ):
+        report = vitinit.initialize(zoo.build("timm ViT"), "placebo", base="trunc_normal", **given)
+        assert report.called[-1] == called if not given else called in report.called[-1]
+
+
+def test_an_infinite_position_embedding_is_no_equal_one() -> None:
+    why = r"the position embedding of VisionTransformer has values that are not finite \(position_scale: 1e\+41\)"
+    with pytest.raises(vitinit.VitinitError, match=why):
+        vitinit.initialize(zoo.build("timm ViT"), "impulse", base="trunc_normal", position_scale=1e41)

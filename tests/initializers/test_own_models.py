@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -133,6 +134,52 @@ def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str
         with suppress(vitinit.VitinitError):
             vitinit.unregister("wrong")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("describe", "why"),
+    [
+        (lambda: vitinit.Part(3), "Part: weight must be text, not 3"),
+        (lambda: vitinit.Part("q.weight", None), "Part: bias must be text, not None"),
+        (lambda: vitinit.Part("q.weight", "", 5), "Part: index 5 is none of 1 parts, which are counted from 0"),
+        (lambda: vitinit.Part("q.weight", "", 0, 0), "Part: index 0 is none of 0 parts"),
+        (lambda: vitinit.Normal("a"), "Normal: std must be a number of at least 0, or None, not 'a'"),
+        (lambda: vitinit.Normal(-1), "Normal: std must be a number of at least 0, or None, not -1"),
+        (lambda: vitinit.Normal(float("nan")), "Normal: std must be a number of at least 0, or None, not nan"),
+    ],
+)
+def test_a_part_or_a_spread_that_is_none_is_refused(describe: Callable[[], object], why: str) -> None:
+    with pytest.raises(vitinit.VitinitError, match=why):
+        describe()
+
+
+def test_an_adapter_of_ones_own_class_may_hold_more() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Noted(vitinit.Adapter):
+        note: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    assert Noted("noted", note={"pages": 3}).note == {"pages": 3}
+
+
+def test_a_placebo_keeps_positions_that_are_in_an_embedding() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.where = Own(), nn.Embedding(16, 48)
+
+    key, value = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
+    attention = {"heads": "n_heads", "query": vitinit.linear("to_q"), "key": key, "value": value}
+    kind = vitinit.Attention(types=(Own,), proj=vitinit.linear("out"), **attention)
+    rules = {"where.weight": "position"}
+    vitinit.register(vitinit.Adapter("here", (Model,), (kind,), "where.weight", lambda model: (4, 4), parameters=rules))
+    try:
+        method, ours, theirs = {"name": "impulse", "solver": "svd", "position_scale": 18.0}, Model(), Model()
+        vitinit.initialize(ours, "impulse", base="trunc_normal", solver="svd", position_scale=18.0)
+        vitinit.initialize(theirs, "placebo", base="trunc_normal", of=method)
+        assert torch.equal(ours.where.weight, theirs.where.weight)
+        assert not torch.equal(ours.attention.to_q.weight, theirs.attention.to_q.weight)
+    finally:
+        vitinit.unregister("here")
 
 
 def test_a_w_proj_that_is_left_out_is_missed_by_who_needs_it_alone() -> None:

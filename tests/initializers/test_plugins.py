@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -215,6 +215,14 @@ def test_a_class_without_name_or_touches_is_refused(discovery: Path) -> None:
     for cls, attribute in ((Nameless, "name"), (Touchless, "touches")):
         with pytest.raises(VitinitError, match=f"{cls.__name__}.*'{attribute}'"):
             registry.register(cls)
+
+
+@pytest.mark.parametrize("sets", ["query", ("q",), ("query", "q")])
+def test_a_class_that_sets_unknown_parts_is_refused(discovery: Path, sets: Any) -> None:
+    given = {"name": "wrong", "touches": ("*",), "sets": sets, "apply": lambda *given: None}
+    with pytest.raises(VitinitError, match="Wrong: `sets` must be a tuple of some of query, "):
+        registry.register(type("Wrong", (Initializer,), given))
+    assert "wrong" not in registry.names()
 
 
 def test_a_class_that_cannot_initialise_is_refused(discovery: Path) -> None:

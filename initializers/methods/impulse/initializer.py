@@ -200,7 +200,12 @@ class Impulse(Initializer):
         images = self._images(kinds.count("images"), resources)
         position_embedding(model, class_row=True).mul_(self.position_scale)
         embedding_ND = position_embedding(model)
-        if not embedding_ND.isfinite().all() or embedding_ND.std(0).max() == 0:
+        if not embedding_ND.isfinite().all():
+            raise VitinitError(
+                f"method 'impulse': the position embedding of {type(model).__name__} has values that are not finite "
+                f"(position_scale: {self.position_scale:g})"
+            )
+        if embedding_ND.std(0).max() == 0:
             raise VitinitError(
                 f"method 'impulse': the position embedding of {type(model).__name__} is the same at all places: "
                 "nothing tells them apart; give a base, which draws it"
