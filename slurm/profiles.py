@@ -158,8 +158,8 @@ def load(name_or_path: str | None) -> Profile:
     """A profile.
 
     Args:
-        name_or_path: a name from `names()` or a path that ends in .yaml or .yml; None asks for what the cluster gives
-            by default.
+        name_or_path: a name from `names()` or a path that ends in .yaml or .yml; None is a profile at its defaults,
+            without a GPU.
 
     Raises:
         SlurmError: there is no such profile, or its file is not a valid one.

@@ -235,8 +235,14 @@ def must_filters_be_trained() -> Iterator[str]:
     random, impulse = gaps("Random, frozen"), gaps("Impulse, frozen")
     yield f"{interval(random[0], 2)} at 3 × 3"
     assert not shows(random[0])
-    yield f"do need training: {interval(impulse[0], 2)} there"
+    yield f"one entry of each filter, are {interval(-impulse[0], 2)[1:]} points below them there"
     assert shows(impulse[0])
+    frozen, *others = [a - b for a, b in zip(impulse, gaps("Impulse, trained"), strict=True)]
+    least, most = (text(each([other.mean() for other in others])) for each in (max, min))
+    yield f"staying frozen costs {interval(frozen, 2)} there and {least} to {most} in the other three columns, whose"
+    yield "intervals exclude 0"
+    assert not shows(frozen)
+    assert all(map(shows, others))
     below = [b - a for a, b in zip(impulse, random, strict=True)]
     assert all((each > 0).all() for each in below)
     yield f"at every seed, by {span([each.mean() for each in below])} points in the mean"
@@ -327,7 +333,8 @@ def which_needs_fewest_images() -> Iterator[str]:
     first, last = s.top1("Mimetic", images=500).mean(), s.top1("DeiT", images=5000).mean()
     yield f"with 500 images it has {first:.2f}, DeiT with 5,000 images {last:.2f}"
     more = s.top1("DeiT", images=5000) - s.top1("DeiT", images=1000)
-    yield f"From 1,000 images on DeiT hardly gains by more of them ({interval(more)} up to 5,000): {steps} steps are"
+    yield f"From 1,000 images on no gain of DeiT by more of them is seen ({interval(more)} up to 5,000): if {steps} steps"
+    assert not shows(more)
     relative = {
         row: [100 * gain / s.top1("DeiT", images=size) for gain, size in zip(each, sizes, strict=True)]
         for row, each in gains.items()
@@ -378,7 +385,8 @@ def does_locality_cost_global_context() -> Iterator[str]:
     yield f"training loss stays at {loss}"
     suited = "ConViT, std 0.06"
     std = s.spec("base.params.std", suited)
-    yield f"(std {std}) makes no difference to ConViT: {interval(s.gain(suited, 'ConViT'))}"
+    yield f"(std {std}) makes no difference that is seen to ConViT: {interval(s.gain(suited, 'ConViT'))}"
+    assert not shows(s.gain(suited, "ConViT"))
     cost = s.gain("ConvMixer", "ConvMixer, random filters")
     yield f"not told apart from random ones that stay frozen: {interval(cost)} points"
     assert not shows(cost)

@@ -97,7 +97,8 @@ def what_we_found() -> Iterator[str]:
     s = study("table4-small")
     random, impulses = (s.gain(row, KAIMING, width=128, kernel=3) for row in ("Random, frozen", "Impulse, frozen"))
     assert not shows(random)
-    yield f"({interval(random, 2)}); frozen impulses lose {of_each(-impulses, 2)}"
+    yield f"({interval(random, 2)}); frozen impulses end {of_each(-impulses, 2)} below trained default filters"
+    assert shows(impulses)
     s = study("long-range-small")
     vits = [s.top1(row).mean() for row in s.rows if "ConvMixer" not in row]
     yield f"all stay at {span(vits)} %, where a ConvMixer reaches {s.top1('ConvMixer').mean():.1f} %"

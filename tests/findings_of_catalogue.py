@@ -50,6 +50,7 @@ def what_of_the_catalogue_helps() -> Iterator[str]:
     assert all((gained[row] > 0).all() for row in ("Mimetic", "IDInit"))
     assert (beside["Mimetic"] > 0).all()
     yield f"{interval(gained['Mimetic'], 2)} over Kaiming uniform and {interval(beside['Mimetic'], 2)} over its placebo"
+    yield f"it is {interval(s.gain('Mimetic', 'IDInit'), 2)} above IDInit"
     more = s.gain("Mimetic, MLP mean", "Mimetic")
     assert not shows(more)
     yield f"adds {interval(more, 2)}"

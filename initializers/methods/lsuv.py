@@ -62,7 +62,7 @@ class Lsuv(Initializer):
             VitinitError: there are no training images, or a layer takes no part in a forward pass.
         """
         if resources.training_images is None:
-            raise VitinitError("method 'lsuv' needs training images, and there are none here")
+            raise VitinitError("method 'lsuv' needs training images: vitinit.initialize(..., images=batch)")
         images_BCHW = resources.training_images(self.images)
         layers = _in_order(model, images_BCHW)
         for layer in layers:

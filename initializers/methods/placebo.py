@@ -120,7 +120,9 @@ class Placebo(Initializer):
         images_BCHW = None
         if self.keep == "entropy":
             if resources.training_images is None:
-                raise VitinitError("method 'placebo': keep 'entropy' needs training images, and there are none here")
+                raise VitinitError(
+                    "method 'placebo': keep 'entropy' needs training images: vitinit.initialize(..., images=batch)"
+                )
             images_BCHW = resources.training_images(IMAGES)
         base, method = deepcopy(model), _built(self.of)
         aim = method.apply_with(model, generator, progress, resources)

@@ -287,7 +287,9 @@ class Impulse(Initializer):
         if not count:
             return iter(())
         if resources.training_images is None:
-            raise VitinitError("method 'impulse': pseudo-input 'images' needs training images, and there are none here")
+            raise VitinitError(
+                "method 'impulse': pseudo-input 'images' needs training images: vitinit.initialize(..., images=batch)"
+            )
         return iter(resources.training_images(count).split(1))
 
     def _solve(self, problem: Problem, progress: Progress, remember: Remember) -> tuple[Tensor, ...]:

@@ -163,6 +163,7 @@ def test_the_list_of_grids_is_the_same_once_it_is_kept(here, tmp_path: Path, mon
 
 def test_what_fits_what_is_a_table_with_reasons(here) -> None:
     printed = here("list", "fits")[1]
+    assert "choose a ConViT" in " ".join(printed.split()), "the name of another family is not taken to pieces"
     lines = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
     archs = next(line[1:] for line in lines if line[0] == "method")
     assert archs == list(models.families())
