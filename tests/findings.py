@@ -333,7 +333,8 @@ def which_needs_fewest_images() -> Iterator[str]:
     first, last = s.top1("Mimetic", images=500).mean(), s.top1("DeiT", images=5000).mean()
     yield f"with 500 images it has {first:.2f}, DeiT with 5,000 images {last:.2f}"
     more = s.top1("DeiT", images=5000) - s.top1("DeiT", images=1000)
-    yield f"From 1,000 images on no gain of DeiT by more of them is seen ({interval(more)} up to 5,000): if {steps} steps"
+    yield f"From 1,000 images on no gain of DeiT by more of them is seen ({interval(more)} up to 5,000)"
+    yield f"if {steps} steps are the limit there"
     assert not shows(more)
     relative = {
         row: [100 * gain / s.top1("DeiT", images=size) for gain, size in zip(each, sizes, strict=True)]

@@ -295,7 +295,10 @@ def _cell(of: Verdict, label: str, notes: dict[str, int]) -> str:
     """Yes or no, and the number of a note; what several cells say in the same words has one number."""
     if not (of.misfit or of.ours or of.condition):
         return "yes"
-    note = re.sub(r"^((base|method) '\w+':? )+", "", re.sub(rf"\b{re.escape(label)}\b", "it", of.misfit)) or _says(of).partition("; ")[2]
+    note = (
+        re.sub(r"^((base|method) '\w+':? )+", "", re.sub(rf"\b{re.escape(label)}\b", "it", of.misfit))
+        or _says(of).partition("; ")[2]
+    )
     return f"{'no' if of.misfit else 'yes'} {notes.setdefault(note, len(notes) + 1)}"
 
 
