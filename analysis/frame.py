@@ -238,9 +238,7 @@ def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout]:
         merged.skipped = found.skipped | merged.skipped
         # Relative paths, so that a table's bytes do not depend on where the checkout is.
         merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in found.problems]
-    for run_id in merged.done:
-        merged.failed.pop(run_id, None)
-        merged.skipped.pop(run_id, None)
+    merged.settle()
     return merged, layout
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, mean
@@ -60,8 +60,11 @@ def mean_distance_from_centre(side: int) -> float:
     return mean(math.hypot(down - side // 2, across - side // 2) for down in range(side) for across in range(side))
 
 
-def _over_heads(layers: list[list[float]] | None) -> list[float] | None:
-    return [fmean(heads) for heads in layers] if layers else None
+def _over_heads(layers: Sequence[float | Sequence[float | None] | None] | None) -> list[float] | None:
+    """The mean of each layer over the heads that have a number; None where a layer has none."""
+    by_layer = [heads if isinstance(heads, Sequence) else [heads] for heads in layers or ()]
+    known = [[head for head in heads if head is not None] for heads in by_layer]
+    return [fmean(heads) for heads in known] if known and all(known) else None
 
 
 QUANTITIES = {
@@ -212,10 +215,7 @@ def more(study: Study) -> dict[str, Figure]:
 
 def _other(name: str) -> Quantity:
     def of(probe: Probe) -> list[float] | None:
-        layers = probe.more.get(name)
-        if not layers:
-            return None
-        return [mean(layer) if isinstance(layer, list) else layer for layer in layers]
+        return _over_heads(probe.more.get(name))
 
     return Quantity(name, "", of, None)
 

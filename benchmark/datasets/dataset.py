@@ -234,12 +234,16 @@ class InMemory(Dataset):
 
     def _splits(self, data_dir: Path) -> tuple[list[tuple[Tensor, Tensor]], tuple[str, ...], Statistics]:
         """Images and labels of both splits, the classes, and the statistics."""
+        import numpy as np
         import torch
 
         from benchmark.image_files.arrays import levels, statistics
 
         *splits, classes = self.read(data_dir)
         self._check(splits, classes)
-        kind = torch.uint8 if self.dense else torch.int64
-        found = [(torch.from_numpy(images), torch.from_numpy(labels).to(kind)) for images, labels in splits]
+        kind = np.uint8 if self.dense else np.int64
+        found = [
+            (torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(np.ascontiguousarray(labels, kind)))
+            for images, labels in splits
+        ]
         return found, classes, self.statistics or statistics(levels(found[0][0]))

@@ -5,13 +5,12 @@ A package names its own in the entry point group `vitinit.datasets`, as package.
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmark.datasets.dataset import Dataset
-from benchmark.fields import FOLDER_NAME
+from benchmark.fields import is_folder_name
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError, unknown_name
 from initializers.plugins import entry_points, modules
@@ -29,7 +28,7 @@ def _found() -> dict[str, _Found]:
     found: dict[str, _Found] = {}
 
     def add(dataset: Dataset, where: str) -> None:
-        if not re.fullmatch(FOLDER_NAME, dataset.name):  # it becomes part of a folder's
+        if not is_folder_name(dataset.name):  # it becomes part of a folder's
             allowed = "letters, digits, '-', '_' and '.'"
             raise VitinitError(f"{where}: the dataset's name {dataset.name!r} is to be {allowed}")
         other = found.setdefault(dataset.name, _Found(dataset, where))

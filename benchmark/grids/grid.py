@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from benchmark.fields import FOLDER_NAME
+from benchmark.fields import is_folder_name
 from benchmark.files.garbage import no_garbage_collection
 from benchmark.files.yaml_text import mapping
 from benchmark.grids.fitting import with_weights
@@ -45,7 +44,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, weights: Path | None
         if name_or_path not in names():
             raise unknown_name("grid", name_or_path, names())
         path = HERE / "grids" / f"{name_or_path}.yaml"
-    if not re.fullmatch(FOLDER_NAME, path.stem):
+    if not is_folder_name(path.stem):
         raise VitinitError(f"grid file {path}: its name becomes a folder; use letters, digits, '-', '_' and '.'")
     content = read(path)
     try:

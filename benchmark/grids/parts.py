@@ -33,6 +33,8 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     name = str(fields.get("name"))
     before, colon, path = name.partition(":")
     known = datasets.get(before if colon and before in datasets.names() else name)
+    if colon and "path" in fields:
+        raise VitinitError(f"dataset {name!r}: its path is there twice, {path!r} and {fields['path']!r}")
     if colon:
         fields |= {"name": known.name, "path": path}
     try:

@@ -79,6 +79,11 @@ def prepare_beton(
                 raise VitinitError(f"{spec.label} is prepared already in {folder}; move it away to do it again")
 
     refuse_existing()
+    for name in source.classes:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise VitinitError(f"dataset {spec.label}: the name of class {name!a} is no UTF-8") from None
     try:
         root.mkdir(parents=True, exist_ok=True)
         count = len(source.chosen) + len(source.test.labels)

@@ -32,14 +32,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from benchmark.fields import FOLDER_NAME, Fraction, Frozen, Sha256
+from benchmark.fields import FolderName, Fraction, Frozen, Sha256
 from benchmark.records.epoch import RESULTS, EpochRow, Metric, Percent, results
 from benchmark.spec import SCHEMA_VERSION, RunSpec
 from initializers.errors import VitinitError, explain
 from initializers.report import InitReport, Share
 
-PerHead = list[list[NonNegativeFloat]]
-FolderName = Annotated[str, Field(pattern=FOLDER_NAME)]
+PerHead = list[list[NonNegativeFloat | None]]
+"""None: no number, as of a query that gives all its attention to the class token."""
 
 
 def _share_of(percent: float, images: int) -> bool:
@@ -85,13 +85,13 @@ class Probe(Frozen):
     receptive_field: list[NonNegativeFloat] | None = None
     """In records of before, in its place: the same of the plain sum over features, which no LayerNorm lets through."""
     receptive_field_images: PositiveInt
-    impulse_mass: list[list[Share]] | None = None
+    impulse_mass: list[list[Share | None]] | None = None
     """Attention left on the method's target, a mean over the queries that have one inside the grid; of the layers that
-    have a target, which come first. None where the method has none."""
+    have a target, which come first. None where the method, or a head, has none."""
     gating: list[list[Fraction]] | None = None
     """Sigmoid of the gate: share of positional attention; of the GPSA layers, which come first. None without them."""
-    more: dict[str, list[float] | list[list[float]]] = Field(default_factory=dict)
-    """Of probes that have no field here, by name: numbers by layer, or by layer and head."""
+    more: dict[str, list[float | None] | list[list[float | None]]] = Field(default_factory=dict)
+    """Of probes that have no field here, by name: numbers by layer, or by layer and head. None: not finite."""
     seconds: NonNegativeFloat
     """That measuring all this took; not part of the epoch's."""
 

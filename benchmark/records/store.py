@@ -41,8 +41,10 @@ from initializers.errors import VitinitError, explain, plain
 
 SUFFIX = {"done": ".json", "failed": ".failed.json", "skipped": ".skipped.json"}
 
-MAX_BYTES = 64 * 2**20
-"""A larger file is no record: one of 10,000 epochs has 2 MB."""
+SUPERSEDES = {"done": ("failed", "skipped"), "failed": ("skipped",), "skipped": ()}
+
+MAX_BYTES = 2**30
+"""A larger file is no record: one of 10,000 epochs has 2 MB, with a probe after each up to 100."""
 
 OLD_S = 600.0
 """A temporary file of this age was left by a writer that was killed: writing one takes seconds."""
@@ -93,15 +95,21 @@ class Contents:
     problems: list[str] = field(default_factory=list)
     """One line for each file that is no valid record: its path and what is wrong."""
 
+    def settle(self) -> None:
+        """Leave one outcome of each run: a finished one, otherwise the latest."""
+        for run_id in self.done:
+            self.failed.pop(run_id, None)
+            self.skipped.pop(run_id, None)
+        for run_id in self.failed.keys() & self.skipped.keys():
+            later = self.skipped[run_id].written > self.failed[run_id].written
+            del (self.failed if later else self.skipped)[run_id]
+
 
 @dataclass
-class Outline:
+class Outline(Contents):
     """The same without the numbers of finished runs: what a plan needs, in a fraction of the time."""
 
-    done: dict[str, RunRecord | Whole] = field(default_factory=dict)
-    failed: dict[str, FailureRecord] = field(default_factory=dict)
-    skipped: dict[str, SkipRecord] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    done: dict[str, RunRecord | Whole] = field(default_factory=dict)  # type: ignore[assignment]
 
 
 @dataclass
@@ -167,7 +175,7 @@ class Store:
             self._set_aside_invalid(path, outcome.study)
             write_atomically(path, content)
             for status in SUFFIX:
-                if outcome.status == "done" and status != "done":
+                if status in SUPERSEDES[outcome.status]:
                     with contextlib.suppress(OSError):  # done hides it anyway
                         earlier = self._path(outcome.study, outcome.run_id, status)
                         self._set_aside_invalid(earlier, outcome.study)
@@ -175,6 +183,11 @@ class Store:
         except OSError as error:
             raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
         return path
+
+    def unskip(self, study: str, run_id: str) -> None:
+        """Forget that a run was skipped: what it lacked has come."""
+        with contextlib.suppress(OSError):
+            self._path(study, run_id, "skipped").unlink(missing_ok=True)
 
     def read(self, study: str) -> Contents:
         """Read and validate every file of a study."""
@@ -211,9 +224,7 @@ class Store:
                 seen[name] = (state, outcome)
             getattr(contents, outcome.status)[outcome.run_id] = outcome
         self._known[study, kind] = seen
-        for run_id in contents.done:
-            contents.failed.pop(run_id, None)
-            contents.skipped.pop(run_id, None)
+        contents.settle()
         return contents
 
     def write_layout(self, study: str, layout: Layout) -> None:

@@ -8,12 +8,11 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-import torch
-
 from benchmark.grids.schema import Cell
 from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.records.store import Store
 from initializers.errors import VitinitError, located
+from runners.basics.memory import out_of_memory
 from runners.basics.setting import Event, Setting
 from runners.basics.stop import Stop, Stopped
 from runners.one_run import claims
@@ -116,7 +115,7 @@ def _claimed(
         except Failed as error:
             outcome = failure(cell, setting, error.kind, error.message, error.trace)
         except Exception as error:
-            if setting.beside_others and isinstance(error, torch.OutOfMemoryError):
+            if setting.beside_others and out_of_memory(error):
                 raise Crowded("out of memory beside other runs; it is tried again alone") from None
             if world.size > 1 and not isinstance(error, Diverged):
                 _give_up(cell, setting, error, world, claim)
@@ -133,7 +132,7 @@ def _claimed(
 
 def _message(error: Exception) -> str:
     """What it says, and where it comes from if that helps to mend it."""
-    return str(error) if isinstance(error, VitinitError | Diverged | torch.OutOfMemoryError) else located(error)
+    return str(error) if isinstance(error, VitinitError | Diverged) or out_of_memory(error) else located(error)
 
 
 def _give_up(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -37,7 +38,8 @@ def _rescue(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Check
         if checkpoints.exist():
             return "the run's last checkpoint is kept: the same command goes on from there"
         return "no checkpoint of it could be saved: the same command begins it anew"
-    return f"the record is safe, put it in place when that can be written: mv {path} {store.root / outcome.study}/"
+    command = f"mv {shlex.quote(str(path))} {shlex.quote(f'{store.root / outcome.study}/')}"
+    return f"the record is safe, put it in place when that can be written: {command}"
 
 
 def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str = "") -> FailureRecord:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from benchmark.records.record import Session
 from initializers.errors import VitinitError, plain
 from initializers.report import InitReport
 from runners.basics.environment import differences
+from runners.basics.memory import out_of_memory
 from runners.training.checkpoint import Checkpoints, pack, unpack
 from runners.training.distributed import World
 from runners.training.train import Training
@@ -85,9 +85,9 @@ def resume(
                 observed=dict(state.get("observed", {})),
             )
             began_with = str(state["checksum"])
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:  # what torch raises for a state of another model is of many types
+            if out_of_memory(error):
+                raise
             checkpoints.report(f"a checkpoint in {checkpoints.folder} is passed over: {plain(str(error), 300)}")
             continue
         if began_with != checksum:

@@ -262,7 +262,11 @@ def _record(
         init=begun.init,
         history=training.history,
         probes=probes,
-        masked=masked(training.model, opened.loader, held_out, spec.recipe.epochs * images) if probes else [],
+        masked=masked(
+            training.model, opened.loader, held_out, spec.recipe.epochs * images, opened.execution.micro_batch
+        )
+        if probes
+        else [],
         weights=weights,
         execution=asdict(opened.execution),
         environment={**opened.provenance, "changed_while_running": changes} if changes else opened.provenance,

@@ -16,7 +16,9 @@ LEAST_IMAGES, LEAST_SHARE = 1000, 100
 """Held-out images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""
 
 
-def masked(model: nn.Module, loader: Loader, labels: Tensor, images_seen: int) -> list[Masked]:
+def masked(
+    model: nn.Module, loader: Loader, labels: Tensor, images_seen: int, micro_batch: int | None = None
+) -> list[Masked]:
     """Held-out accuracy with one term left out in the first 3, 5 and 10 tenths of the GPSA layers; nothing is trained.
 
     As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10; it does not say which.
@@ -26,25 +28,26 @@ def masked(model: nn.Module, loader: Loader, labels: Tensor, images_seen: int) -
         loader: of the run.
         labels: of all images that accuracy is measured on.
         images_seen: training images times epochs.
+        micro_batch: images at most that go through the model at once.
     """
     if not isinstance(model, ConVit) or labels.ndim > 1:
         return []
     numbers = chosen(len(labels), max(LEAST_IMAGES, images_seen // LEAST_SHARE))
     depth = model.local_up_to_layer
-    whole, found = _top1(model, loader, numbers, labels), []
+    whole, found = _top1(model, loader, numbers, labels, micro_batch), []
     for layers in sorted({max(1, round(share * depth)) for share in (0.3, 0.5, 1.0)}):
         for term in ("content", "position"):
             with leaving_out(model, term, layers):
-                top1 = _top1(model, loader, numbers, labels)
+                top1 = _top1(model, loader, numbers, labels, micro_batch)
             found.append(Masked(term=term, layers=layers, images=len(numbers), top1=top1, top1_whole=whole))
     return found
 
 
 @torch.inference_mode()
-def _top1(model: nn.Module, loader: Loader, numbers: Tensor, labels: Tensor) -> float:
+def _top1(model: nn.Module, loader: Loader, numbers: Tensor, labels: Tensor, micro_batch: int | None) -> float:
     with evaluated(model):
         correct = sum(
             int((model(loader.plain(some, "held_out")).argmax(-1).cpu() == labels[some].cpu()).sum())
-            for some in numbers.split(loader.evaluation_batch)
+            for some in numbers.split(min(loader.evaluation_batch, micro_batch or loader.evaluation_batch))
         )
     return 100 * correct / len(numbers)

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from benchmark.files.atomic import write_atomically
-from initializers.errors import plain
+from initializers.errors import VitinitError, plain
+from runners.basics.memory import out_of_memory
 from runners.basics.setting import Interval
 
 HEADER = b"vitinit checkpoint 1\n"
@@ -41,11 +42,20 @@ class Checkpoints:
             _unlink(path)
 
     def newest_first(self) -> Iterator[dict[str, Any]]:
-        """The contents of all undamaged files; tensors are on the CPU. Keep to the last one taken with `goes_on`."""
+        """The contents of all undamaged files; tensors are on the CPU. Keep to the last one taken with `goes_on`.
+
+        Raises:
+            VitinitError: a file cannot be read at the moment. It is kept: what is passed over goes with the next save.
+            MemoryError: there is none to read it.
+        """
         for path in reversed(self._files()):
             try:
                 state = read(path)
-            except (OSError, ValueError) as error:
+            except FileNotFoundError:
+                continue
+            except OSError as error:  # of the disk, or the network: the file may be sound
+                raise VitinitError(f"checkpoint {path} cannot be read now: {error.strerror or error}") from None
+            except ValueError as error:
                 self.report(f"checkpoint {path} is passed over: {plain(str(error), 300)}")
             else:
                 self._good = path
@@ -154,6 +164,8 @@ def unpack(content: bytes) -> dict[str, Any]:
     try:
         state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of many types for what it refuses to load
+        if out_of_memory(error):
+            raise MemoryError("no memory to read a checkpoint") from None
         raise ValueError(f"cannot be loaded: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(state, dict):
         raise ValueError("holds no checkpoint")

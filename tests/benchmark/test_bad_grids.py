@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from benchmark.datasets import registry as datasets
+from benchmark.fields import is_folder_name
 from benchmark.grids import grid
 from benchmark.grids.resolve import resolve_model
 from benchmark.models import registry as families
@@ -175,11 +176,19 @@ def test_a_recipe_that_cannot_be(tmp_path: Path, recipe: dict[str, Any], message
         ({"name": "cifar100", "train_size": 99}, "train_size 99 is less than its number of classes, 100"),
         ({"name": "digits", "train_size": True}, "train_size: Input should be a valid integer (given: True)"),
         ({"name": "folder:"}, "path: String should have at least 1 character"),
+        ({"name": "folder:/a", "path": "/b"}, "dataset 'folder:/a': its path is there twice, '/a' and '/b'"),
         ({"name": "x" * 100_000}, "unknown dataset 'xxx"),
     ],
 )
 def test_a_dataset_that_cannot_be(tmp_path: Path, dataset: dict[str, Any], message: str) -> None:
     assert message in refused(tmp_path, with_block(datasets=[dataset]))
+
+
+@pytest.mark.parametrize("name", ["r²", "½", "①", "a b", "..", "a/b"])
+def test_a_name_that_a_record_would_refuse_is_none_of_a_folder(name: str) -> None:
+    """Two engines read the pattern, `re` and pydantic's own: a run would be trained and then not be recorded."""
+    assert not is_folder_name(name)
+    assert is_folder_name(f"größe-1.{len(name)}_x")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dataset_helpers import NOWHERE, error_of, make_folder
 from benchmark.datasets import registry
 from benchmark.datasets.archives.archived import Archived
 from benchmark.datasets.cifar import Cifar
-from benchmark.datasets.dataset import Dataset
+from benchmark.datasets.dataset import Arrays, Dataset, InMemory
 from benchmark.datasets.downloaded import Downloaded
 from benchmark.datasets.load import download, load, sources
 from benchmark.image_files.arrays import IGNORED, Sources
@@ -236,6 +236,23 @@ blocks:
     recipe: {name: small, epochs: 1}
     seeds: [0]
 """
+
+
+class Mirrored(InMemory):
+    """Views of arrays: of other strides, and of another order of bytes."""
+
+    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+        images = np.arange(2 * 3 * 2 * 2, dtype=np.uint8).reshape(2, 3, 2, 2)[:, ::-1]
+        table = np.array([[0, 9], [1, 9]], dtype=">i4")
+        return (images, table[:, 0]), (images, table[::-1, 0]), ("a", "b")
+
+
+def test_arrays_of_any_strides_and_bytes_are_taken(tmp_path: Path) -> None:
+    ((images, labels), (_, reversed_labels)), _, _ = Mirrored(name="mirrored", origin="here")._splits(tmp_path)
+    assert images[0, :, 0, 0].tolist() == [8, 4, 0]
+    assert (labels.tolist(), reversed_labels.tolist()) == ([0, 1], [1, 0])
+    assert images.is_contiguous()
+    assert reversed_labels.numpy().data.c_contiguous
 
 
 def test_a_dataset_of_an_own_package_is_planned_trained_and_tabulated(tmp_path: Path) -> None:

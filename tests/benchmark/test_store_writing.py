@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from stored_records import REFERENCE, WHOLE, failed, record, skipped, undigested
 
+from analysis.frame import load
 from benchmark.files import atomic
 from benchmark.files.atomic import write_atomically
 from benchmark.models.vit import ViT
@@ -176,6 +177,20 @@ def test_done_wins_over_failed_over_skipped(tmp_path: Path) -> None:
     files.write(failed(run))
     assert files.outcome("small", run.run_id) == run
     assert files.read("small").failed == {}
+
+
+def test_of_a_failure_and_a_skip_the_later_counts(tmp_path: Path) -> None:
+    """Both of one run may lie there: the data was missing once, or is missing now on another machine."""
+    run, files = record(), Store(tmp_path)
+    early, late = (run.model_copy(update={"written": f"2026-01-0{day}T00:00:00Z"}) for day in (1, 2))
+    files.write(failed(early))
+    files.write(skipped(late))
+    assert (files.read("small").failed, files.read("small").skipped) == ({}, {run.run_id: skipped(late)})
+    files.write(failed(late))
+    assert [path.name for path in (tmp_path / "small").iterdir()] == [f"{run.run_id}.failed.json"]
+    files.write(skipped(early))
+    for contents in (files.read("small"), files.outline("small"), load([tmp_path]).contents):
+        assert (contents.failed.keys(), contents.skipped) == ({run.run_id}, {})
 
 
 def test_a_damaged_done_record_counts_as_absent(tmp_path: Path) -> None:

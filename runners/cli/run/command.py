@@ -180,13 +180,15 @@ def _check_that_it_compiles(device: str, deterministic: bool, here: bool) -> Non
 
 
 def _settle(planned: list[Planned], results: Path, study: str) -> None:
-    """Record what is skipped, and remove what recorded runs have left behind."""
+    """Record what is skipped, and no longer what is not, and remove what recorded runs have left behind."""
     from runners.launching.tidying import tidy
     from runners.one_run.outcome import skip
 
     for item in planned:
         if item.state == "skip":
             Store(results).write(skip(item.cell, study, item.reason))
+        else:
+            Store(results).unskip(study, item.cell.run_id)
     tidy(results, study, {item.cell.run_id for item in planned if item.state == "done"})
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from analysis.curves.layers import _over_heads
 from benchmark.models.build import build_model
 from benchmark.models.layers.gated_attention import leaving_out
 from benchmark.models.registry import presets, spec_of
@@ -62,6 +63,24 @@ def test_mass_counts_only_queries_whose_target_is_inside():
     assert target_mass(maps_HNN[None], targets_HNN[None].bool()).tolist() == [[0.5, 1 / SIDE**2]]
     two_layers = torch.stack([maps_HNN, maps_HNN])
     assert len(target_mass(two_layers, targets_HNN[None].bool())) == 1, "of the layers that have a target"
+
+
+def test_a_head_without_a_number_ends_no_run():
+    """One that gives all attention of a query to the class token, or aims at nothing."""
+    spec = spec_of(
+        {**presets()["vit_micro"], "image_size": 16, "patch_size": 4, "pool": "token", "position": "learned"}
+    )
+    model, sharp = build_model(spec, 10), registry.build("impulse", {"weight_norm": 1000.0}, "method")
+    initialize(model, registry.build("trunc_normal", {}), sharp, lambda name: stream(0, name))
+    targets_LHNN = torch.zeros(spec.depth, spec.heads, SIDE**2, SIDE**2)
+    targets_LHNN[:, 0] = torch.eye(SIDE**2)
+    taken = probe(model, images_of(4), targets_LHNN, 1)
+    assert all(head is None for heads in taken.impulse_mass for head in heads[1:])
+    numbers = [head for heads in taken.attention_entropy for head in heads]
+    assert None in numbers
+    assert any(isinstance(number, float) for number in numbers)
+    assert _over_heads([[1.0, None, 3.0], [2.0]]) == [2.0, 2.0]
+    assert _over_heads([[1.0], [None, None]]) is None
 
 
 @pytest.mark.parametrize("preset", ["vit_micro", "convit_micro"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmark.files import atomic
+from initializers.errors import VitinitError
 from runners.basics.setting import Interval
 from runners.training import checkpoint
 from runners.training.checkpoint import Checkpoints
@@ -71,6 +72,30 @@ def test_a_damaged_newest_falls_back_to_the_one_before(checkpoints, tmp_path, re
 class Mischief:
     def __reduce__(self):
         return os.system, ("touch executed",)
+
+
+@pytest.mark.parametrize(
+    ("raised", "ends_with"),
+    [
+        (MemoryError(), MemoryError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"), MemoryError),
+        (OSError(5, "Input/output error"), VitinitError),
+    ],
+)
+def test_what_cannot_be_read_now_is_not_taken_for_damaged(checkpoints, tmp_path, monkeypatch, raised, ends_with):
+    """The run would begin anew, and its first save would remove the file."""
+    checkpoints.save(state(5), 5)
+    where = (Path, "read_bytes") if isinstance(raised, OSError) else (torch, "load")
+
+    def fails(*given, **named):
+        raise raised
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*where, fails)
+        with pytest.raises(ends_with):
+            next(checkpoints.newest_first())
+    (sound,) = checkpoints.newest_first()
+    assert sound["step"] == 5
 
 
 def test_code_in_a_checkpoint_is_refused_not_run(checkpoints, tmp_path, reports, monkeypatch):
