@@ -218,7 +218,7 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     of_base = [name for name, _ in model.named_parameters() if name in after] if part.kind == "base" else []
     for name in dict.fromkeys([*changed, *of_base]):
         if not after[name].isfinite().all():
-            so_far = "" if before[name].isfinite().all() else ", where there were such values (in float32) before"
+            so_far = "" if before[name].isfinite().all() else ", where there were such values before, in float32"
             raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}{so_far}")
     return changed
 
