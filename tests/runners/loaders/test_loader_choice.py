@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from benchmark.image_files.arrays import Data, Split
 from benchmark.image_files.beton import how_to_prepare
 from benchmark.spec import DatasetSpec, Recipe
 from initializers.errors import VitinitError
+from runners.augmentation.crop_and_flip import crop_and_flip
+from runners.basics.streams import derive, stream
 from runners.loaders import base as loaders_base
 from runners.loaders import choice, make_loader, open_data
 
@@ -134,6 +137,43 @@ def test_blocks_of_neighbours_are_shuffled_and_mixed_with_a_few_others(monkeypat
         assert (windows[0][1:] != windows[0][:-1]).sum() > 40, "images of a window are shuffled"
     assert not torch.equal(*orders(count, order="blocks"))
     assert not torch.equal(orders(count, order="blocks")[0], orders(count)[0])
+
+
+def test_what_is_drawn_is_named_by_seed_epoch_and_step():
+    """Order, crops and flips of a record can be drawn again: `stream(seed, name, epoch, step)`, and nothing else."""
+    recipe = Recipe(name="test", epochs=1, batch_size=10, lr=1e-3, crop_padding=2, hflip=0.5)
+    images = torch.randint(256, (45, 3, 16, 16), generator=stream(0, "pixels"), dtype=torch.uint8)
+    split = Split(images, torch.arange(45))
+    data = Data(split, split, tuple(map(str, range(45))), (0.5,) * 3, (0.25,) * 3, "")
+    for seed, epoch in ((0, 0), (0, 1), (3, 1)):
+        order = torch.randperm(45, generator=stream(seed, "order", epoch))
+        batches = list(make_loader(data, recipe, seed, CPU).train(epoch))
+        assert len(batches) == 4
+        for step, (found, labels) in enumerate(batches):
+            numbers = order[10 * step : 10 * step + 10]
+            changed = crop_and_flip(images[numbers], recipe, stream(seed, "augment", epoch, step))
+            assert torch.equal(labels, numbers)
+            torch.testing.assert_close(found, (changed.float() / 255 - 0.5) / 0.25, rtol=0, atol=1e-5)
+
+
+def test_images_redrawn_by_seed_are_those_of_its_stream(tmp_path):
+    spec = DatasetSpec(name="digits", train_size=100, train_draw="seed")
+    drawn = open_data(spec, 8, tmp_path, seed=3)
+    assert isinstance(drawn, Data)
+    again = load(spec, 8, tmp_path, derive(3, "train_draw"))
+    assert torch.equal(drawn.train.images, again.train.images)
+    assert not torch.equal(drawn.train.images, load(spec, 8, tmp_path, derive(4, "train_draw")).train.images)
+
+
+def test_memory_is_that_of_the_gpu_where_it_has_less(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(choice, "main_memory", lambda: 64 * GIB)
+    for total, least in ((16 * GIB, 16 * GIB), (80 * GIB, 64 * GIB)):
+        monkeypatch.setattr(
+            torch.cuda, "get_device_properties", lambda device, total=total: SimpleNamespace(total_memory=total)
+        )
+        assert choice.device_memory("cuda") == least
+        assert choice.device_memory("cpu") == 64 * GIB
 
 
 def test_memory_is_what_the_control_group_and_those_above_it_leave(tmp_path):

@@ -121,7 +121,7 @@ def test_a_reference_record_can_be_repeated(tmp_path):
     assert (found["dataset checksum"], found["learning rate"]) == ("equal", "equal")
     now = Store(tmp_path / "out").outcome("small", run_id)
     assert now.score == pytest.approx(then.score, abs=8)
-    assert now.history[0].train_loss == pytest.approx(then.history[0].train_loss, rel=0.02)
+    assert now.history[0].train_loss == pytest.approx(then.history[0].train_loss, rel=5e-4)
     for old, new in zip(then.init.norms, now.init.norms, strict=True):
         assert new.query == pytest.approx(old.query, rel=1e-4)
 

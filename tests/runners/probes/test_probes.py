@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
 
 import numpy as np
@@ -10,10 +12,12 @@ import torch
 from torch import nn
 
 from analysis.curves.layers import _over_heads
+from benchmark.image_files.arrays import Data, Split
 from benchmark.models.build import build_model
 from benchmark.models.layers.gated_attention import leaving_out
 from benchmark.models.registry import presets, spec_of
 from benchmark.records.store import Store
+from benchmark.spec import Recipe
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.diagnostics import distances, measured, nonlocality
@@ -22,7 +26,9 @@ from initializers.targets import impulse_targets
 from runners.basics.setting import Event
 from runners.basics.stop import Stop, Stopped
 from runners.basics.streams import stream
+from runners.loaders.resident import ResidentLoader
 from runners.one_run.carry_out import carry_out
+from runners.probes.masking import masked
 from runners.probes.quantities.effective_receptive_field import receptive_field
 from runners.probes.quantities.impulse_mass import target_mass
 from runners.probes.take import take as probe
@@ -32,10 +38,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SIDE = 4
 
 
-def model_of(preset: str, method: str | None = None, **params) -> nn.Module:
-    spec = spec_of({**presets()[preset], "image_size": 16, "patch_size": 4})
+def model_of(preset: str, method: str | None = None, **fields) -> nn.Module:
+    spec = spec_of({**presets()[preset], "image_size": 16, "patch_size": 4, **fields})
     model = build_model(spec, 10)
-    built = registry.build(method, params, "method") if method else None
+    built = registry.build(method, {}, "method") if method else None
     initialize(model, registry.build("kaiming_uniform", {}), built, lambda name: stream(0, name))
     return model
 
@@ -192,6 +198,35 @@ def test_leaving_out_a_term_leaves_the_other_one():
         gates[0].data.copy_(before)
         assert not torch.allclose(found, whole)
     torch.testing.assert_close(model(images_BCHW), whole, rtol=0, atol=0)
+
+
+def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
+    """In 3, 5 and 10 of 10 layers, on 1,000 of 1,100 images; by gates of 50 or -50, whose sigmoid is 1 or 0."""
+    model = model_of("convit_micro", "convit_gpsa", depth=11, gpsa_layers=10)
+    pixels = torch.randint(256, (1100, 3, 16, 16), generator=stream(0, "pixels"), dtype=torch.uint8)
+    held_out = Split(pixels, torch.arange(1100) % 10)
+    data = Data(held_out, held_out, tuple("abcdefghij"), (0.5,) * 3, (0.25,) * 3, "")
+    loader = ResidentLoader(data, Recipe(name="test", epochs=1, batch_size=10, lr=1e-3), 0, torch.device("cpu"))
+    with torch.no_grad():
+        for parameter in model.parameters():  # so that what a layer does counts
+            parameter.mul_(3)
+        images = loader.plain(torch.arange(1100), "held_out")
+        labels = model.eval()(images).argmax(-1)
+    found = masked(model, loader, labels, images_seen=50_000)
+    assert [(each.layers, each.term) for each in found] == list(itertools.product((3, 5, 10), ("content", "position")))
+    chosen = torch.randperm(1100, generator=stream(0, "maps"))[:1000]
+    for each in found:
+        assert (each.images, each.top1_whole) == (1000, 100)
+        changed = copy.deepcopy(model)
+        with torch.no_grad():
+            for block in changed.blocks[: each.layers]:
+                block.attn.gating_param.fill_(50 if each.term == "content" else -50)
+            by_hand = 100 * float((changed(images).argmax(-1) == labels)[chosen].float().mean())
+        assert each.top1 == pytest.approx(by_hand, abs=0.21)
+    assert len({each.top1 for each in found}) == len(found)
+    assert max(each.top1 for each in found) < 95
+    (most, *_) = masked(model, loader, labels, images_seen=105_000)
+    assert most.images == 1050
 
 
 def test_maps_are_read_without_changing_anything():

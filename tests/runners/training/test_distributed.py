@@ -255,3 +255,14 @@ def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path, changes, how)
     (vit, *_) = (cell for cell in harness.cells(tmp_path) if cell.row == "mimetic")
     check_whole_batches(vit.spec, execution)
     check_whole_batches(mixer.spec, Execution("cpu", 1, "inline", micro_batch=14))
+
+
+@pytest.mark.parametrize(("seen", "index"), [(4, 3), (2, 1), (1, 0)])
+def test_each_process_takes_the_gpu_of_its_own_number(monkeypatch, seen, index):
+    """Or, where a task sees fewer, one of those."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: seen)
+    assert World(7, 8, local_rank=3).device("cuda") == torch.device("cuda", index)
+
+
+def test_nobody_waits_for_more_than_half_an_hour():
+    assert distributed.TIMEOUT.total_seconds() <= 1800

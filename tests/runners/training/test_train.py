@@ -168,24 +168,59 @@ def test_a_schedule_per_step_ends_near_its_minimum(data):
     assert history[-1].lr == pytest.approx(1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + math.cos(math.pi * last / steps)))
 
 
-def test_one_step_is_adamw_by_hand(data):
-    """One optimiser step against the formula, weight decay on matrices only, gradient norm clipped."""
-    settings = recipe(epochs=1, batch_size=50, weight_decay=0.1, clip_grad=0.5, eps=1e-3, label_smoothing=0.1, hflip=0)
-    model = initialised()
+LEARNED = MODEL.model_copy(update={"position": "learned", "pool": "token"})
+
+
+@pytest.mark.parametrize("model", [MODEL, LEARNED, GATED], ids=["sincos", "learned", "convit"])
+def test_two_steps_are_adamw_by_hand(data, model):
+    """Against the formula in plain tensors: matrices decay, positions and class token do not; the norm is clipped."""
+    fields = {"batch_size": 50, "weight_decay": 0.1, "clip_grad": 0.5, "eps": 1e-3, "label_smoothing": 0.1, "hflip": 0}
+    settings = recipe(epochs=2, betas=(0.8, 0.95), min_lr=1e-3, **fields)
+    trained, by_hand = initialised(model=model), initialised(model=model).train()
     loader = ResidentLoader(data, settings, 0, CPU)
-    before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    ((images, labels),) = loader.train(0)
-    logits = model.train()(images)
-    smooth = torch.full_like(logits, 0.05).scatter_(1, labels[:, None], 0.95)
-    gradients = torch.autograd.grad(-(smooth * logits.log_softmax(-1)).sum(-1).mean(), list(model.parameters()))
-    norm = torch.stack([g.norm() for g in gradients]).norm()
-    fit(model, data, settings)
-    for (name, after), gradient in zip(model.named_parameters(), gradients, strict=True):
-        g = gradient * min(1.0, 0.5 / (norm.item() + 1e-6))
-        decay = 0.1 if after.ndim > 1 else 0.0
-        # at the first step Adam's bias-corrected moments are g and g^2
-        expected = before[name] * (1 - 1e-3 * decay) - 1e-3 * g / (g.abs() + 1e-3)
-        assert torch.allclose(after, expected, atol=2e-7), name
+    parameters = dict(by_hand.named_parameters())
+    first, second = ({name: torch.zeros_like(p) for name, p in parameters.items()} for _ in range(2))
+    for step in (1, 2):
+        ((images, labels),) = loader.train(step - 1)
+        logits = by_hand(images)
+        smooth = torch.full_like(logits, 0.05).scatter_(1, labels[:, None], 0.95)
+        gradients = torch.autograd.grad(-(smooth * logits.log_softmax(-1)).sum(-1).mean(), list(parameters.values()))
+        norm = torch.stack([g.norm() for g in gradients]).norm()
+        for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
+            g = gradient * min(1.0, 0.5 / (norm.item() + 1e-6))
+            decay = 0.1 if parameter.ndim > 1 and name not in ("pos_embed", "cls_token") else 0.0
+            first[name] = 0.8 * first[name] + 0.2 * g
+            second[name] = 0.95 * second[name] + 0.05 * g**2
+            moved = (first[name] / (1 - 0.8**step)) / ((second[name] / (1 - 0.95**step)).sqrt() + 1e-3)
+            parameter.data.mul_(1 - 1e-3 * decay).sub_(1e-3 * moved)
+    fit(trained, data, settings)
+    for name, after in trained.named_parameters():
+        assert torch.allclose(after, parameters[name], atol=5e-7), name
+
+
+def test_compiling_is_done_where_it_is_asked_for_and_nowhere_else(data, monkeypatch):
+    compiled = []
+
+    def count(model, **options):
+        compiled.append(options)
+        return model
+
+    monkeypatch.setattr(torch, "compile", count)
+    settings = recipe(epochs=1)
+    for asked in (False, True):
+        loader = ResidentLoader(data, settings, 0, CPU)
+        train(Training(initialised(), settings, loader.steps, CPU), loader, 0, compiled=asked)
+        assert compiled == [{"dynamic": False}] * asked
+
+
+def test_an_epoch_says_how_many_images_a_second_were_trained_on(data, monkeypatch):
+    """By a clock that goes on by a second whenever it is read; time without an evaluation is all of training."""
+    clock = itertools.count()
+    monkeypatch.setattr("runners.training.train.time.perf_counter", lambda: float(next(clock)))
+    _, history = run(data, recipe(evaluate_every=2))
+    assert [row.test_top1 is None for row in history] == [True, False, False]
+    for row in history:  # six steps, each reads it once; then training, and then the epoch, is over
+        assert (row.images_per_s, row.seconds) == (48 / 7, 8)
 
 
 def test_a_loss_that_is_no_number_is_an_error(data):
