@@ -346,7 +346,7 @@ def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ..
     now = dict((*model.named_parameters(), *model.named_buffers()))
     rounded = {name: in_its_type(now[name].detach(), value) for name, value in before.items()}
     return tuple(
-        Change(name, tuple(old.shape), float(old.double().norm()), float(rounded[name].double().norm()))
+        Change(name, tuple(old.shape), *(float(value.cpu().double().norm()) for value in (old, rounded[name])))
         for name, old in before.items()
         if not same(old, rounded[name])
     )

@@ -143,7 +143,7 @@ class AttentionLayer:
     def mlp(self) -> dict[str, nn.Linear]:
         """The Linears of the block that are no part of attention, by their names in the model: W_1 first, W_2 last.
 
-        Empty where attention is in no block with an MLP from D to D channels.
+        Empty where attention is in no block of its own with an MLP from D to D channels.
         """
         home, width = self.name.rpartition(".")[0], self.query_HdD.shape[-1]
         inner = {id(part) for part in self.module.modules()}
@@ -153,6 +153,9 @@ class AttentionLayer:
             if isinstance(part, nn.Linear) and id(part) not in inner
         }
         linears = list(found.values())
+        beside = [part for part in self.block.modules() if id(part) not in inner] if self.block else []
+        if any(isinstance(adapter.kind_of(part), Attention) for part in beside if part is not self.block):
+            return {}  # a list of attention layers, or a block of two
         fits = len(linears) > 1 and linears[0].in_features == linears[-1].out_features == width
         return found if fits else {}
 

@@ -115,6 +115,7 @@ def pseudo_input_attention(layer: AttentionLayer, pseudo_ND: Tensor) -> Tensor:
     """
     if layer.gated:
         return layer.attention(pseudo_ND[None])[0]
+    pseudo_ND = pseudo_ND.to(layer.query_HdD.device)
     query_HNd, key_HNd = (pseudo_ND @ w.transpose(1, 2) for w in (layer.query_HdD, layer.key_HdD))
     logits_HNN = query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5
     if bias := layer.relative_bias:

@@ -53,6 +53,8 @@ Draw = Callable[[torch.Generator], object]
 FIRST, REST = ("class_token", "position"), 2
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """In a model that no adapter knows."""
+NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
+"""By the names that the parameters of norms have."""
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 
 
@@ -82,14 +84,15 @@ class Place:
     """In the rows of each of these matrices."""
 
 
-HEAD = re.compile(r"head|classifier")
+HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
+"""The name of a module that is a classifier, or holds one; `multi_head_attn` does not."""
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)")
 """Of a block without attention that methods set, such as a Mixer's."""
 
 
 def places(model: nn.Module) -> dict[str, Place]:
     """That of every Linear, by its name; the same where the model is a part of another."""
-    known, heads, found = families(model), _heads(model), dict[str, Place]()
+    known, heads, found = families(model), set(classifiers(model).values()), dict[str, Place]()
     mixing = {name for family in known for name in family.adapter.token_mixing}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
@@ -113,21 +116,31 @@ def places(model: nn.Module) -> dict[str, Place]:
     return found
 
 
-def _heads(model: nn.Module) -> set[str]:
-    """The last Linear in each module that is called a head, from the model of a known family on."""
+def classifiers(model: nn.Module) -> dict[str, str]:
+    """Each module that is called a head, from the model of a known family on, with the last Linear in it."""
     paths = [f"{family.path}." for family in families(model) if family.path]
     last: dict[str, str] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             home = next((path for path in paths if name.startswith(path)), "")
             parts = name.removeprefix(home).split(".")
-            depth = next((depth for depth, part in enumerate(parts, 1) if HEAD.search(part)), None)
-            if depth:
+            depth = next((depth for depth, part in enumerate(parts, 1) if HEAD.fullmatch(part)), None)
+            if depth and not _repeated(model, home, parts[: depth - 1]):
                 path = home + ".".join(parts[:depth])
                 if isinstance(model.get_submodule(path), nn.ModuleList):  # of several heads
                     path += f".{parts[depth]}"
                 last[path] = name
-    return set(last.values())
+    return last
+
+
+def _repeated(model: nn.Module, home: str, parts: list[str]) -> bool:
+    """Whether a path goes through one of several modules of a kind, side by side, as blocks are."""
+    for depth, part in enumerate(parts):
+        beside = model.get_submodule(".".join([*home.split(".")[:-1], *parts[:depth]]))
+        kind = type(beside.get_submodule(part))
+        if part.isdigit() and sum(type(child) is kind for child in beside.children()) > 1:
+            return True
+    return False
 
 
 def _in_mlp(name: str, mixing: set[str]) -> Role:
@@ -204,8 +217,8 @@ class WholeModel(Initializer):
             inside = name.removeprefix(f"{family.path}.") if family.path else name
             if not family.path or inside != name:
                 rule = family.adapter.rule(inside)
-        if "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # RMS norms of all libraries
-            rule = float(name.endswith("weight"))
+        if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
+            rule = NORM.get(name.rpartition(".")[2])
         if rule is None:
             raise VitinitError(f"base {self.name!r} has no rule for the parameter {name!r}; {HELP}")
         if rule in ("position", "class_token"):

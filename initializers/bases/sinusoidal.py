@@ -63,4 +63,4 @@ class Sinusoidal(ByMatrix):
 
 
 def _rank(weight_OI: Tensor) -> int:
-    return int(torch.linalg.matrix_rank(weight_OI.double(), atol=1e-5))
+    return int(torch.linalg.matrix_rank(weight_OI.cpu().double(), atol=1e-5))

@@ -89,7 +89,7 @@ class ImpulseMixing(Initializer):
                 inside_1T, read_1T = target_keys(grid, read_T2[None])
                 values = [_ones(read_1T[0], patches) * inside_1T[0, :, None], _ones(own_T, patches).T]
             for linear, value in zip(linears, values, strict=True):
-                norm = linear.weight.norm()
+                norm = linear.weight.norm().cpu()
                 linear.weight.copy_(value * (norm / value.norm().clamp(min=1)))
 
 

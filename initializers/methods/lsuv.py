@@ -104,6 +104,8 @@ def _in_order(model: nn.Module, images_BCHW: Tensor) -> list[nn.Linear | nn.Conv
 def _output(model: nn.Module, layer: nn.Module, images_BCHW: Tensor) -> tuple[float, float]:
     """Mean and standard deviation over all entries of what a layer gives when the model sees the images."""
     seen: list[Tensor] = []
-    with evaluated(model, [layer.register_forward_hook(lambda module, given, output: seen.append(output.double()))]):
+    with evaluated(
+        model, [layer.register_forward_hook(lambda module, given, output: seen.append(output.cpu().double()))]
+    ):
         model(images_BCHW)
     return float(seen[-1].mean()), float(seen[-1].std(unbiased=False))

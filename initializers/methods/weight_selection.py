@@ -19,9 +19,8 @@ from initializers.adapter import found
 from initializers.attention import attention_layers, has_attention, position_name
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress, register
+from initializers.whole_model import classifiers
 
-HEADS = ("head", "classifier")
-"""In the names of tensors that stay as they are."""
 INSIDE = ("state_dict", "model")
 """Under one of these a checkpoint may have its tensors, among other things."""
 
@@ -191,11 +190,11 @@ def evenly(larger: int, smaller: int) -> Tensor:
 
 def _selected(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers of numbers, without the classifier; writing into them changes the model."""
-    state = model.state_dict()
+    heads = tuple(f"{path}." for path in classifiers(model))
     return {
         name: tensor
-        for name, tensor in state.items()
-        if isinstance(tensor, Tensor) and tensor.is_floating_point() and not any(head in name for head in HEADS)
+        for name, tensor in model.state_dict().items()
+        if isinstance(tensor, Tensor) and tensor.is_floating_point() and not name.startswith(heads)
     }
 
 

@@ -12,8 +12,12 @@ import pytest
 import torch
 import zoo
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 import vitinit
+from initializers import registry
+from initializers.initialize import on_pseudo_input
+from initializers.whole_model import places
 
 
 class Own(nn.Module):
@@ -230,3 +234,102 @@ def test_a_subclass_with_a_forward_pass_of_its_own_is_not_taken_for_its_parent()
 
     adapter._computes_what.cache_clear()
     vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
+
+
+class Gain(nn.Module):
+    """An RMS norm as several libraries write it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.register_parameter(name, nn.Parameter(torch.full((8,), 3.0)))
+
+
+@pytest.mark.parametrize("name", ["weight", "gamma", "g", "scale"])
+def test_a_gain_of_a_norm_starts_at_one_whatever_it_is_called(name: str) -> None:
+    norm = type("RMSNorm", (Gain,), {})(name)
+    vitinit.initialize(nn.Sequential(nn.Linear(4, 8), norm), base="kaiming_uniform")
+    assert getattr(norm, name).tolist() == [1.0] * 8
+
+
+def test_what_else_a_norm_has_needs_a_rule_and_the_rule_counts() -> None:
+    class RMSNorm(Gain):
+        pass
+
+    class Model(nn.Sequential):
+        pass
+
+    model = Model(nn.Linear(4, 8), RMSNorm("offset"), RMSNorm("scale"))
+    with pytest.raises(vitinit.VitinitError, match=r"no rule for the parameter '1\.offset'"):
+        vitinit.initialize(model, base="kaiming_uniform")
+    rules = {"1.offset": 0.5, "*.scale": 0.25}
+    ours = vitinit.register(vitinit.Adapter(name="ours", models=(Model,), parameters=rules))
+    try:
+        vitinit.initialize(model, base="kaiming_uniform")
+    finally:
+        vitinit.unregister(ours)
+    assert [model[1].offset.tolist(), model[2].scale.tolist()] == [[0.5] * 8, [0.25] * 8]
+
+
+class InLists(nn.Module):
+    """A ViT that keeps its attention layers in one list and its MLPs in another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pos_embed = nn.Parameter(torch.zeros(1, 16, 32))
+        self.attns = nn.ModuleList(nn.MultiheadAttention(32, 4, batch_first=True) for _ in range(4))
+        self.mlps = nn.ModuleList(nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)) for _ in range(4))
+        self.head = nn.Linear(32, 10)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"), [("depth_scaled", {}), ("zero_branch", {}), ("mimetic", {"mlp_mean": 0.01})]
+)
+def test_attention_layers_side_by_side_are_not_each_others_mlp(method: str, params: dict[str, float]) -> None:
+    model = InLists()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(vitinit.VitinitError, match="no MLP is in one block with attention"):
+        vitinit.initialize(model, method, base="trunc_normal", **params)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    vitinit.initialize(model, "mimetic", base="zero")  # which need no MLP
+    assert places(model)["attns.1.out_proj"].role == "proj"
+
+
+class Named(nn.Module):
+    """Attention that no adapter knows, under names with `head` in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.multi_head_attn = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+        self.heads = nn.ModuleList(nn.Linear(32, 8) for _ in range(4))
+
+
+@pytest.mark.parametrize("base", ["jax_vit", "torchvision_vit", "mae"])
+def test_a_head_of_attention_is_no_classifier(base: str) -> None:
+    """These bases set the classifier to zero, or nearly; Linears of attention they do not."""
+    model = nn.ModuleDict({"blocks": nn.ModuleList(Named() for _ in range(2)), "lm_head": nn.Linear(32, 10)})
+    vitinit.initialize(model, base=base)
+    norms = {name: float(value.detach().norm()) for name, value in model.named_parameters() if name.endswith("weight")}
+    assert norms.pop("lm_head.weight") < 1
+    assert min(norms.values()) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("timm MLP-Mixer", "impulse_mixing"), ("vit-pytorch SimpleViT", "impulse")]
+)
+def test_a_model_on_a_gpu_meets_no_tensor_of_the_cpu(name: str, method: str) -> None:
+    """PyTorch's own stand-in for a GPU: tensors without numbers that refuse to be mixed with those of the CPU."""
+    model = zoo.build(name)
+    part = registry.build(method, {}, "method")
+    part.check(model)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake:
+        for module in model.modules():
+            for held in (module._parameters, module._buffers):
+                for key, value in held.items():
+                    if value is not None and value.is_floating_point():
+                        there = torch.empty(value.shape, device="cuda")
+                        held[key] = nn.Parameter(there) if held is module._parameters else there
+    aim = part.apply(model, torch.Generator().manual_seed(0), lambda done, total: None)
+    if aim is not None:
+        with fake, pytest.raises(DataDependentOutputException):  # all is computed, and then there is no number
+            on_pseudo_input(model, aim)

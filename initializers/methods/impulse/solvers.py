@@ -133,7 +133,7 @@ def _factors(pseudo_ND: Tensor) -> tuple[Tensor | None, Tensor]:
     A sin-cos embedding has a rank r far below N and D. Where the rank is not below half of N, B is None for the
     identity: factors would not save anything.
     """
-    pseudo = pseudo_ND.double()
+    pseudo = pseudo_ND.cpu().double()  # Apple's GPUs have no float64
     with one_thread():
         vectors_NM, values_M, _ = torch.linalg.svd(pseudo, full_matrices=False)
     basis_Nr = vectors_NM[:, values_M > values_M[0] * torch.finfo(pseudo_ND.dtype).eps]
@@ -188,7 +188,7 @@ class Svd(_Solver):
         """
         features = problem.features
         with one_thread():
-            pseudo = problem.pseudo_ND.double().cpu()
+            pseudo = problem.pseudo_ND.cpu().double()
             u, s, vh = torch.linalg.svd(pseudo, full_matrices=False)
             rounding = max(pseudo.shape) * torch.finfo(torch.float32).eps
             rank = min(features, int((s > s[0] * rounding).sum()))
@@ -240,7 +240,7 @@ class Rotation(_Solver):
         distinct, index = torch.unique(asked.flatten(1), dim=0, return_inverse=True)
         key_index, query_index_LH = int(index[0]), index[1:].view(problem.positions_LHN2.shape[:2])
         with one_thread():
-            pseudo = problem.pseudo_ND.double().cpu()
+            pseudo = problem.pseudo_ND.cpu().double()
             gram_DD = pseudo.T @ pseudo + self.ridge * torch.eye(width, dtype=torch.float64)
             codes = torch.cat(
                 [position_code(wanted, features, width) for wanted in distinct.view(-1, *own_N2.shape)], 1
