@@ -74,7 +74,8 @@ class Known:
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         papers = f" [arXiv {', '.join(self.papers)}]" if self.papers else ""
-        return _wrapped(f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}")
+        first, *_ = self.text.split("\n")
+        return _wrapped(f"{self.kind} {self.name}({given}){papers}: {first}")
 
 
 class _Listed(list[Known]):

@@ -108,7 +108,7 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     choices = []
     for row, by_value in found.items():
         ranked = sorted(
-            (Candidate(*item) for item in by_value.items()), key=lambda each: (-each.mean, _order(each.value))
+            (Candidate(*item) for item in by_value.items()), key=lambda each: (-round(each.mean, 9), _order(each.value))
         )
         choices.append(Choice(row, ranked[0], ranked[1:]))
     return fields, choices

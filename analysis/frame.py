@@ -46,7 +46,9 @@ class Study:
     """The other studies in these folders."""
     contents: Contents
     layout: Layout
-    """The order of the grid's rows, and its contrasts, as they stand beside the records."""
+    """The order of the grid's rows, its contrasts and its datasets, as they stand beside the records."""
+    doubled: int = 0
+    """Runs that a folder behind the first has with another score or other weights; the first folder's count."""
 
     @property
     def home(self) -> Path:
@@ -81,6 +83,11 @@ class Study:
             return (_rank(dataset.name, DATASETS), dataset.name, dataset.train_size or float("inf"), label)
 
         return sorted(set(self.column.values()), key=order)
+
+    @property
+    def begun(self) -> list[str]:
+        """The columns, and a number for each dataset of the grid without a run: comparisons on it keep their place."""
+        return [*self.columns, *map(str, range(len(self.columns), len(self.layout.columns)))]
 
     @cached_property
     def outcomes(self) -> list[RunRecord | FailureRecord | SkipRecord]:
@@ -219,13 +226,13 @@ def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
 
 
 def _study(folders: Sequence[Path], names: Sequence[str], name: str) -> Study:
-    contents, layout = _read(folders, name)
-    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), contents, layout)
+    contents, layout, doubled = _read(folders, name)
+    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), contents, layout, doubled)
 
 
-def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout]:
+def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout, int]:
     """The records of all folders, and the layout: the first folder's, then what others have besides."""
-    merged, layout = Contents(), Layout()
+    merged, layout, doubled = Contents(), Layout(), set[str]()
     for folder in folders:
         store = Store(folder)
         found = store.read(study)
@@ -233,13 +240,17 @@ def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout]:
             layout = layout.before(store.layout(study))
         except VitinitError as error:
             found.problems.append(str(error))
+        for run_id in found.done.keys() & merged.done.keys():
+            first, second = merged.done[run_id], found.done[run_id]
+            if (first.score, first.weights) != (second.score, second.weights):
+                doubled.add(run_id)
         merged.done = found.done | merged.done
         merged.failed = found.failed | merged.failed
         merged.skipped = found.skipped | merged.skipped
         # Relative paths, so that a table's bytes do not depend on where the checkout is.
         merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in found.problems]
     merged.settle()
-    return merged, layout
+    return merged, layout, len(doubled)
 
 
 def _rank(name: str, order: Sequence[str]) -> int:

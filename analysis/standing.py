@@ -101,7 +101,7 @@ def standing(study: frame.Study) -> Standing:
     return Standing(row, values[row, column], base, placebos[0] if placebos else None, tuple(corrected), tuple(least))
 
 
-def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str) -> list[str]:
+def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str | None = None) -> list[str]:
     """All that is printed, the answer first."""
     row = one_line(found.row)
     text = [f"{row}: {found.verdict}", ""]
@@ -134,7 +134,8 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
         f"LaTeX ({study.measured} (n = {len(found.scores)}), {minus}):",
         rf"  {escape_latex(row)} & {mean:.2f}{spread} & {differences} \\",
     ]
-    return text + ([f"More seeds: {more} 2h"] if more else ["These are all seeds of this tier."])
+    ending = f"More seeds: {more} 2h" if more else "These are all seeds of this tier."
+    return text if more is None else [*text, ending]
 
 
 def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> list[str]:
@@ -190,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("study", metavar="STUDY", help="of vitinit rank")
     parser.add_argument("--results", nargs="+", type=Path, metavar="DIR", help="folders with records")
     parser.add_argument("--beside", type=Path, metavar="DIR", help="folder of the study to stand beside")
-    parser.add_argument("--more", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--more", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     return command.guarded(lambda: _run(args))
 

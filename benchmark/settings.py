@@ -63,7 +63,9 @@ def _distinguish(settings: dict[Setting, dict[str, str]], apart: Iterable[Settin
         by_row[settings[setting]["row"]].append(settings[setting])
 
     def kinds(fields: Iterable[str]) -> int:
-        return sum(len({tuple(s.get(f) for f in fields) for s in group}) for group in by_row.values())
+        return sum(
+            len({tuple(s[f] if _applies(f, s) else None for f in fields) for s in group}) for group in by_row.values()
+        )
 
     fields = {field for setting in settings.values() for field in setting}
     families_alone = kinds(["model.arch"]) == kinds(fields)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis import command, frame
-from analysis.published import Publication
+from analysis.published import FOLDER, Publication
 from analysis.registry import refuse
 from analysis.tables import context
 from analysis.tables.printing import reading
@@ -105,12 +106,14 @@ def _run(args: argparse.Namespace) -> None:
         beside = [name for name in ("figures", "curves") if (study.home / name).is_dir()]
         drawn = f"; {' and '.join(beside)} are there, too" if beside and not args.out else ""
         console.print(one_line(f"{count(written, 'table')} as {', '.join(formats)} in {out}{drawn}") + "\n")
+    if not FOLDER.is_dir():
+        console.print(f"No published numbers stand beside ours: a clone has them, {FOLDER} is not there")
     for paper in papers:
         _print_published(console, *paper)
     whole = "" if args.all else "every table and note, "
     console.print(f"Next: a page for the browser, {whole}what goes on inside")
-    options = [f"--results {' '.join(map(str, args.results))}"] if args.results else []
-    options += [f"--study {studies[0].name}"] if len(studies) == 1 else []
+    options = [f"--results {shlex.join(map(str, args.results))}"] if args.results else []
+    options += [f"--study {shlex.quote(studies[0].name)}"] if len(studies) == 1 else []
     for name in ("report", *([] if args.all else ["tables --all"]), "curves"):
         line = " ".join([f"{command.python()} -m analysis.{name}", *options])
         console.print(one_line(line), soft_wrap=True)

@@ -7,7 +7,7 @@ from analysis.published import context
 from analysis.tables.context import beside
 from analysis.tables.notes import measured
 from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Cell, Table, published_numbers, values_by_seed
+from analysis.tables.shared import Cell, Table, accuracy_of, published_numbers, values_by_seed
 from analysis.text import one_line
 
 METHOD = "convit_gpsa"
@@ -54,7 +54,7 @@ def switches(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Top-1 accuracy by what of ConViT is switched on, study {study.name}."),
+        caption=one_line(f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}."),
         rows=study.rows,
         columns=[*PARAMETERS, GATED, *study.columns],
         baselines={},

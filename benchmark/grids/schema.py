@@ -149,4 +149,5 @@ class Grid:
     @property
     def layout(self) -> Layout:
         """What is put down beside the records."""
-        return Layout(rows=list(dict.fromkeys(cell.row for cell in self.cells)), contrasts=self.contrasts)
+        rows, columns = zip(*(cell.place for cell in self.cells), strict=True) if self.cells else ((), ())
+        return Layout(rows=list(dict.fromkeys(rows)), contrasts=self.contrasts, columns=list(dict.fromkeys(columns)))

@@ -311,7 +311,8 @@ def from_bytes(data: bytes) -> Outcome:
 
 
 _HEAD = re.compile(
-    rb'{\n "schema_version": %d,\n "run_id": "([0-9a-f]{16})",\n "study": "([^"\\]+)",\n' % SCHEMA_VERSION
+    rb'{\n "schema_version": %d,\n "run_id": "([0-9a-f]{16})",\n "study": "([^"\\]+)",\n "row": (".*"),\n'
+    % SCHEMA_VERSION
 )
 _DONE = b'\n "status": "done",\n'
 _ENVIRONMENT = b'\n "environment": {\n'
@@ -329,6 +330,7 @@ class Whole:
 
     run_id: str
     study: str
+    row: str
     last_epoch: bytes = field(repr=False)
     """JSON."""
     sources: dict[str, str] = field(repr=False)
@@ -354,7 +356,7 @@ def whole_or_parsed(data: bytes) -> Outcome | Whole:
         last_epoch = content[content.rfind(_EPOCH, 0, close) : close] + b"}"
         found = _SOURCES.search(content, content.rfind(_ENVIRONMENT))
         sources = {name.decode(): value.decode() for name, value in _SOURCE.findall(found[0])} if found else {}
-        return Whole(head[1].decode(), head[2].decode(), last_epoch, sources)
+        return Whole(head[1].decode(), head[2].decode(), json.loads(head[3]), last_epoch, sources)
     return from_bytes(data)
 
 

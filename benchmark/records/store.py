@@ -78,11 +78,14 @@ class Layout(Frozen):
     """Labels in the order of the grid."""
     contrasts: list[tuple[str, str]] = Field(default_factory=list)
     """The rows that the grid compares: the first minus the second."""
+    columns: list[str] = Field(default_factory=list)
+    """Its datasets, a label for each setting that is no repetition of another; empty where none were put down."""
 
     def before(self, other: Layout) -> Layout:
-        """This one, and behind it what only the other has."""
+        """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own."""
         rows = dict.fromkeys([*self.rows, *other.rows])
-        return Layout(rows=list(rows), contrasts=list(dict.fromkeys([*self.contrasts, *other.contrasts])))
+        contrasts = dict.fromkeys([*self.contrasts, *other.contrasts])
+        return Layout(rows=list(rows), contrasts=list(contrasts), columns=self.columns or other.columns)
 
 
 @dataclass

@@ -25,6 +25,9 @@ def _installed(name: str) -> bool:
 
 def main() -> None:
     """Entry point: one line and exit code 2 where something is missing."""
+    if sys.platform == "win32":
+        print("error: the benchmark runs on Linux and macOS; on Windows in WSL", file=sys.stderr)
+        sys.exit(2)
     if _installed("vitinit") and (lacking := missing()):
         how = "pip install 'vitinit[benchmark]'"
         print(f"error: this is the benchmark's command, which needs {', '.join(lacking)}: {how}", file=sys.stderr)

@@ -125,10 +125,14 @@ def _described() -> Initializers:
     return found
 
 
+def _first_line(documented: type) -> str:
+    return (documented.__doc__ or "").partition("\n")[0]
+
+
 def _description(cls: type[Initializer]) -> list[tuple[int, str]]:
     from initializers import registry
 
-    lines = [(0, f"{cls.name} ({cls.kind}): {(cls.__doc__ or '').splitlines()[0]}")]
+    lines = [(0, f"{cls.name} ({cls.kind}): {_first_line(cls)}")]
     for field, info in cls.model_fields.items():
         kinds = _alternatives(info)
         choices = [_yaml(choice) for choice in registry.choices(info.annotation)] or list(kinds)
@@ -226,7 +230,7 @@ def _datasets(name: str | None) -> None:
         dataset = registry.get(found)
         counts = [f"{count:,}" if count else "" for count in (*(dataset.images or (None, None)), dataset.classes)]
         if found == "folder":
-            called, said = f"{found}:PATH", (type(dataset).__doc__ or "").splitlines()[0]
+            called, said = f"{found}:PATH", _first_line(type(dataset))
         else:
             reason = registry.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
             called, said = found, (reason or "available").removeprefix(f"{found} is ")

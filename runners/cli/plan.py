@@ -243,14 +243,19 @@ def not_records(planned: list[Planned], contents: Outline) -> list[str]:
 
 
 def other_code(planned: list[Planned], contents: Outline) -> list[str]:
-    """A line for each initialiser whose file is not the one that finished runs were made with."""
+    """A line for each row that is recorded under another label, and for each initialiser whose file was another."""
+    from runners.launching.plan import labels
+
     changed: dict[str, list[str]] = {}
     for item in planned:
         if item.state == "done":
             for name, source in contents.done[item.cell.run_id].sources.items():
                 if source != item.cell.sources.get(name, source):
                     changed.setdefault(name, []).append(item.cell.run_id)
-    lines = []
+    lines = [
+        f"row {row!r} is recorded as {label!r}, and tables call it so: a label is part of a record"
+        for row, label in labels(planned, contents).items()
+    ]
     for name, runs in changed.items():
         shown = ", ".join(runs[:SHOWN]) + (f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else "")
         lines.append(

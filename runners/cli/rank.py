@@ -77,5 +77,5 @@ def rank(
         again = f"{safe(shlex.join(words))} --retry-failed --budget {safe(budget)}"  # which they were begun within
         console.print(f"{count(failed, 'run')} failed; to run again: {again}")
     arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(committed / TIERS[tier])]
-    standing = call("analysis.standing", [*arguments, *(["--more", more] if more else [])])
+    standing = call("analysis.standing", [*arguments, "--more", more])
     raise typer.Exit(1 if code or failed else standing)

@@ -79,6 +79,15 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outli
     return [_with(item, reasons.get(item.cell.run_id)) for item in found], contents
 
 
+def labels(planned: list[Planned], contents: Outline) -> dict[str, str]:
+    """The rows whose finished runs were all recorded under one other label, with that label; tables go by it."""
+    found: dict[str, set[str]] = {}
+    for item in planned:
+        if item.state == "done":
+            found.setdefault(item.cell.row, set()).add(contents.done[item.cell.run_id].row)
+    return {row: label for row, (label, *more) in found.items() if label != row and not more}
+
+
 def _with(item: Planned, reason: str | None) -> Planned:
     return replace(item, reason="; ".join(filter(None, (reason, item.reason)))) if reason else item
 

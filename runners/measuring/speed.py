@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -393,4 +394,5 @@ def peak_memory_mib(device: torch.device) -> float:
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes of `ru_maxrss`
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20

@@ -189,3 +189,24 @@ def test_one_skipped_seed_takes_no_comparison_from_the_correction(tmp_path):
     assert family(tmp_path) == (2, whole)
     write(tmp_path, skipped("Mimetic", seed=8), skipped("Kaiming uniform", seed=8))
     assert family(tmp_path) == (2, whole)
+
+
+def test_a_dataset_of_the_grid_without_a_run_keeps_its_place(results: Path) -> None:
+    """So that no p rises when it comes: twice as many comparisons."""
+    alone = build(load([results], "mine"), "mine_contrasts")
+    layout = Layout(rows=["Mimetic"], contrasts=CONTRASTS, columns=["cifar10", "svhn"])
+    Store(results).write_layout("mine", layout)
+    both = build(load([results], "mine"), "mine_contrasts")
+    assert both.columns == ["cifar10"]
+    largest = contrasts.label(CONTRASTS[0]), "cifar10"
+    assert alone.cells[largest].p == pytest.approx(3 * 2 / 256)
+    assert both.cells[largest].p == pytest.approx(6 * 2 / 256)
+    assert any("over 6 comparisons, which the grid names, 3 without runs yet;" in note for note in both.notes)
+    main = build(load([results], "mine"), "mine")
+    assert main.comparisons == 2 * alone_comparisons(results)
+
+
+def alone_comparisons(results: Path) -> int:
+    """Of the main table, were the second dataset not of the grid."""
+    (results / "mine/LAYOUT").unlink()
+    return build(load([results], "mine"), "mine").comparisons

@@ -8,6 +8,7 @@ import itertools
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -252,3 +253,18 @@ def test_a_terminal_that_lacks_characters(
     if name == "tables" and not words:
         assert "??? -" in said
         assert "-2.50 [-3.74, -1.26]" in said, "a minus is a minus"
+
+
+def test_commands_that_are_printed_can_be_copied_and_what_is_not_there_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    arguments = ["--results", str(everything(tmp_path / "my records")), "--out", str(tmp_path / "out")]
+    assert tables.main(arguments) == 0
+    printed = capsys.readouterr().out
+    (line,) = (line for line in printed.splitlines() if "-m analysis.report" in line)
+    assert shlex.split(line)[3:5] == ["--results", str(tmp_path / "my records")]
+    assert "No published numbers" not in printed
+    monkeypatch.setattr("analysis.tables.__main__.FOLDER", tmp_path / "not here")
+    assert tables.main(arguments) == 0
+    assert f"a clone has them, {tmp_path / 'not here'} is not there" in capsys.readouterr().out

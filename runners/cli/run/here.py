@@ -46,7 +46,7 @@ def run_here(todo: Todo, workers: int, world: World | None, brief: bool = False)
         work = checked_work(cells, setting)
         todo = todo.begin_anew()
         display = Display(console, brief)
-        tally = launch(cells, setting, workers, display, world, work=work, layout=todo.loaded.layout)
+        tally = launch(cells, setting, workers, display, world, work=work, layout=todo.layout)
     except KeyboardInterrupt:
         console.print(
             f"stopped; finished runs are recorded in {where}. The same command goes on with the others from where they "

@@ -66,7 +66,7 @@ def run_on_cluster(
         return
     announce(todo)
     check_writable(todo.setting.root / todo.setting.study)
-    Store(todo.setting.root).write_layout(todo.setting.study, todo.loaded.layout)
+    Store(todo.setting.root).write_layout(todo.setting.study, todo.layout)
     try:
         with claims.held(folder / "submitting", Stop()) as lock:  # two launchers at once hand nothing out twice
             todo = todo.now()

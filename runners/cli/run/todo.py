@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from benchmark.records.store import Outline, Store
+from benchmark.records.store import Layout, Outline, Store
 from initializers.errors import count
 from runners.cli.options import console
 from runners.cli.plan import left_out, not_records, other_code, planned_of
+from runners.launching.plan import labels
 from runners.launching.tidying import begin_anew
 from runners.terminal.markup import safe
 
@@ -34,6 +35,14 @@ class Todo:
     def cells(self) -> list[Cell]:
         """Those to be carried out now."""
         return [item.cell for item in self.planned if item.state in wanted(self.retry_failed)]
+
+    @property
+    def layout(self) -> Layout:
+        """The grid's, with the labels under which its runs are recorded."""
+        recorded, layout = labels(self.planned, self.contents), self.loaded.layout
+        rows = [recorded.get(row, row) for row in layout.rows]
+        contrasts = [(recorded.get(ours, ours), recorded.get(theirs, theirs)) for ours, theirs in layout.contrasts]
+        return Layout(rows=list(dict.fromkeys(rows)), contrasts=contrasts, columns=layout.columns)
 
     def now(self) -> Todo:
         """The same runs, as they are now."""

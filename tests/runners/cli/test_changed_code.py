@@ -66,3 +66,25 @@ def test_runs_of_before_are_named_by_plan_status_and_run(tmp_path, here, monkeyp
     printed = here("plan", "tiny.yaml")[1]
     assert "1 run is done with other code of mine:Mine than is here: vitinit run GRID --force RUN_ID ..., " in printed
     assert f"({second})" in printed
+
+
+def test_a_row_with_a_new_label_keeps_the_one_of_its_records(tmp_path, here):
+    """Tables find its runs under that, and nobody waits for a row of the new name."""
+
+    def renamed(to: str) -> None:
+        rows = {"Base": {"base": "trunc_normal"}, to: {"base": "trunc_normal", "method": "mimetic"}}
+        grid = changed(rows=rows, blocks__0__recipe__epochs=1) | {"contrasts": [[to, "Base"]]}
+        (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(grid, allow_unicode=True))
+
+    store, said = Store(tmp_path / "results/local"), "row 'Mimetic, \"ours\"' is recorded as 'Mimetic é', and tables"
+    renamed("Mimetic é")
+    assert here("run", "tiny.yaml", "--executor", "inline", "--no-probes")[0] == 0
+    layout = store.layout("tiny")
+    assert layout.rows == ["Base", "Mimetic é"]
+    assert {record.row for record in store.outline("tiny").done.values()} == {"Base", "Mimetic é"}
+    assert "is recorded as" not in here("plan", "tiny.yaml")[1]
+    renamed('Mimetic, "ours"')
+    for command in ("plan", "status", "run"):
+        code, printed = here(command, "tiny.yaml", *(["--executor", "inline"] if command == "run" else []))
+        assert (code, said in " ".join(printed.split())) == (0, True)
+    assert store.layout("tiny") == layout

@@ -7,11 +7,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+import torch
 import yaml
 from rich.cells import cell_len
+from torch import nn
 
+import vitinit
 from benchmark.grids import grid, parts
 from benchmark.grids.resolve import resolve_model
 from benchmark.models import registry as models
@@ -19,6 +23,8 @@ from benchmark.records.store import Store
 from initializers import registry as initializers
 from initializers.methods.impulse import Impulse, solvers
 from runners.basics.environment import ROOT
+from runners.cli import __main__ as command
+from runners.cli import listing
 from runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE
 from tests.processes import fresh
 from tests.runners.cli.test_cli import TINY, write
@@ -283,3 +289,30 @@ def test_every_command_on_a_terminal_that_lacks_characters(tmp_path: Path) -> No
     assert "all runs" in said, "the live display"
     assert "??? -?" in said, "a minus is a minus"
     assert "error: " in wrong
+
+
+def test_a_method_without_a_docstring_is_listed_with_the_others(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bare(initializers.Initializer):
+        name: ClassVar[str] = "bare"
+        touches: ClassVar[tuple[str, ...]] = ()
+
+        def apply(self, model: nn.Module, generator: torch.Generator, progress: Any) -> None:
+            pass
+
+    Bare.__doc__ = None
+    initializers.names()  # all files are read before one is added
+    monkeypatch.setitem(initializers._classes, "bare", Bare)
+    monkeypatch.setattr(listing.kept, "read", lambda *_: None)  # the list of before
+    monkeypatch.setattr(listing.kept, "write", lambda *_: None)
+    for words in ((), ("bare",)):
+        code, printed = here("list", "initializers", *words)
+        assert (code, "bare (method)" in printed) == (0, True)
+    (known,) = [one for one in vitinit.initializers() if one.name == "bare"]
+    assert str(known).startswith("method bare()")
+
+
+def test_on_windows_it_says_where_it_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+    assert capsys.readouterr().err == "error: the benchmark runs on Linux and macOS; on Windows in WSL\n"
