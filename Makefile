@@ -6,12 +6,13 @@ READY := $(VENV)/.ready
 FFCV := $(VENV)/.ffcv
 DOCS := $(VENV)/.docs
 TRANSFORMERS := $(VENV)/transformers4
+PYARROW := $(VENV)/pyarrow
 FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
-  test-slow test-ffcv test-hugging-face test-slurm slurm-up slurm-down docs check format lock clean
+  test-slow test-ffcv test-hugging-face test-parquet test-slurm slurm-up slurm-down docs check format lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -80,6 +81,13 @@ test-hugging-face: $(TRANSFORMERS) ## Hugging Face's models as transformers 4 ha
 
 $(TRANSFORMERS): $(READY)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ 'transformers>=4.57,<5'
+
+test-parquet: $(PYARROW) ## Export of records as parquet, with pyarrow, which is fetched; the lock has none
+	PYTHONPATH=$< $(BIN)/python -c 'import pyarrow; print("pyarrow", pyarrow.__version__)'
+	PYTHONPATH=$< $(BIN)/python -m pytest tests/benchmark/test_store_commands.py -k parquet
+
+$(PYARROW): $(READY)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ pyarrow
 
 test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
