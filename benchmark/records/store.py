@@ -114,6 +114,12 @@ class Outline(Contents):
 
     done: dict[str, RunRecord | Whole] = field(default_factory=dict)  # type: ignore[assignment]
 
+    def settle(self) -> None:
+        """Hide what is finished. A failure stays beside a later skip: what was missing then may be here now."""
+        for run_id in self.done:
+            self.failed.pop(run_id, None)
+            self.skipped.pop(run_id, None)
+
 
 @dataclass
 class Survey:
@@ -189,8 +195,11 @@ class Store:
 
     def unskip(self, study: str, run_id: str) -> None:
         """Forget that a run was skipped: what it lacked has come."""
+        path = self._path(study, run_id, "skipped")
         with contextlib.suppress(OSError):
-            self._path(study, run_id, "skipped").unlink(missing_ok=True)
+            if path.exists():
+                self._set_aside_invalid(path, study)
+                path.unlink(missing_ok=True)
 
     def read(self, study: str) -> Contents:
         """Read and validate every file of a study."""

@@ -44,7 +44,12 @@ class Found:
 
 def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print one record: its spec, accuracy, initialisation, provenance, and the command that repeats it."""
-    found = find(run_id, results)[0]
+    every = find(run_id, results)
+    # several studies may share a run
+    found = max((one for one in every if one.root == every[0].root), key=lambda one: one.record.written)
+    for other in every:
+        if other is not found and other.root == found.root:
+            _say(f"recorded as {other.record.status}, too, but not as late: {other.path}")
     record = found.record
     content = record.model_dump(mode="json")
     if isinstance(record, RunRecord):

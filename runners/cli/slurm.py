@@ -59,12 +59,9 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
 @slurm_app.command()
 def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print what the last job of a run has written."""
-    found = {
-        full: job
-        for study in Store(results).folders()
-        for full, job in jobs.look(results, study).handed.items()
-        if full.startswith(run_id)
-    }
+    handed = [one for study in Store(results).folders() for one in jobs.look(results, study).handed.items()]
+    handed.sort(key=lambda one: one[1].written)  # studies may share a run
+    found = {full: job for full, job in handed if full.startswith(run_id)}
     if not found:
         raise VitinitError(f"run {run_id}: was not handed to a cluster from {results}")
     if len(found) > 1:

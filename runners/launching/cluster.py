@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -211,13 +212,14 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
 
 
 def _print(event: Event) -> None:
-    """What a run of several processes says, for the log."""
+    """What a run of several processes says, for the log; a full disk there is no reason to end it."""
+    said = event.trouble or (f"goes on from {event.resumed}" if event.resumed else "")
     if event.epoch:
-        row = event.epoch
-        loss = f"training loss {row.train_loss:.3f}"
-        print(f"{event.run_id}  epoch {row.epoch}, {', '.join(filter(None, (loss, row.scored())))}", flush=True)
-    elif event.resumed or event.trouble:
-        print(f"{event.run_id}  {event.trouble or f'goes on from {event.resumed}'}", flush=True)
+        loss = f"training loss {event.epoch.train_loss:.3f}"
+        said = f"epoch {event.epoch.epoch}, {', '.join(filter(None, (loss, event.epoch.scored())))}"
+    with contextlib.suppress(OSError):
+        if said:
+            print(f"{event.run_id}  {said}", flush=True)
 
 
 def _reached(pack: Pack) -> set[str]:

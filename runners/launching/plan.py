@@ -26,6 +26,8 @@ class Planned:
     state: State
     reason: str = ""
     """Who carries it out, where it waits, why it is skipped, what its last attempt failed of, or that it resumes."""
+    silent: bool = False
+    """It was handed to a cluster that does not answer now."""
 
     @property
     def skipped(self) -> str:
@@ -59,7 +61,8 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outli
             if job.job_id in look.states:
                 return Planned(cell, "queued", jobs.describe(job, look.states[job.job_id]))
             if look.silence:  # not to know is no reason to hand it out again
-                return Planned(cell, "queued", f"was handed out as job {job.job_id}; cannot ask: {look.silence}")
+                asked = f"was handed out as job {job.job_id}; cannot ask: {look.silence}"
+                return Planned(cell, "queued", asked, silent=True)
         if reason := cell.misfit or missing(cell.spec.dataset):
             return Planned(cell, "skip", reason)
         if failed:

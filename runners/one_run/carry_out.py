@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -145,7 +146,8 @@ def _give_up(
     text = f"{world.name()}: {_message(error)}"
     try:
         if world.first_to_fail():
-            print(f"{cell.describe()}: {type(error).__name__}: {text}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):
+                print(f"{cell.describe()}: {type(error).__name__}: {text}", file=sys.stderr, flush=True)
             Store(setting.root).write(failure(cell, setting, type(error).__name__, text, traceback.format_exc()))
         if claim:
             claim.release()

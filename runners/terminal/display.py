@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from types import TracebackType
@@ -59,6 +60,11 @@ class Display:
             self._progress.remove_task(task)
         self._progress.stop()
 
+    def _say(self, text: str) -> None:
+        """A line. That it cannot be written, as the disk is full or nobody reads, is no reason to end a run."""
+        with contextlib.suppress(OSError):
+            self._console.print(text, highlight=False)
+
     def begin(self, cells: list[Cell], work: dict[str, float]) -> None:
         """Announce all runs, with how long each takes by run_id, in any unit."""
         self._cells = {cell.spec.run_id: cell for cell in cells}
@@ -80,10 +86,10 @@ class Display:
         task, cell = self._tasks[event.run_id], self._cells[event.run_id]
         epochs = cell.spec.recipe.epochs
         if event.trouble:
-            self._console.print(f"{event.run_id}  [yellow]{safe(event.trouble)}[/yellow]", highlight=False)
+            self._say(f"{event.run_id}  [yellow]{safe(event.trouble)}[/yellow]")
             return
         if event.resumed:
-            self._console.print(f"{event.run_id}  goes on from {safe(event.resumed)}", highlight=False)
+            self._say(f"{event.run_id}  goes on from {safe(event.resumed)}")
             return
         if event.epoch is None:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
@@ -100,7 +106,7 @@ class Display:
     def put_off(self, run_id: str, why: str) -> None:
         """A run is over here for now. It has not ended: it starts again, or its `end` follows."""
         self._progress.remove_task(self._tasks.pop(run_id))
-        self._console.print(f"{run_id}  {safe(self._cells[run_id].describe())}: {safe(why)}", highlight=False)
+        self._say(f"{run_id}  {safe(self._cells[run_id].describe())}: {safe(why)}")
 
     def end(self, outcome: RunRecord | FailureRecord | Ended) -> None:
         """A run is recorded, or has ended here without a record."""
@@ -119,20 +125,16 @@ class Display:
         if outcome.status == "done" and self._brief:
             self._finished.setdefault(self._cells[outcome.run_id].place, []).append(outcome)
         elif outcome.status == "done":
-            self._console.print(
+            self._say(
                 f"{outcome.run_id}  {label}: {outcome.last.scored(2)} after {count(len(outcome.history), 'epoch')}, "
-                f"{outcome.seconds:.0f} s",
-                highlight=False,
+                f"{outcome.seconds:.0f} s"
             )
         elif outcome.status == "failed":
-            self._console.print(
-                f"{outcome.run_id}  {label}: [red]failed[/red], {safe(outcome.error)}: {safe(outcome.message)}",
-                highlight=False,
-            )
+            self._say(f"{outcome.run_id}  {label}: [red]failed[/red], {safe(outcome.error)}: {safe(outcome.message)}")
         elif outcome.status == "elsewhere":
-            self._console.print(f"{outcome.run_id}  {label}: {safe(outcome.reason)}", highlight=False)
+            self._say(f"{outcome.run_id}  {label}: {safe(outcome.reason)}")
         else:
-            self._console.print(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}", highlight=False)
+            self._say(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}")
 
     def _say_finished(self, place: tuple[str, str]) -> None:
         """One line for the finished runs of a row and column, with the last that ends."""
@@ -141,7 +143,7 @@ class Display:
         if self._open[place] or not runs:
             return
         seconds = sum(run.seconds for run in runs)
-        self._console.print(f"{together(place, [run.last for run in runs])}, {seconds:.0f} s", highlight=False)
+        self._say(f"{together(place, [run.last for run in runs])}, {seconds:.0f} s")
 
     def _update(self) -> None:
         total = sum(self._work.values())

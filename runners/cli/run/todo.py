@@ -9,6 +9,7 @@ from benchmark.records.store import Layout, Outline, Store
 from initializers.errors import count
 from runners.cli.options import console
 from runners.cli.plan import left_out, not_records, other_code, planned_of
+from runners.launching import jobs
 from runners.launching.plan import labels
 from runners.launching.tidying import begin_anew
 from runners.terminal.markup import safe
@@ -68,10 +69,15 @@ def wanted(retry_failed: bool) -> tuple[State, ...]:
 
 
 def to_begin_anew(planned: list[Planned], forced: dict[str, Cell]) -> list[Planned]:
-    """The same runs, those that are forced as if they had no record; what waits in a job begins anew there."""
+    """The same runs, those that are forced as if they had no record; what waits in a job begins anew there.
+
+    Of a job of which the cluster says nothing the user knows more than we: a run of it that is forced begins here.
+    """
     anew = {cell.run_id for cell in forced.values()}
     return [
-        replace(item, state="to do", reason="") if item.cell.run_id in anew and item.state != "queued" else item
+        replace(item, state="to do", reason="", silent=False)
+        if item.cell.run_id in anew and (item.state != "queued" or item.silent)
+        else item
         for item in planned
     ]
 
@@ -94,6 +100,12 @@ def announce(todo: Todo) -> None:
         console.print(f"[yellow]{safe(line)}[/yellow]")
     for line in left_out(todo.planned):
         console.print(f"[yellow]{safe(line)}[/yellow]")
+    if silent := [item for item in todo.planned if item.silent]:
+        folder = jobs.folder(todo.setting.root, todo.setting.study)
+        console.print(
+            f"[yellow]{count(len(silent), 'run')} left to a cluster that does not answer ({safe(silent[0].reason)}). "
+            f"If it is gone for good: remove {safe(str(folder))}, or --force RUN_ID[/yellow]"
+        )
     done = sum(item.state == "done" for item in todo.planned)
     where = safe(str(todo.setting.root / todo.loaded.name))
     console.print(f"{safe(todo.loaded.title)}\n{count(len(todo.planned), 'run')}, {done} recorded already in {where}")

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from benchmark.datasets import registry
+from benchmark.grids import grid
 from benchmark.records.maps import read_maps
 from benchmark.records.store import Store
 from runners.basics.environment import set_flags
-from runners.basics.setting import Execution
+from runners.basics.setting import Execution, Setting
 from runners.loaders import choice
+from runners.one_run.outcome import failure
 from runners.training.checkpoint import Checkpoints
 from tests.benchmark.small_archives import SMALL, packed_up, put, small
 from tests.runners.cli.test_cli import changed, write
@@ -131,3 +133,20 @@ def test_what_is_refused_leaves_the_record_of_a_forced_run_in_its_place(tmp_path
         code, _, err = vitinit("run", grid, *more, "--force", one)
         assert (code, message in err) == (2, True), (more, err)
         assert {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json*")} == before
+
+
+def test_a_failure_behind_a_later_skip_is_tried_again(tmp_path, vitinit, cifar10_dir):
+    """The data was named, then it was not, then it is again."""
+    blocks = {"datasets": [{"name": "cifar10", "train_size": 100}], "seeds": [0]}
+    path = write(tmp_path / "tiny.yaml", changed(**{f"blocks__0__{key}": value for key, value in blocks.items()}))
+    store, run = Store("results/local"), ("run", path, *MINE, "--no-download", "--no-probes")
+    (cell,) = (cell for cell in grid.load(path).cells if cell.row.startswith("Kaiming"))
+    setting = Setting(store.root, "tiny", tmp_path, Execution("cpu", 1, "inline"), {})
+    earlier = {"written": "2026-01-01T00:00:00+00:00"}
+    store.write(failure(cell, setting, "RuntimeError", "once").model_copy(update=earlier))
+    assert vitinit(*run)[0] == 0
+    assert store.read("tiny").skipped.keys() == {cell.run_id}
+    assert "failed" in vitinit("plan", path, "--only", "row=Kaiming*", "--data-dir", cifar10_dir)[1]
+    code, out, err = vitinit(*run, "--data-dir", cifar10_dir, "--retry-failed")
+    assert (code, "1 run finished" in out) == (0, True), out + err
+    assert store.read("tiny").done.keys() == {cell.run_id}

@@ -163,3 +163,15 @@ def test_failures_damaged_files_and_escapes(recorded, vitinit):
     Store("results/local").write(altered(recorded, row="[bold]\x1b[2Jrow"))
     exit_code, printed, _ = vitinit("show", recorded.run_id)
     assert (exit_code, "\x1b" in printed, "[bold]" in printed) == (0, False, True)
+
+
+def test_of_several_studies_with_a_run_the_latest_record_is_shown_and_the_others_are_named(recorded, vitinit):
+    store, spec = Store("results/local"), recorded.spec
+    old = altered(recorded, study="a", written="2026-01-01T00:00:00+00:00")
+    path = store.write(old)
+    trace = {"error": "RuntimeError", "message": "no", "traceback": "Traceback: of z"}
+    facts = {"run_id": spec.run_id, "study": "z", "row": "Mine", "spec": spec, "written": "2026-02-01T00:00:00+00:00"}
+    store.write(FailureRecord(**facts, **trace, environment={}, execution={}))
+    printed = vitinit("show", recorded.run_id)[1]
+    assert "Traceback: of z" in printed
+    assert f"recorded as done, too, but not as late: {path}" in printed

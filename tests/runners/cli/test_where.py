@@ -82,6 +82,22 @@ def test_a_profile_of_the_environment_is_for_a_cluster_and_does_not_ask_for_one(
     assert options(vitinit(*DRY)[1])["partition"] == "main"
 
 
+def test_runs_of_a_cluster_that_does_not_answer_are_said_and_can_be_forced(tmp_path, vitinit, monkeypatch):
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
+    first, second, *_ = (cell.run_id for cell in grid.load(path).cells)
+    study = Path("results/local/tiny")
+    hand_out(study.parent, "2026-01-01", "tiny", job_7=[first, second])
+    monkeypatch.setenv("PATH", "/nowhere")
+    run = ("run", path, "--executor", "inline", "--no-probes")
+    code, out, err = vitinit(*run)
+    said = "2 runs left to a cluster that does not answer (was handed out as job 7; cannot ask: "
+    assert (code, said in out, f"remove {study.absolute() / 'jobs'}, or --force RUN_ID" in out) == (0, True, True), err
+    assert not {first, second} & Store("results/local").read("tiny").done.keys()
+    code, out, err = vitinit(*run, "--force", first)
+    assert (code, "1 run left to a cluster" in out) == (0, True), err
+    assert {first, second} & Store("results/local").read("tiny").done.keys() == {first}
+
+
 def test_a_gpu_that_a_profile_does_not_ask_for_is_refused(vitinit):
     code, _, err = vitinit(*DRY, "--executor", "slurm", "--profile", "single-node", "--device", "cuda")
     assert (code, "profile 'single-node' asks for no GPU; set gpus in it" in err) == (2, True)
@@ -115,6 +131,9 @@ def test_the_logs_of_a_runs_last_job_are_found_by_the_first_digits_of_the_run(vi
     assert vitinit("slurm", "logs", "ff")[2] == "error: run ff: was not handed to a cluster from results/local\n"
     hand_out(results, "2026-01-03", job_13=["cd34"])
     assert vitinit("slurm", "logs", "cd")[1] == "run cd34, job 13: nothing written yet\n"
+    hand_out(results, "2026-01-04", "another", job_14=["cd34"])
+    hand_out(results, "2026-01-02", "zz", job_15=["cd34"])
+    assert vitinit("slurm", "logs", "cd")[1] == "run cd34, job 14: nothing written yet\n"
 
 
 def test_brief_is_one_line_for_a_row_when_the_last_of_its_jobs_has_ended(tmp_path, vitinit, monkeypatch, capsys):

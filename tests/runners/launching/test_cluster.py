@@ -83,11 +83,11 @@ def test_twice_the_epochs_take_twice_the_time():
     assert estimate([twice], [REFERENCE], "cpu").seconds[twice.run_id] == pytest.approx(2 * once)
 
 
-def hand_out(root: Path, written: str, **run_ids: list[str]) -> Path:
-    folder = jobs.folder(root, "study") / written
+def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:
+    folder = jobs.folder(root, study) / written
     folder.mkdir(parents=True)
     by_job = {job.removeprefix("job_"): tuple(ids) for job, ids in run_ids.items()}
-    jobs.write(folder, jobs.Dispatch(written=written, name=f"study-{written}", profile="p", code="c", jobs=by_job))
+    jobs.write(folder, jobs.Dispatch(written=written, name=f"{study}-{written}", profile="p", code="c", jobs=by_job))
     return folder
 
 

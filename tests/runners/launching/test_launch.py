@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -21,7 +22,7 @@ from benchmark.models.build import build_model
 from benchmark.records.store import Store
 from benchmark.spec import InitializerSpec
 from initializers.errors import VitinitError
-from runners.basics.setting import Ended, Execution, Setting
+from runners.basics.setting import Ended, Execution, Interval, Setting
 from runners.basics.stop import Stop
 from runners.launching.launch import came_free, estimated_work, launch
 from runners.launching.preflight import preflight
@@ -30,6 +31,7 @@ from runners.launching.together import to_its_end
 from runners.loaders import choice
 from runners.one_run import claims
 from runners.terminal.display import Display
+from runners.training.checkpoint import Checkpoints
 from runners.training.distributed import ALONE
 from tests.runners.small_run import THREAD, spec
 
@@ -197,3 +199,29 @@ def test_work_is_in_proportion_to_the_operations_that_torch_counts() -> None:
         run = spec(model=model)
         ratios.append(estimated_work(run, 100) / (run.recipe.epochs * 100 * counter.get_total_flops()))
     assert ratios == pytest.approx([ratios[0]] * 3, rel=0.02)
+
+
+class Full(io.StringIO):
+    """A disk that is full from some byte on."""
+
+    room = 10
+
+    def write(self, text: str) -> int:
+        self.room -= len(text)
+        if self.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
+
+
+@pytest.mark.parametrize("executor", ["inline", "local"])
+def test_what_cannot_be_printed_ends_no_run(setting: Setting, executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that says that it cannot save."""
+    monkeypatch.setattr(Checkpoints, "save", lambda self, *_: self.report("no checkpoint: No space left on device"))
+    cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
+    execution = replace(setting.execution, executor=executor)
+    here = replace(setting, execution=execution, checkpoint=Interval(steps=1))
+    display = Display(Console(file=Full(), width=200))
+    with pytest.raises(OSError, match="No space left"):  # that of the last line, when all is over
+        launch(cells, here, 1, display)
+    contents = Store(setting.root).read(setting.study)
+    assert (contents.done.keys(), contents.failed) == ({cell.run_id for cell in cells}, {})
