@@ -77,4 +77,4 @@ ProfileOption = Annotated[
     ),
 ]
 
-console = Console(highlight=False)
+console = Console(highlight=False, emoji=False)

@@ -201,7 +201,7 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
     rank, processes = torchrun.export()
     if processes == 1:
-        display = Display(Console(highlight=False, width=160))
+        display = Display(Console(highlight=False, emoji=False, width=160))
         # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
         work = dict.fromkeys((cell.run_id for cell in pack.cells), 1.0)
         launch(list(pack.cells), pack.setting, pack.workers, display, stop=stop, work=work)
