@@ -47,7 +47,7 @@ class Study:
     contents: Contents
     layout: Layout
     """The order of the grid's rows, its contrasts and its datasets, as they stand beside the records."""
-    doubled: int = 0
+    contradicted: int = 0
     """Runs that a folder behind the first has with another score or other weights; the first folder's count."""
 
     @property
@@ -85,8 +85,8 @@ class Study:
         return sorted(set(self.column.values()), key=order)
 
     @property
-    def begun(self) -> list[str]:
-        """The columns, and a number for each dataset of the grid without a run: comparisons on it keep their place."""
+    def columns_of_grid(self) -> list[str]:
+        """The columns, and a number in place of each dataset of the grid without a run, which has no label yet."""
         return [*self.columns, *map(str, range(len(self.columns), len(self.layout.columns)))]
 
     @cached_property
@@ -226,13 +226,13 @@ def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
 
 
 def _study(folders: Sequence[Path], names: Sequence[str], name: str) -> Study:
-    contents, layout, doubled = _read(folders, name)
-    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), contents, layout, doubled)
+    contents, layout, contradicted = _read(folders, name)
+    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), contents, layout, contradicted)
 
 
 def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout, int]:
     """The records of all folders, and the layout: the first folder's, then what others have besides."""
-    merged, layout, doubled = Contents(), Layout(), set[str]()
+    merged, layout, contradicted = Contents(), Layout(), set[str]()
     for folder in folders:
         store = Store(folder)
         found = store.read(study)
@@ -243,14 +243,14 @@ def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout, int]:
         for run_id in found.done.keys() & merged.done.keys():
             first, second = merged.done[run_id], found.done[run_id]
             if (first.score, first.weights) != (second.score, second.weights):
-                doubled.add(run_id)
+                contradicted.add(run_id)
         merged.done = found.done | merged.done
         merged.failed = found.failed | merged.failed
         merged.skipped = found.skipped | merged.skipped
         # Relative paths, so that a table's bytes do not depend on where the checkout is.
         merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in found.problems]
     merged.settle()
-    return merged, layout, len(doubled)
+    return merged, layout, len(contradicted)
 
 
 def _rank(name: str, order: Sequence[str]) -> int:

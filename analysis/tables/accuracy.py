@@ -77,7 +77,7 @@ def _places(study: Study, baselines: dict[str, str], against: Mapping[Key, Paire
     left_out = skipped(study)
     known = set(study.rows)
     rows = [row for row in study.rows if baselines.get(row) in known] + [row for row in study.order if row not in known]
-    places = [(row, column) for column in study.begun for row in rows]
+    places = [(row, column) for column in study.columns_of_grid for row in rows]
     return [key for key in places if against.get(key) or not {key, (baselines.get(key[0], ""), key[1])} & left_out]
 
 

@@ -51,7 +51,7 @@ def contrasts(asked: Asked) -> Table:
             ours[key] = Cell(sample(first) if first is not None else None)
     # What has no run yet keeps its place in the correction: a p can only fall when it comes.
     left_out = {(label(pair), column) for pair in study.contrasts for row, column in skipped(study) if row in pair}
-    named = [(label(pair), column) for pair in study.contrasts for column in study.begun]
+    named = [(label(pair), column) for pair in study.contrasts for column in study.columns_of_grid]
     places = [key for key in named if key in pairs or key not in left_out]
     corrected = dict(zip(places, holm([_p(pairs.get(key)) for key in places]), strict=True))
     least = dict(zip(places, holm([pairs[key].least_p if key in pairs else 1.0 for key in places]), strict=True))

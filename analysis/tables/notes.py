@@ -250,10 +250,9 @@ def _counts(study: Study) -> list[str]:
         f"Runs: {len(contents.done)} finished, {len(contents.failed)} failed, {len(contents.skipped)} skipped; "
         f"{count(len(contents.problems), 'invalid file')} left out."
     ]
-    if study.doubled:
-        lines.append(
-            f"{count(study.doubled, 'run')} with other numbers in a folder named later: those of the first are taken."
-        )
+    if study.contradicted:
+        several = count(study.contradicted, "run")
+        lines.append(f"{several} with other numbers in a folder named later: those of the first are taken.")
     changed = [run for run in contents.done.values() if run.environment.get("changed_while_running")]
     if changed:
         lines.append(

@@ -115,10 +115,10 @@ class Outline(Contents):
     done: dict[str, RunRecord | Whole] = field(default_factory=dict)  # type: ignore[assignment]
 
     def settle(self) -> None:
-        """Hide what is finished. A failure stays beside a later skip: what was missing then may be here now."""
-        for run_id in self.done:
-            self.failed.pop(run_id, None)
+        """As there, but a failure hides a later skip, too: what was missing then may be here now."""
+        for run_id in self.failed:
             self.skipped.pop(run_id, None)
+        super().settle()
 
 
 @dataclass

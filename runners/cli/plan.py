@@ -242,7 +242,7 @@ def not_records(planned: list[Planned], contents: Outline) -> list[str]:
     return lines
 
 
-def other_code(planned: list[Planned], contents: Outline) -> list[str]:
+def recorded_otherwise(planned: list[Planned], contents: Outline) -> list[str]:
     """A line for each row that is recorded under another label, and for each initialiser whose file was another."""
     from runners.launching.plan import labels
 
@@ -389,6 +389,6 @@ def _details(planned: list[Planned], contents: Outline) -> str:
         if len(reasons) > SHOWN:
             lines.append(f"{state}: and {count(len(reasons) - SHOWN, 'more reason')}; see: vitinit plan")
     lines += dict.fromkeys(f"skip {p.skipped}: {p.reason}" for p in planned if p.state == "skip")
-    lines += other_code(planned, contents)
+    lines += recorded_otherwise(planned, contents)
     lines += not_records(planned, contents)
     return "\n".join(safe(line) for line in lines)

@@ -143,9 +143,9 @@ def test_runs_that_folders_disagree_on_are_counted(tmp_path):
         write(tmp_path / folder, done("Mimetic", (top1,)), done("Trunc normal", (5.0,)))
     folders = [tmp_path / name for name in ("one", "two", "three")]
     study = load(folders)
-    assert study.doubled == 1
+    assert study.contradicted == 1
     assert {record.row: record.score for record in study.contents.done.values()} == {"Mimetic": 10, "Trunc normal": 5}
-    assert load(folders[::2]).doubled == 0
+    assert load(folders[::2]).contradicted == 0
 
 
 def test_no_finished_run_says_why(tmp_path):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from benchmark.records.store import Layout, Outline, Store
 from initializers.errors import count
 from runners.cli.options import console
-from runners.cli.plan import left_out, not_records, other_code, planned_of
+from runners.cli.plan import left_out, not_records, planned_of, recorded_otherwise
 from runners.launching import jobs
 from runners.launching.plan import labels
 from runners.launching.tidying import begin_anew
@@ -109,5 +109,5 @@ def announce(todo: Todo) -> None:
     done = sum(item.state == "done" for item in todo.planned)
     where = safe(str(todo.setting.root / todo.loaded.name))
     console.print(f"{safe(todo.loaded.title)}\n{count(len(todo.planned), 'run')}, {done} recorded already in {where}")
-    for line in other_code(todo.planned, todo.contents):
+    for line in recorded_otherwise(todo.planned, todo.contents):
         console.print(f"[yellow]{safe(line)}[/yellow]")
