@@ -47,7 +47,7 @@ $(FFCV): requirements-ffcv.lock $(READY)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-ffcv.lock && touch $@ \
 	  || echo "FFCV could not be installed (optional, for data larger than memory); it needs $(FFCV_PACKAGES)"
 
-bench-small: setup ## The main job: train the six rows on real images, then print Table 2; the rest is written quietly
+bench-small: setup ## The main job: train six initialisations on real images, then print their table; the rest is written quietly
 	@$(BIN)/vitinit run small --no-download --retry-failed --wait --brief; status=$$?; \
 	  $(BIN)/python -m analysis.figures --study small --quiet && $(BIN)/python -m analysis.tables --study small && exit $$status
 

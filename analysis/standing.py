@@ -65,10 +65,10 @@ class Standing:
         if self.least_p[1] >= LEVEL:
             return f"It gains over its own base. {self.placebo.n} seeds of its placebo are too few to say more."
         if self.p[1] < LEVEL and self.placebo.mean < 0:
-            return "It gains over its own base, but its placebo gains more: the pattern does harm."
+            return "It gains over its own base, but its placebo gains more."
         if not self.claimed(1):
             return "It gains over its own base. That it is the pattern that helps is not shown: see its placebo."
-        return "It gains over its own base, and over its placebo: more helps than its norms and singular values."
+        return "It gains over its own base, and over its placebo: its norms and singular values do not explain all of it."
 
 
 def standing(study: frame.Study) -> Standing:

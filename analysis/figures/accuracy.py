@@ -67,7 +67,7 @@ def _line(records: list[RunRecord]) -> Line:
 @FIGURES.add(
     "accuracy",
     "no runs that were evaluated after several epochs",
-    caption="Does a row learn faster, does it end higher, or only the one of the two?",
+    caption="Does a row learn faster, end higher, or both?",
     place=1,
 )
 def accuracy(study: Study) -> dict[str, Figure]:

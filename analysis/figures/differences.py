@@ -30,7 +30,7 @@ BELOW = 0.3
 @FIGURES.add(
     "differences",
     NO_PAIRS,
-    caption="An interval that does not touch 0 is a gain, or a loss, that these seeds can tell from none.",
+    caption="An interval without 0 is a difference that these seeds show; of many intervals some exclude 0 by chance.",
     place=3,
     to_baseline=True,
 )

@@ -39,7 +39,7 @@ def over_train_size(study: Study) -> dict[str, Chart]:
 @FIGURES.add(
     "train_size",
     "no dataset with several train sizes",
-    caption="Lines that meet on the right say that an initialisation stands in for data that are not there.",
+    caption="Where lines meet on the right, more images make the difference vanish.",
     place=2,
 )
 def train_size(study: Study) -> dict[str, Figure]:
