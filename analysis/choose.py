@@ -1,8 +1,8 @@
 """Choosing a setting for each row on validation images: `python -m analysis.choose STUDY`.
 
 A tuning study has the same rows at several values of a field of the recipe, the learning rate say. The rule is fixed:
-the highest mean of validation top-1, or mean IoU, after the last epoch; of equal means the smaller value. It is the
-same for every row.
+the highest mean of validation top-1, or mean IoU, after the last epoch; of equal means the smaller value. A value with
+which a row diverged at any seed is out of that row's choice. It is the same for every row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 from analysis import command, frame
 from analysis.text import count, one_line, signed
 from benchmark.files.yaml_text import mapping
-from benchmark.records.record import RunRecord
+from benchmark.records.record import FailureRecord, RunRecord
 from initializers.errors import VitinitError
 
 Value = tuple[Any, ...]
@@ -50,17 +50,21 @@ class Choice:
     best: Candidate
     others: list[Candidate]
     """By mean, the runner-up first."""
+    diverged: list[Value]
+    """With these it diverged."""
 
     @property
     def lead(self) -> list[float]:
-        """Best minus runner-up, by seed."""
+        """Best minus runner-up, by seed; empty where there is none."""
+        if not self.others:
+            return []
         other = self.others[0].scores
         return [score - other[seed] for seed, score in self.best.scores.items()]
 
     @property
     def edge(self) -> str:
         """`smallest` or `largest` where the best value is that of those tried: one beyond might be better."""
-        tried = zip(*(each.value for each in (self.best, *self.others)), strict=True)
+        tried = zip(self.best.value, *(each.value for each in self.others), *self.diverged, strict=True)
         found = []
         for best, values in zip(self.best.value, map(set, tried), strict=True):
             numbers = [each for each in values if isinstance(each, int | float)]
@@ -73,11 +77,12 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     """The best value of each row of a tuning study.
 
     Returns:
-        The fields of the recipe that are chosen, and the choice of each row in the order of the table.
+        The fields of the recipe that are chosen, and the choice of each row in the order of the table, but for rows
+        that were only skipped.
 
     Raises:
-        VitinitError: the study was evaluated on test images, has runs that are not finished, has nothing to choose
-            from, or holds several datasets.
+        VitinitError: the study was evaluated on test images, has runs that are not finished (other than by diverging),
+            a row that diverged with every value, nothing to choose from, or several datasets.
     """
     study.require_runs()
     runs = list(study.contents.done.values())
@@ -88,29 +93,40 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
         )
     if len({run.spec.dataset for run in runs}) > 1:
         raise VitinitError(f"study {study.name!r} holds several datasets; choose on one")
-    for row in study.rows:
+    failures = list(study.contents.failed.values())
+    begun = {run.row for run in [*runs, *failures]}
+    rows = [row for row in study.rows if row in begun]
+    for row in rows:
         of_row = [run.spec.model_dump_json(include={"base", "method", "model"}) for run in runs if run.row == row]
         if len(set(of_row)) > 1:
             raise VitinitError(f"study {study.name!r}, row {row!r}: several models or initialisations; choose for one")
     fields = _varied(runs)
     if not fields:
         raise VitinitError(f"study {study.name!r} has one recipe a row: there is nothing to choose from")
-    found: dict[str, dict[Value, dict[int, float]]] = {row: defaultdict(dict) for row in study.rows}
+
+    def value_of(run: RunRecord | FailureRecord) -> Value:
+        return tuple(getattr(run.spec.recipe, name) for name in fields)
+
+    found: dict[str, dict[Value, dict[int, float]]] = {row: defaultdict(dict) for row in rows}
     for run in runs:
-        found[run.row][tuple(getattr(run.spec.recipe, name) for name in fields)][run.spec.seed] = run.score
-    values = {value for by_value in found.values() for value in by_value}
+        found[run.row][value_of(run)][run.spec.seed] = run.score
+    failed = {(each.row, value_of(each), each.spec.seed): each.error for each in failures}
+    values = sorted({value for by_value in found.values() for value in by_value}, key=_order)
     seeds = {seed for by_value in found.values() for scores in by_value.values() for seed in scores}
-    for row, by_value in found.items():
-        for value in sorted(values, key=_order):
-            if missing := sorted(seeds - by_value[value].keys()):
-                where = f"{row}, {_written(fields, value)}, seed {missing[0]}"
-                raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where} is missing")
     choices = []
     for row, by_value in found.items():
-        ranked = sorted(
-            (Candidate(*item) for item in by_value.items()), key=lambda each: (-round(each.mean, 9), _order(each.value))
-        )
-        choices.append(Choice(row, ranked[0], ranked[1:]))
+        diverged = {value for (of, value, _), error in failed.items() if of == row and error == "Diverged"}
+        candidates = [Candidate(value, by_value[value]) for value in values if value not in diverged]
+        for each in candidates:
+            if missing := sorted(seeds - each.scores.keys()):
+                why = failed.get((row, each.value, missing[0]))
+                where = f"{row}, {_written(fields, each.value)}, seed {missing[0]}"
+                state = f"has failed ({why})" if why else "is missing"
+                raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where} {state}")
+        if not candidates:
+            raise VitinitError(f"study {study.name!r}: {row} diverged with every value, so none is chosen for it")
+        candidates.sort(key=lambda each: (-round(each.mean, 9), _order(each.value)))
+        choices.append(Choice(row, candidates[0], candidates[1:], sorted(diverged, key=_order)))
     return fields, choices
 
 
@@ -145,13 +161,14 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[
     text = [f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:"]
     width = max(len(one_line(choice.row)) for choice in choices)
     for choice in choices:
-        leads = choice.lead
-        ahead = sum(lead > 0 for lead in leads)
-        mean = signed(sum(leads) / n)
-        sure = f"{mean} over {_written(fields, choice.others[0].value)}, ahead at {ahead} of {count(n, 'seed')}"
-        edge = f"; the {choice.edge} tried" if choice.edge else ""
+        words = []
+        if leads := choice.lead:
+            over, ahead = _written(fields, choice.others[0].value), sum(lead > 0 for lead in leads)
+            words.append(f"{signed(sum(leads) / n)} over {over}, ahead at {ahead} of {count(n, 'seed')}")
+        words += [f"the {choice.edge} tried"] if choice.edge else []
+        words += [f"{_written(fields, value)} diverged" for value in choice.diverged]
         value = _written(fields, choice.best.value)
-        text.append(f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}  {sure}{edge}")
+        text.append(f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}  {'; '.join(words)}")
     if runs[0].metric != "top1":
         return text
     p = sum(choice.best.mean for choice in choices) / len(choices) / 100

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,7 @@ class Standing:
             return "It gains over its own base, but its placebo gains more."
         if not self.claimed(1):
             return "It gains over its own base. That it is the pattern that helps is not shown: see its placebo."
-        return "It gains over its own base, and over its placebo: its norms and singular values do not explain all of it."
+        return "It gains over its own base, and over its placebo: norms and singular values do not explain all of it."
 
 
 def standing(study: frame.Study) -> Standing:
@@ -104,7 +105,7 @@ def standing(study: frame.Study) -> Standing:
 def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str | None = None) -> list[str]:
     """All that is printed, the answer first."""
     row = one_line(found.row)
-    text = [f"{row}: {found.verdict}", ""]
+    text = [f"{row}: {found.verdict}", *_doubts(study), ""]
     for (pair, name), p in zip(found.pairs, found.p, strict=False):
         between = f" {interval_text(pair.interval)}" if pair.interval else ""
         shown = p_written(p)
@@ -130,12 +131,35 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
     spread = "" if std is None else rf" $\pm$ {std:.2f}"
     differences = " & ".join(signed(pair.mean).replace("−", "$-$") for pair, _ in found.pairs)
     minus = ", ".join(f"{name.replace('its', 'minus')} (n = {pair.n})" for pair, name in found.pairs)
+    failed = sum(run.row == found.row for run in study.contents.failed.values())
+    n = f"n = {len(found.scores)}" + (f", {failed} failed" if failed else "")
     text += [
-        f"LaTeX ({study.measured} (n = {len(found.scores)}), {minus}):",
+        f"LaTeX ({study.measured} ({n}), {minus}):",
         rf"  {escape_latex(row)} & {mean:.2f}{spread} & {differences} \\",
     ]
-    ending = f"More seeds: {more} 2h" if more else "These are all seeds of this tier."
+    ending = f"More seeds: {more}" if more else "These are all seeds of this tier."
     return text if more is None else [*text, ending]
+
+
+def _doubts(study: frame.Study) -> list[str]:
+    """What the verdict leaves out or mixes: runs that failed, an initialiser whose file changed between its runs."""
+    failed: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for failure in study.contents.failed.values():
+        failed[failure.row, failure.error].append(failure.spec.seed)
+    text = [
+        f"But {one_line(row)} failed at seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, sorted(seeds)))} "
+        f"({one_line(error)}): not in these numbers."
+        for (row, error), seeds in sorted(failed.items())
+    ]
+    versions: dict[str, set[str]] = defaultdict(set)
+    for run in study.contents.done.values():
+        for name, source in run.sources.items():
+            versions[name].add(source)
+    return text + [
+        f"But the file of {one_line(name)} changed between the runs: these numbers mix {len(found)} versions of it."
+        for name, found in sorted(versions.items())
+        if len(found) > 1
+    ]
 
 
 def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> list[str]:
@@ -145,17 +169,17 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> l
     if beside is None or not beside.contents.done:
         return ["No committed records of this tier to stand beside."]
     ours = study.examples[found.row, None]
-    settings = {(beside.examples[row, None].model, beside.examples[row, None].recipe) for row in beside.rows}
-    if (ours.model, ours.recipe) not in settings:
-        return ["No committed records of this model and recipe to stand beside."]
     values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
     gains = [
         (pair.mean, f"{one_line(row)} (n = {pair.n})")
         for row, base in own_bases(beside).items()
-        if (method := beside.examples[row, None].method) and method.name != "placebo"
+        if (theirs := beside.examples[row, None]).method and theirs.method.name != "placebo"
+        if (theirs.model, theirs.recipe) == (ours.model, ours.recipe)
         if (row, column) in values and (base, column) in values
         if (pair := paired(values[row, column], values[base, column]))
     ]
+    if not gains:
+        return ["No committed gains of this model and recipe to stand beside."]
     gains.append((found.base.mean, f"> {one_line(found.row)} (n = {found.base.n})"))
     return [f"Gains over the own base, beside {beside.name}:"] + [
         f"  {signed(gain):>7}  {label}" for gain, label in sorted(gains, key=lambda each: -each[0])
@@ -163,26 +187,33 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> l
 
 
 def _machines(study: frame.Study, beside: frame.Study | None) -> list[str]:
-    """What differs between where these runs and those beside them were carried out."""
-    if beside is None:
-        return []
+    """What differs between where these runs and those beside them were carried out, and within a seed of either."""
 
-    def facts(one: frame.Study) -> tuple[str, ...]:
-        found = {
-            f"{run.environment.get('gpu') or run.environment.get('processor')}, "
-            f"torch {run.environment.get('packages', {}).get('torch')}"
-            for run in one.contents.done.values()
-        }
-        return tuple(sorted(found))
+    def facts(one: frame.Study) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = defaultdict(set)
+        for run in one.contents.done.values():
+            on = run.environment.get("gpu") or run.environment.get("processor")
+            found[run.spec.seed].add(f"{on}, torch {run.environment.get('packages', {}).get('torch')}")
+        return found
 
-    here, there = facts(study), facts(beside)
-    if not there or here == there:
-        return []
-    return [
-        f"Here: {'; '.join(here)}. There: {'; '.join(there)}.",
-        "Another machine or library gives other bits, so gains compare by their size only; each is within one machine.",
-        "",
+    by_seed = {one.name: facts(one) for one in (study, beside) if one}
+    here, *others = (sorted(set().union(*found.values())) for found in by_seed.values())
+    mixed = {name: sorted(seed for seed, on in found.items() if len(on) > 1) for name, found in by_seed.items()}
+    text = []
+    for there in others:
+        if there and here != there:
+            text += [
+                f"Here: {'; '.join(here)}. There: {'; '.join(there)}.",
+                "Another machine or library gives other bits, so gains compare by their size only.",
+                *([] if any(mixed.values()) else ["Each difference by seed is within one machine."]),
+            ]
+    text += [
+        f"In {name} the runs of seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))} come from more than "
+        "one machine or library: so do their differences."
+        for name, seeds in mixed.items()
+        if seeds
     ]
+    return [*text, ""] if text else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

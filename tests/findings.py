@@ -237,8 +237,8 @@ def must_filters_be_trained() -> Iterator[str]:
     assert shows(impulse[0])
     frozen, *others = [b - a for a, b in zip(impulse, gaps("Impulse, trained"), strict=True)]
     least, most = (text(each([other.mean() for other in others])) for each in (min, max))
-    yield f"staying frozen costs {interval(frozen, 2)[1:]} there and {least} to {most} in the other three columns, whose"
-    yield "intervals exclude 0"
+    yield f"staying frozen costs {interval(frozen, 2)[1:]} there and {least} to {most} in the other three columns"
+    yield "whose intervals exclude 0"
     assert not shows(frozen)
     assert all(map(shows, others))
     below = [b - a for a, b in zip(impulse, random, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +15,7 @@ from initializers.errors import count
 from runners.basics.environment import ROOT
 from runners.cli.options import LOCAL, REFERENCE, DataOption, console
 from runners.cli.run.command import default_workers
+from runners.terminal.duration import duration
 from runners.terminal.markup import safe
 
 
@@ -30,7 +32,7 @@ def rank(
     ] = "30m",
     tier: Annotated[
         Literal["quick", "standard"],
-        typer.Option(help="quick: 0.1 M parameters, five epochs. standard: 0.3 M, forty: a seed takes an hour."),
+        typer.Option(help="quick: 0.1 M parameters, five epochs. standard: 0.3 M, forty: a seed takes hours."),
     ] = "quick",
     base: Annotated[
         str | None, typer.Option(help="What the method leaves alone: a name or {name: ...}. Default: kaiming_uniform.")
@@ -66,13 +68,16 @@ def rank(
             raise typer.Exit(code)
         return code
 
-    done, code = rounds(time, ranked.most, at_once, carry_out, before.through, before.round_seconds)
+    done, code, longest = rounds(time, ranked.most, at_once, carry_out, before.through, before.round_seconds)
     given = {"--base": base, "--model": model, "--data-dir": data_dir, "--results": results}
     words = ["vitinit", "rank", method, "--tier", tier]
     for option, value in given.items():
         words += [option, str(value)] if value not in (None, LOCAL) else []
-    more = "" if done == ranked.most else f"{shlex.join(words)} --budget"
+    enough = max(2, math.ceil(longest / 3600))  # hours: a round at least
+    more = "" if done == ranked.most else f"{shlex.join(words)} --budget {enough}h"
     console.print(f"{done} of the tier's {ranked.most} seeds; records in {safe(str(results / ranked.grid.stem))}")
+    if done < ranked.most and not code:
+        console.print(f"another round takes about {duration(longest)}, which {safe(budget)} does not leave")
     if failed := len(Store(results).outline(ranked.grid.stem).failed):
         again = f"{safe(shlex.join(words))} --retry-failed --budget {safe(budget)}"  # which they were begun within
         console.print(f"{count(failed, 'run')} failed; to run again: {again}")

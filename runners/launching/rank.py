@@ -86,8 +86,9 @@ def named(text: str) -> tuple[dict[str, Any], Path | None]:
 def prepare(text: str, tier: str, base: str | None, model: str | None, results: Path, data: Path) -> Ranked:
     """Write the grid of a method, its base and its placebo, in the setting of a tier.
 
-    The study is named after the method and a hash of all that the grid says and of the method's file: an edited method
-    is another study, and no record of before is taken for one of it. (Of what that file imports nothing is known.)
+    The study is named after the method and a hash of all that the grid says, of the method's file, and of that of a
+    base that is named: an edited method is another study, and no record of before is taken for one of it. (Of what
+    these files import nothing is known.)
 
     Raises:
         VitinitError: the method or the base is not to be had or does not fit the model, or the data set is not here;
@@ -97,7 +98,6 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
     if file:
         sys.path.insert(0, str(file.parent))
         os.environ["PYTHONPATH"] = os.pathsep.join([str(file.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    sources = _sources(method)
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
     block = mapping(own.read_bytes(), own)["blocks"][0]
     if model:
@@ -106,6 +106,9 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
     below: Any = base or "kaiming_uniform"
     if below.lstrip().startswith("{"):
         below = mapping(os.fsencode(below), Path("--base"))
+    sources = _sources(method)
+    if base:
+        sources |= _sources(below if isinstance(below, dict) else {"name": below})
     base_row, placebo = f"{row}'s base", f"{row}, placebo"
     content: dict[str, Any] = {
         "title": f"{row} under the standard protocol, version 1, tier {tier}",
@@ -134,11 +137,13 @@ def _write(grid: Path, content: dict[str, Any]) -> None:
     grid.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
-def _sources(method: Mapping[str, Any]) -> dict[str, str]:
-    """Hashes of the files of a method's class, and of the one that it is made of, by name."""
+def _sources(initializer: Mapping[str, Any]) -> dict[str, str]:
+    """Hashes of the files of an initialiser's class, and of the one that it is made of, by name."""
     from initializers import registry
 
-    unchecked = InitializerSpec.model_construct(name=str(method.get("name")), params=dict(method))
+    if initializer.get("name") is None:
+        return {}
+    unchecked = InitializerSpec.model_construct(name=str(initializer.get("name")), params=dict(initializer))
     names = unchecked.names()
     for name in names:
         if name.endswith(".py"):
@@ -245,7 +250,7 @@ def outlook(ranked: Ranked, at_once: int, results: Path, roots: list[Path], retr
 
 def rounds(
     budget: float, most: int, at_once: int, carry_out: Callable[[range], int], through: int = 0, longest: float = 0.0
-) -> tuple[int, int]:
+) -> tuple[int, int, float]:
     """Carry out seeds, `at_once` at a time, as long as the next ones fit into the budget; one round always.
 
     Args:
@@ -257,7 +262,7 @@ def rounds(
         longest: seconds that a round is known to take.
 
     Returns:
-        How many seeds have been carried out now, and what the last round returned.
+        How many seeds have been carried out now, what the last round returned, and the seconds of the longest.
     """
     began = time.monotonic()
     while through < most and (through < at_once or time.monotonic() - began + longest <= budget):
@@ -266,8 +271,8 @@ def rounds(
         code = carry_out(some)
         longest, through = max(longest, time.monotonic() - before), some.stop
         if code:
-            return through, code
-    return through, 0
+            return through, code, longest
+    return through, 0, longest
 
 
 def call(module: str, arguments: list[str], environment: Mapping[str, str] | None = None) -> int:

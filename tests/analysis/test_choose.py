@@ -12,7 +12,7 @@ from synthetic_records import spec
 
 from analysis import choose, frame
 from benchmark.grids import grid
-from benchmark.records.record import RunRecord
+from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
@@ -94,6 +94,57 @@ def test_an_unfinished_study_chooses_nothing(results: Path, capsys) -> None:
     (results / "tuning" / f"{record('Mimetic', 3e-3, 101, 55.0).run_id}.json").unlink()
     assert choose.main(["tuning", "--results", str(results)]) == 2
     assert "Mimetic, lr 0.003, seed 101 is missing" in capsys.readouterr().err
+
+
+def failed(row: str, lr: float, seed: int, error: str = "Diverged") -> FailureRecord:
+    run = record(row, lr, seed, 10.0)
+    kept = run.model_dump(include={"run_id", "study", "row", "spec", "written", "execution", "environment"})
+    return FailureRecord(**kept, error=error, message="training loss nan", traceback="")
+
+
+def test_a_value_that_diverged_is_out_and_named(results: Path, capsys) -> None:
+    """At one seed of two; for the row that has it alone, not the other."""
+    for seed in (100, 101):
+        Store(results).write(record("Kaiming uniform", 1e-2, seed, 30.0))
+    Store(results).write(record("Mimetic", 1e-2, 100, 99.0))
+    Store(results).write(failed("Mimetic", 1e-2, 101))
+    assert choose.main(["tuning", "--results", str(results)]) == 0
+    kaiming, mimetic = capsys.readouterr().out.splitlines()[1:3]
+    assert "41.00  0.00 over lr 0.003" in kaiming
+    assert "diverged" not in kaiming
+    assert "lr 0.003    52.00  +1.50 over lr 0.001, ahead at 1 of 2 seeds; lr 0.01 diverged" in mimetic
+    assert "largest tried" not in mimetic, "0.01 was tried"
+
+
+def test_a_row_that_diverged_but_for_one_value_has_that_one(tmp_path: Path, capsys) -> None:
+    for seed in (100, 101):
+        Store(tmp_path).write(record("Mimetic", 1e-3, seed, 50.0))
+        Store(tmp_path).write(failed("Mimetic", 3e-3, seed))
+        for lr in (1e-3, 3e-3):
+            Store(tmp_path).write(record("Kaiming uniform", lr, seed, 40.0))
+    assert choose.main(["tuning", "--results", str(tmp_path)]) == 0
+    assert "lr 0.001    50.00  the smallest tried; lr 0.003 diverged" in capsys.readouterr().out
+
+
+def test_another_failure_is_named_and_chooses_nothing(results: Path, capsys) -> None:
+    (results / "tuning" / f"{record('Mimetic', 3e-3, 101, 55.0).run_id}.json").unlink()
+    Store(results).write(failed("Mimetic", 3e-3, 101, "OutOfMemoryError"))
+    assert choose.main(["tuning", "--results", str(results)]) == 2
+    assert "Mimetic, lr 0.003, seed 101 has failed (OutOfMemoryError)" in capsys.readouterr().err
+
+
+def test_a_row_that_diverged_with_every_value_is_said(results: Path, capsys) -> None:
+    for lr in (1e-3, 3e-3):
+        Store(results).write(failed("Trunc normal", lr, 100))
+    assert choose.main(["tuning", "--results", str(results)]) == 2
+    assert "Trunc normal diverged with every value" in capsys.readouterr().err
+
+
+def test_a_row_that_was_only_skipped_is_left_out(results: Path) -> None:
+    run = record("Trunc normal", 1e-3, 100, 10.0)
+    kept = run.model_dump(include={"run_id", "study", "row", "spec", "written"})
+    Store(results).write(SkipRecord(**kept, reason="does not fit"))
+    assert [choice.row for choice in choose.choose(frame.load([results], "tuning"))[1]] == list(ROWS)
 
 
 def test_nothing_is_chosen_on_test_images(results: Path, capsys) -> None:

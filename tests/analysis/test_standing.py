@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import done
+from synthetic_records import done, failed
 
 from analysis import standing
-from analysis.frame import load
+from analysis.frame import Study, load
 from analysis.stats import could_claim, could_show, paired
 from benchmark.records.store import Layout, Store
 
@@ -38,7 +39,7 @@ def study(root: Path, mine: np.ndarray, placebo: np.ndarray, layout: Layout = BO
 @pytest.mark.parametrize(
     ("gain", "over_placebo", "n", "says"),
     [
-        (3.0, 3.0, 10, "its norms and singular values do not explain all of it"),
+        (3.0, 3.0, 10, ": norms and singular values do not explain all of it"),
         (3.0, 0.0, 10, "That it is the pattern that helps is not shown"),
         (3.0, -3.0, 10, "its placebo gains more"),
         (0.0, 0.0, 10, "No gain over its own base is shown"),
@@ -126,7 +127,7 @@ def test_it_stands_among_the_others(tmp_path: Path, capsys: pytest.CaptureFixtur
             environment = {"processor": "Other", "packages": {"torch": "2.6.0"}}
             beside.write(done(row, (top1,), study="tier", seed=seed, environment=environment))
     arguments = ["rank-mine", "--results", str(tmp_path / "mine"), "--beside", str(tmp_path / "reference/tier")]
-    assert standing.main([*arguments, "--more", "vitinit rank Mine --budget"]) == 0
+    assert standing.main([*arguments, "--more", "vitinit rank Mine --budget 2h"]) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[0] == f"Mine: {standing.standing(ours).verdict}"
     at = [printed.index(text) for text in ("+7.00  Mimetic", "> Mine (n = 10)", "+1.00  Imp.-3")]
@@ -160,3 +161,76 @@ def test_no_power_is_named_where_nothing_can_be_claimed(tmp_path: Path, capsys: 
         printed = capsys.readouterr().out
         assert ("the test would find" in printed) == power
         assert ("p is that of one look" in printed) == power
+
+
+def printed(study: Study, beside: Study | None = None) -> str:
+    return "\n".join(standing.lines(standing.standing(study), study, beside, ""))
+
+
+def test_seeds_that_failed_are_said_beside_the_verdict_and_in_latex(tmp_path: Path) -> None:
+    mine = BASE + 3.0 + NOISE
+    study(tmp_path, mine[:8], mine[:8] - 3.0 - NOISE[:8])
+    for seed in (9, 8):
+        run = failed("Mimetic", study="rank-mine", seed=seed, epochs=1, params={"seed_of_row": "Mine"})
+        Store(tmp_path).write(run.model_copy(update={"row": "Mine", "error": "Diverged"}))
+    lines = printed(load([tmp_path], "rank-mine")).splitlines()
+    assert lines[0].startswith("Mine: It gains over its own base, and over its placebo")
+    assert lines[1] == "But Mine failed at seeds 8, 9 (Diverged): not in these numbers."
+    assert "LaTeX (top-1 (n = 8, 2 failed), minus base (n = 8), minus placebo (n = 8)):" in lines
+
+
+def test_a_file_that_changed_between_the_runs_is_said(tmp_path: Path) -> None:
+    for row, label, top1 in (("Kaiming uniform", "Mine's base", BASE), ("Mimetic", "Mine", BASE + 3 + NOISE)):
+        for seed, each in enumerate(top1):
+            own = {"my:Mine": "a" if seed < 6 else "b"} if label == "Mine" else {}
+            environment = {"initializers": {"kaiming_uniform": "c", **own}}
+            which = {"study": "rank-mine", "label": label, "seed": seed, "environment": environment}
+            Store(tmp_path).write(done(row, (float(each),), **which))
+    Store(tmp_path).write_layout("rank-mine", Layout(contrasts=[("Mine", "Mine's base")]))
+    _, second, third, *_ = printed(load([tmp_path], "rank-mine")).splitlines()
+    assert second == "But the file of my:Mine changed between the runs: these numbers mix 2 versions of it."
+    assert third == ""
+
+
+def test_gains_of_another_model_or_recipe_are_not_listed(tmp_path: Path) -> None:
+    ours = study(tmp_path / "mine", BASE + 3 + NOISE, BASE + NOISE[::-1])
+    beside = Store(tmp_path / "reference")
+    settings = {"same": {}, "wide": {"width": 96}, "learned": {"position": "learned"}}
+    for seed in range(3):
+        for name, model in settings.items():
+            for row, top1 in (("Kaiming uniform", 40.0), ("Mimetic", 45.0)):
+                beside.write(done(row, (top1,), study="tier", label=f"{row}, {name}", seed=seed, **model))
+            beside.write(done("Imp.-3", (41.0, 42.0), study="longer", seed=seed, **model))
+            beside.write(done("Kaiming uniform", (40.0, 41.0), study="longer", seed=seed, **model))
+    text = printed(ours, load([tmp_path / "reference"], "tier"))
+    assert "+5.00  Mimetic, same (n = 3)" in text
+    assert "wide" not in text
+    assert "learned" not in text
+    assert "No committed gains of this model and recipe" in printed(ours, load([tmp_path / "reference"], "longer"))
+
+
+def on(processor: str) -> dict[str, Any]:
+    return {"processor": processor, "packages": {"torch": "2.6.0"}}
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "says", "not_said"),
+    [
+        (("A", "A"), ("A", "A"), [], ["machine"]),
+        (("A", "A"), ("B", "B"), ["Here: A, torch 2.6.0. There: B, torch 2.6.0.", "within one machine"], ["In "]),
+        (("A", "A"), ("B", "A"), ["In tier the runs of seed 0 come from more than one"], ["within one machine"]),
+        (("A", "B"), ("A", "B"), ["In rank-mine the runs of seed 0", "In tier the runs"], ["Here:", "within one"]),
+    ],
+)
+def test_machines_are_compared_seed_by_seed(
+    here: tuple[str, str], there: tuple[str, str], says: list[str], not_said: list[str], tmp_path: Path
+) -> None:
+    """Of the base and of the method of seed 0; seeds 1 and 2 are on the base's."""
+    for name, (first, second) in (("rank-mine", here), ("tier", there)):
+        for seed in range(3):
+            for row, processor in (("Kaiming uniform", first), ("Mimetic", first if seed else second)):
+                Store(tmp_path).write(done(row, (40.0,), study=name, seed=seed, environment=on(processor)))
+        Store(tmp_path).write_layout(name, Layout(contrasts=[("Mimetic", "Kaiming uniform")]))
+    text = printed(load([tmp_path], "rank-mine"), load([tmp_path], "tier"))
+    assert [each for each in says if each not in text] == []
+    assert [each for each in not_said if each in text] == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -35,6 +37,23 @@ class Mine(Initializer):
         for layer in attention_layers(model):
             layer.value_DD.mul_(0.5)
 '''
+
+BASE = """
+from typing import ClassVar
+import torch
+from initializers.bases.kaiming_uniform import KaimingUniform
+from initializers.registry import register
+
+@register
+class Half(KaimingUniform):
+    '''All of Kaiming's values, halved.'''
+    name: ClassVar[str] = "half"
+    @torch.no_grad()
+    def apply(self, model, generator, progress):
+        super().apply(model, generator, progress)
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+"""
 
 
 @pytest.mark.parametrize(("budget", "expected"), [("90s", 90), ("30m", 1800), ("1.5h", 5400)])
@@ -64,13 +83,14 @@ def test_rounds_stop_before_the_budget_is_passed(monkeypatch: pytest.MonkeyPatch
 
     for seconds, expected in ((10.0, 6), (100.0, 2), (0.0, 7)):
         seen, carry_out = taking(seconds)
-        assert rank.rounds(39.0, 7, 2, carry_out) == (expected, 0)
+        assert rank.rounds(39.0, 7, 2, carry_out) == (expected, 0, seconds)
         assert seen == list(range(expected))
     for through, longest, expected in ((2, 40.0, 2), (2, 10.0, 7), (1, 40.0, 2), (7, 10.0, 7)):
         seen, carry_out = taking(10.0)
-        assert rank.rounds(39.0, 7, 2, carry_out, through, longest) == (expected, 0)
+        took = max(longest, 10.0)
+        assert rank.rounds(39.0, 7, 2, carry_out, through, longest) == (expected, 0, took)
         assert seen == list(range(through, expected))
-    assert rank.rounds(39.0, 7, 2, taking(1.0, 1)[1]) == (2, 1), "what went wrong ends them"
+    assert rank.rounds(39.0, 7, 2, taking(1.0, 1)[1]) == (2, 1, 1.0), "what went wrong ends them"
 
 
 def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,6 +107,18 @@ def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.M
     content = yaml.safe_load(studies[0].read_text())
     assert content["rows"]["Mine"]["method"] == {"name": "my_method:Mine"}
     assert content["contrasts"] == [["Mine", "Mine's base"], ["Mine", "Mine, placebo"]]
+
+
+def test_an_edited_base_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
+    file = tmp_path / "my_base.py"
+    studies = []
+    for text in (BASE, BASE, BASE.replace("0.5", "0.6")):
+        file.write_text(text)
+        sys.modules.pop("my_base", None)
+        studies.append(rank.prepare("mimetic", "quick", "my_base:Half", None, tmp_path / "results", tmp_path).grid)
+    assert studies[0] == studies[1] != studies[2]
 
 
 @pytest.mark.parametrize(
@@ -231,6 +263,14 @@ def test_on_a_gpu_a_round_is_one_seed_and_the_committed_records_are_found_from_a
     module, *words = asked[-1]
     assert module == "analysis.standing"
     assert words[words.index("--beside") + 1] == str(ROOT / "results/reference/smoke")
+
+    ticks = itertools.count(0, 8000)  # a round takes 2 h 13 min
+    monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    code, out, _ = vitinit("rank", "mimetic", "--budget", "1h")
+    assert code == 0
+    assert "1 of the tier's 3 seeds" in out
+    assert "another round takes about 2 h 13 min, which 1h does not leave" in out
+    assert asked[-1][-2:] == ["--more", "vitinit rank mimetic --tier quick --budget 3h"]
 
 
 SAVES = """
