@@ -49,9 +49,13 @@ def guarded(command: Callable[[], None]) -> int:
     gc.disable()  # it would look through every record again and again, and a command is over in seconds
     try:
         command()
+        sys.stdout.flush()
     except VitinitError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # as behind `| head`: nobody reads any more, nor is there a last flush to fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     finally:
         gc.freeze()  # both: all that is there counts as old, so that nothing is looked through at once
         gc.unfreeze()

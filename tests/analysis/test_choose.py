@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from benchmark.records.store import Store
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
 
+ROOT = Path(__file__).parents[2]
 ROWS = ("Kaiming uniform", "Mimetic")
 TOP1 = {
     # by row and learning rate: seeds 100 and 101
@@ -88,6 +92,16 @@ def test_what_is_printed_says_how_sure_it_is(results: Path, capsys) -> None:
     assert "+1.50 over lr 0.001, ahead at 1 of 2 seeds" in printed
     # (46.5 % of 2,000 images: sqrt(.465 x .535 / 2000) = 1.1 points)
     assert "number of images: 1.1 points" in printed
+
+
+def test_a_reader_that_leaves_is_no_traceback(results: Path) -> None:
+    """As `head` does; the reader is gone before anything is written."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "analysis.choose", "tuning", "--results", str(results)]
+    left = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (left.returncode, left.stderr) == (1, "")
 
 
 def test_an_unfinished_study_chooses_nothing(results: Path, capsys) -> None:
