@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+from findings_of_provenance import where_they_come_from
 from records import (
     DATA,
     KAIMING,
@@ -50,17 +51,7 @@ def introduction() -> Iterator[str]:
     assert study("catalogue-small").seeds == list(range(8))
     yield "so some intervals exclude 0 by chance"
     yield "*norm 4* means that W_q and W_k of each head have that norm"
-    mixed = []
-    for name in sorted(
-        [*STUDIES, "catalogue-small", "catalogue-small-tuning", "standard-mechanism", "standard-tuning"]
-    ):
-        counts = pd.Series([record["environment"]["commit"] for record in study(name).runs["record"]]).value_counts()
-        if len(counts) > 1:
-            processors = {record["environment"]["processor"] for record in study(name).runs["record"]}
-            assert (len(processors) > 1) == (name in ("ablations-small", "table2-small"))
-            mixed.append(f"`{name}` ({' and '.join(map(str, counts))})")
-    assert len(mixed) == 5
-    yield f"Five studies have records of two commits: {', '.join(mixed[:-1])} and {mixed[-1]}"
+    yield from where_they_come_from()
 
 
 def over_both_bases() -> Iterator[str]:
