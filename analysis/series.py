@@ -63,6 +63,8 @@ class Chart:
     """What means are over."""
     reference: str = ""
     """What the dotted lines are."""
+    note: str = ""
+    """What else must be known to read it."""
 
 
 def line(groups: Any) -> Line:

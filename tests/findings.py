@@ -285,7 +285,7 @@ def what_of_convit_counts() -> Iterator[str]:
     assert not shows(strong)
     (far,) = {text(s.probe(a, "nonlocality", when)[:, layer].mean()) for when in (0, -1) for layer in (0, 1)}
     (uniform,) = {
-        text(s.probe("e DeiT", "nonlocality", when)[:, layer].mean()) for when in (0, -1) for layer in range(3)
+        text(s.probe("e DeiT", "nonlocality", when)[:, layer].mean()) for when in (0, -1) for layer in range(2)
     }
     yield f"row a's GPSA layers look {far} tokens far before and after (uniform attention {uniform})"
     yield (
@@ -341,17 +341,19 @@ def which_needs_fewest_images() -> Iterator[str]:
     yield f"The local bias stays for these {steps} steps"
 
     def far(row: str) -> np.ndarray:
-        return np.array([s.probe(row, "nonlocality", when, images=500) for when in (0, -1)])
+        """In the layers whose patch tokens are read; after the last only the class token is."""
+        return np.array([s.probe(row, "nonlocality", when, images=500)[:, :-1] for when in (0, -1)])
 
     (uniform,) = {text(value) for value in far("DeiT").mean(axis=(1, 2))}
-    (local,) = {text(value) for value in far("ConViT")[..., :2].mean(axis=(1, 2))}
+    (local,) = {text(value) for value in far("ConViT").mean(axis=(1, 2))}
     yield (
-        f"At 500 images mimetic's nonlocality stays at {span(far('Mimetic').ravel())} tokens and impulse's at "
+        f"at 500 images mimetic's nonlocality stays at {span(far('Mimetic').ravel())} tokens and impulse's at "
         f"{span(far('Imp.-3').ravel())}, where DeiT keeps that of uniform attention ({uniform}) and ConViT's GPSA "
         f"layers {local}"
     )
-    mass = [100 * s.probe("Imp.-3", "impulse_mass", when, images=500).mean(axis=0) for when in (0, -1)]
-    yield f"{span(np.ravel(mass), 0)} % in each layer before and after ({100 / 64:.1f} % would be uniform)"
+    mass = [100 * s.probe("Imp.-3", "impulse_mass", when, images=500)[:, :-1].mean(axis=0) for when in (0, -1)]
+    yield f"{span(np.ravel(mass), 0)} % in each of them before and after ({100 / 64:.1f} % would be uniform)"
+    assert s.spec("model.pool") == "token"
     yield "So it looks at 5,000 images (layers of seed 0, head 1)"
     yield "(seed 0 alone, no second one to compare with)"
     yield "The attention maps and Gram matrices of seed 0 at 5,000 images"

@@ -44,7 +44,7 @@ STOREYS = {
         "cli",
     ),
     "analysis": (
-        "text command stats registry series",
+        "text command stats registry series unread",
         "frame published",
         "tables choose",
         "plotting",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
 from analysis.curves.registry import CURVES
 from analysis.frame import Study
-from analysis.plotting.style import COLOURS, DASHES, counted, file_part, legend_below, not_in, panels, safe
+from analysis.plotting.style import COLOURS, DASHES, FEW, counted, file_part, legend_below, not_in, panels, safe
 from analysis.series import Chart, Line, Panel, Scale
 from benchmark.records.record import RunRecord
 
@@ -70,7 +70,14 @@ def _figure(chart: Chart) -> Figure:
     for axes, panel in zip(grid, chart.panels, strict=True):
         *heads, over_all = panel.lines.values()
         handles = [
-            axes.plot(numbers.x, numbers.mean, color=COLOURED[head % len(COLOURED)], linewidth=width, linestyle=dash)[0]
+            axes.plot(
+                *(numbers.x, numbers.mean),
+                color=COLOURED[head % len(COLOURED)],
+                linewidth=width,
+                linestyle=dash,
+                marker="o" if len(numbers.x) <= FEW else "",
+                markersize=3,
+            )[0]
             for head, (numbers, width) in enumerate(zip(heads, np.linspace(WIDEST, NARROWEST, len(heads)), strict=True))
             for dash in [DASHES[head // len(COLOURED) % len(DASHES)]]
         ]

@@ -25,6 +25,7 @@ from analysis.plotting.style import (
     safe,
 )
 from analysis.series import Chart, Line, Panel, Scale, lines, mean_distance
+from analysis.unread import marked, said
 from benchmark.records.record import Probe, RunRecord
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ QUANTITIES = {
         "nonlocality (tokens)",
         lambda probe: _over_heads(probe.nonlocality_reference),
         mean_distance,
-        caption="As nonlocality, in the numbers of the ConViT paper: a lower line is a more local layer.",
+        caption="Layers are fed patches without positions, so only GPSA is local by these, and no ViT compares to it.",
     ),
     "attention_entropy": Quantity(
         "Entropy of attention",
@@ -127,10 +128,12 @@ def _charts(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, 
         for row, runs in having.items():
             model = runs[0].spec.model
             reference = quantity.uniform(model.grid) if quantity.uniform and model.attention_maps else None
-            panels.append(Panel(f"{row}: n={len(runs)}", column, scale, lines_of[row], row, reference))
+            title = f"{row}: n={len(runs)}{marked(runs)}"
+            panels.append(Panel(title, column, scale, lines_of[row], row, reference))
         if panels:
             dotted = quantity.reference if quantity.uniform else ""
-            yield f"{name}-{file_part([column])}", Chart(quantity.title, column, panels, quantity.over, dotted)
+            note = said(run for runs in having.values() for run in runs)
+            yield f"{name}-{file_part([column])}", Chart(quantity.title, column, panels, quantity.over, dotted, note)
 
 
 def _lines(cells: dict[str, list[RunRecord]], quantity: Quantity) -> dict[str, dict[str, Line]]:
@@ -156,6 +159,7 @@ def _lines(cells: dict[str, list[RunRecord]], quantity: Quantity) -> dict[str, d
 def _figure(chart: Chart) -> Figure:
     title = f"{textwrap.fill(safe(f'{chart.title}, {chart.where}'), 90)}\n{BAND.replace('seeds', chart.over, 1)}"
     title += f"; dotted: {chart.reference}" if chart.reference else ""
+    title += f"\n{chart.note}" if chart.note else ""
     count = len(chart.panels)
     figure, grid = panels(count, 1.45 if count > 3 else 1.9, title, sharex=True, sharey=True)
     depth = max(len(panel.lines) for panel in chart.panels)

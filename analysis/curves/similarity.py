@@ -11,8 +11,9 @@ from analysis.curves.cka import cka
 from analysis.curves.registry import CURVES
 from analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
 from analysis.frame import Study
-from analysis.plotting.style import WIDTH, file_part, not_in, safe
+from analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
 from analysis.text import one_line
+from analysis.unread import marked, said
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,7 @@ def layers(study: Study) -> dict[str, Figure]:
         lines = []
         for some in _wrap(list(runs.items())):
             for place, when in ((0, "before"), (-1, "after")):
-                lines.append([_between_layers(row, run, place, when) for row, run in some])
+                lines.append([_between_layers(row + marked([run.record]), run, place, when) for row, run in some])
         figures[f"cka_layers-{file_part([column])}"] = _draw(lines, "Between layers", column, runs)
     return figures
 
@@ -81,7 +82,8 @@ def epochs(study: Study) -> dict[str, Figure]:
                     for layer, grams_EBnn in enumerate(grams_LEBnn, 1)
                 ]
                 name = not_in(figures, f"cka_epochs-{file_part([column, row])}")
-                figures[name] = _draw(_wrap(maps), f"{safe(row)}: between epochs", column, {row: run})
+                title = f"{safe(row)}{marked([run.record])}: between epochs"
+                figures[name] = _draw(_wrap(maps), title, column, {row: run})
     return figures
 
 
@@ -98,7 +100,8 @@ def initializers(study: Study) -> dict[str, Figure]:
     figures = {}
     for column, runs in kept_at_one_seed(study).items():
         if len(runs) > 1:
-            maps, names = [], [safe(one_line(row, LONGEST)) for row in runs]
+            maps = []
+            names = [safe(one_line(row, LONGEST)) + marked([run.record]) for row, run in runs.items()]
             for layer in range(min(run.record.spec.model.depth for run in runs.values())):
                 grams_RBnn = np.stack([run.maps.grams_ELBnn[-1, layer] for run in runs.values()])
                 maps.append(Map(f"layer {layer + 1}", cka(grams_RBnn, grams_RBnn), names, ""))
@@ -143,7 +146,8 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
     margin, least = _margin(lines[0][0]), NAMED * len(lines[0][0].labels)
     size = min(max(LARGEST, least if named else 0), (WIDTH - margin - RIGHT) / across - GAP)
     left = margin + (WIDTH - margin - RIGHT - across * (size + GAP)) / 2
-    tops, bottom = [], TOP
+    unread = said(run.record for run in runs.values())
+    tops, bottom = [], TOP + LINE * bool(unread)
     for maps in lines:
         more_lines = max(each.title.count("\n") for each in maps)
         tops.append(bottom + (TITLE + 0.13 * more_lines if maps[0].title else GAP))
@@ -166,7 +170,8 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
             axes.set_xlabel(each.axis.partition(",")[0] if lowest else "")
     seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
     figure.suptitle(
-        f"{title}: linear CKA of what each block puts out\n{safe(column)}, seed {seeds}", y=1 - 0.08 / height
+        f"{title}: linear CKA of what each block puts out\n{safe(column)}, seed {seeds}\n{unread}".rstrip(),
+        y=1 - 0.08 / height,
     )
     high = min(2.0, bottom - tops[0])
     bar = axes_at(left + across * (size + GAP) + 0.1, (tops[0] + bottom - high) / 2, 0.1, high)

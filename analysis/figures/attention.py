@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from analysis.figures.kept import NONE, Kept, kept
 from analysis.figures.registry import FIGURES
 from analysis.frame import Study
-from analysis.plotting.style import WIDTH, file_part, not_in, safe
+from analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
 from analysis.text import count
+from analysis.unread import marked, said
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +81,7 @@ def training(study: Study) -> dict[str, Figure]:
     figures = {}
     for column, runs in kept(study).items():
         lines = {
-            row: [
+            row + marked([run.record]): [
                 Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}\n{when}")
                 for layer in _layers(run)
                 for when, maps_LHNN in (("before", run.maps.before_LHNN), ("after", run.maps.after_LHNN))
@@ -111,7 +112,7 @@ def layers(study: Study) -> dict[str, Figure]:
                     lines[when if first == 0 else f"{when}, from {first + 1}"] = [
                         Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}", blocks=True) for layer in some
                     ]
-            title = f"Attention of all layers, {safe(row)}\n{_what(study, {row: run})}"
+            title = f"Attention of all layers, {safe(row)}{marked([run.record])}\n{_what(study, {row: run})}"
             figures[not_in(figures, f"attention_layers-{file_part([column, row])}")] = _draw(lines, title)
     return figures
 
@@ -120,11 +121,12 @@ def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
     for column, runs in kept(study).items():
         lines: dict[str, list[Panel]] = {}
         for row, run in runs.items():
-            lines[row], zoomed = [], _zoomed(run)
+            label, zoomed = row + marked([run.record]), _zoomed(run)
+            lines[label] = []
             for layer in _layers(run):
                 map_NN = (run.maps.before_LHNN if when == "before" else run.maps.after_LHNN)[layer, 0]
                 corner = map_NN[:zoomed, :zoomed]
-                lines[row] += [
+                lines[label] += [
                     Panel(map_NN, run.side, f"layer {layer + 1}", zoomed=zoomed),
                     Panel(corner, run.side, f"tokens 1–{zoomed}", blocks=True),
                 ]
@@ -149,7 +151,9 @@ def _what(study: Study, runs: dict[str, Kept]) -> str:
     first, *_ = runs.values()
     seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
     column = study.column[first.record.run_id]
-    return f"{safe(column)}, seed {seeds}, head 1, mean over {count(first.maps.images, 'test image')}"
+    unread = said(run.record for run in runs.values())
+    what = f"{safe(column)}, seed {seeds}, head 1, mean over {count(first.maps.images, 'test image')}"
+    return f"{what}\n{unread}".rstrip()
 
 
 def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
@@ -159,7 +163,8 @@ def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
 
     across = max(len(panels) for panels in lines.values())
     size = min(1.2, (WIDTH - LEFT - RIGHT) / across - GAP)
-    width, height = LEFT + across * (size + GAP) + RIGHT, TOP + len(lines) * (size + GAP) + BOTTOM
+    above = TOP + LINE * (title.count("\n") - 1)
+    width, height = LEFT + across * (size + GAP) + RIGHT, above + len(lines) * (size + GAP) + BOTTOM
     figure = plt.figure(figsize=(width, height))
     figure.suptitle(title, y=1 - 0.08 / height)
     titles: dict[int, str] = {}
@@ -169,7 +174,7 @@ def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
 
     for line, (label, panels) in enumerate(lines.items()):
         for place, panel in enumerate(panels):
-            axes = axes_at(LEFT + place * (size + GAP), TOP + line * (size + GAP), size, size)
+            axes = axes_at(LEFT + place * (size + GAP), above + line * (size + GAP), size, size)
             image = _show(axes, panel)
             if titles.get(place) != panel.title:
                 titles[place] = panel.title
@@ -186,11 +191,11 @@ def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
                 left, right = axes.get_xticklabels()
                 left.set_horizontalalignment("left")
                 right.set_horizontalalignment("right")
-    maps = height - TOP - BOTTOM
+    maps = height - above - BOTTOM
     figure.text((LEFT + across * (size + GAP) / 2) / width, 0.04 / height, "key token", ha="center")
     figure.text(0.04 / width, (BOTTOM + maps / 2) / height, "query token", rotation=90, va="center")
     bar_height = min(2.0, maps - GAP)
-    bar_axes = axes_at(width - RIGHT + 0.1, TOP + (maps - GAP - bar_height) / 2, 0.1, bar_height)
+    bar_axes = axes_at(width - RIGHT + 0.1, above + (maps - GAP - bar_height) / 2, 0.1, bar_height)
     bar = figure.colorbar(image, cax=bar_axes, extend="both", label="attention, × uniform")
     bar.set_ticks([1 / SPAN, 1, SPAN], labels=[f"1/{SPAN}", "1", str(SPAN)])
     bar.ax.yaxis.set_minor_locator(NullLocator())

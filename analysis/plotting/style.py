@@ -36,7 +36,7 @@ CHARACTERS = 95
 LETTERS = 75
 """Of panels' titles in a line of `WIDTH`."""
 
-BAND = "mean over seeds, band ± one standard deviation"
+BAND = "mean over seeds, band ± standard deviation of seeds"
 
 COLOURS = ("#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0072B2", "#E69F00", "#000000")
 """Okabe and Ito's palette, told apart with every common colour blindness; the last is that of rows without a method."""
@@ -50,6 +50,8 @@ DPI = 160
 """Of pictures in a page: 880 pixels across."""
 MOST_MARKERS = 8
 """On a line of many epochs."""
+FEW = 10
+"""A line through so many points or fewer shows where they are."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def _letters(axes: Axes) -> int:
 
 
 def line_with_band(axes: Axes, numbers: Line, look: Look, stagger: bool = False) -> Line2D:
-    """A mean and its band over x, with markers if the look has some; returns what a legend shows.
+    """A mean and its band over x, with markers if the look has some or points are few; returns what a legend shows.
 
     Args:
         axes: Where to draw.
@@ -189,8 +191,7 @@ def line_with_band(axes: Axes, numbers: Line, look: Look, stagger: bool = False)
     """
     count = len(numbers.x)
     step = max(-(-count // MOST_MARKERS), 2 if count > 3 else 1) if stagger else 1
-    # a line through one point needs a marker
-    point = look.point if look.marker or count > 1 else {**look.point, "marker": "o"}
+    point = look.point if look.marker or count > FEW else {**look.point, "marker": "o"}
     every = (look.place % step, step)
     (line,) = axes.plot(numbers.x, numbers.mean, markevery=every, **{**look.line, **point, "markersize": 3.5})
     low, high = numbers.mean - numbers.std, numbers.mean + numbers.std

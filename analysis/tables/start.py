@@ -40,8 +40,8 @@ QUANTITIES: dict[str, HeadValues] = {
 NOTES = (
     "QK is W_q^T W_k of a head, VO is W_proj W_v: Frobenius norm, rank, and log10 of the condition number (the largest "
     "singular value over the smallest above rounding; a zero matrix has none).",
-    "Of attention between patch tokens, on the same training images in all runs: entropy in nats, and mean distance "
-    "from query to key in tokens.",
+    "Of attention between patch tokens, on the same training images in all runs of a seed: entropy in nats, and mean "
+    "distance from query to key in tokens.",
     "Mean over heads; later: over all layers behind the first. ± sample standard deviation over n seeds. The figure "
     "start has each layer.",
 )

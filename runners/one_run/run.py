@@ -171,7 +171,7 @@ def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Ev
     spec, loader = opened.cell.spec, opened.loader
     images = len(opened.data.train.labels)
     training = opened.new_training()
-    # the same images at every seed, from all over a split that may be sorted by class
+    # the same places in the subset at every seed, from all over a split that may be sorted by class
     probe = torch.randperm(images, generator=stream(0, "probe"))[:PROBE_IMAGES]
 
     def training_images(count: int) -> Tensor:

@@ -21,7 +21,8 @@ def masked(
 ) -> list[Masked]:
     """Held-out accuracy with one term left out in the first 3, 5 and 10 tenths of the GPSA layers; nothing is trained.
 
-    As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10; it does not say which.
+    As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10; it does not say which. Halves are
+    rounded to even, so of five layers these are 2, 2 and 5: twice the same, recorded once.
 
     Args:
         model: trained; one that is no ConViT has no result, and neither has one that predicts pixels.

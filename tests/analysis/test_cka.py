@@ -131,9 +131,9 @@ def labels(ticks):
 def test_between_layers_before_and_after(study, kept):
     ((name, figure),) = layers(study).items()
     assert name == "cka_layers-cifar10"
-    assert "cifar10, seed 0 or 1" in figure.get_suptitle()
+    assert "cifar10, seed 0 or 1\n† answers by its class token" in figure.get_suptitle()
     panels, values = shown(figure)
-    assert [axes.get_title() for axes in panels] == ["Mimetic", "Imp.-3", "ConViT", "", "", ""]
+    assert [axes.get_title() for axes in panels] == ["Mimetic", "Imp.-3", "ConViT †", "", "", ""]
     assert [panels[place].get_ylabel() for place in (0, 3)] == ["layer, before", "layer, after"]
     for place, row in enumerate(["Mimetic", "Imp.-3", "ConViT"]):
         np.testing.assert_allclose(values[place], cka(kept[row][0], kept[row][0]))
@@ -161,7 +161,7 @@ def test_between_initialisations_at_one_seed_after_training(study, kept):
     assert "cifar10, seed 1" in figure.get_suptitle(), "where most rows have kept maps"
     panels, values = shown(figure)
     assert len(panels) == 4
-    assert labels(panels[0].get_yticklabels()) == ["Mimetic", "ConViT"]
+    assert labels(panels[0].get_yticklabels()) == ["Mimetic", "ConViT †"]
     between = cka(kept["Mimetic"][-1, 2:3], kept["ConViT"][-1, 2:3])[0, 0]
     np.testing.assert_allclose(values[2], [[1, between], [between, 1]])
 

@@ -76,7 +76,8 @@ def test_a_line_a_layer_is_the_mean_over_heads_and_seeds(study, records, name):
     assert list(figures) == [f"{name}-cifar10"] if has_target else [f"{name}-digits", f"{name}-cifar10"]
     panels = figures[f"{name}-cifar10"].axes
     rows = ["Imp.-3"] if has_target else ["Mimetic", "Imp.-3", "ConViT"]
-    assert [axes.get_title() for axes in panels] == [f"{row}: n=2" for row in rows]
+    assert [axes.get_title() for axes in panels] == [f"{row}: n=2{' †' * (row == 'ConViT')}" for row in rows]
+    assert ("† answers by its class token" in figures[f"{name}-cifar10"].get_suptitle()) == ("ConViT" in rows)
     assert len({axes.get_ylim() for axes in panels}) == 1, "shared axes"
     colours = set()
     for row, axes in zip(rows, panels, strict=True):

@@ -1,0 +1,30 @@
+"""Attention that nothing reads: that of the patches in the last layer of a model that answers by its class token alone.
+
+No gradient reaches their queries there, so what is measured of them tells nothing of what training wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from benchmark.records.record import RunRecord
+
+MARK = "†"
+NOTE = "answers by its class token: nothing reads the patches of the last layer"
+
+
+def last_is_unread(run: RunRecord) -> bool:
+    """Whether nothing reads the patches of the last layer."""
+    model = run.spec.model
+    seen = getattr(model, "layer_tokens", None)
+    return bool(seen) and seen[-1] > model.tokens and run.metric == "top1"
+
+
+def marked(runs: Iterable[RunRecord]) -> str:
+    """What follows the name of a row."""
+    return f" {MARK}" if any(map(last_is_unread, runs)) else ""
+
+
+def said(runs: Iterable[RunRecord]) -> str:
+    """What the mark means; empty where there is none."""
+    return f"{MARK} {NOTE}" if marked(runs) else ""
