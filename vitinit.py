@@ -25,7 +25,8 @@ from initializers.errors import VitinitError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from initializers.adapter import Adapter, Attention, Normal, Part, fused, linear, register, unregister
+    from initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
+    from initializers.adapters.registry import register, unregister
     from initializers.registry import Initializer
 
 __version__ = "0.1.0"
@@ -51,10 +52,14 @@ WIDTH = 80
 
 def __getattr__(name: str) -> Any:
     """What describes models, imported when it is asked for: torch takes seconds."""
-    if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear", "register", "unregister"):
+    if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear"):
         from initializers import adapter
 
         return getattr(adapter, name)
+    if name in ("register", "unregister"):
+        from initializers.adapters import registry
+
+        return getattr(registry, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

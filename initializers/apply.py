@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -82,17 +83,28 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     refuse(model)
     originals = {name: tensor for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     held = [(tensor, tensor.data) for tensor in originals.values()]
+    # `.data` of another type would cost a parameter its gradient accumulator, and what hangs there (DDP's all-reduce)
+    stand_ins = {id(tensor): _stand_in(tensor) for tensor in originals.values() if _calculated(tensor) != tensor.dtype}
+    homes: list[tuple[Any, str, Tensor]] = [
+        (home, name, tensor)
+        for module in model.modules()
+        for home in (module._parameters, module._buffers)
+        for name, tensor in home.items()
+        if tensor is not None and id(tensor) in stand_ins
+    ]
     trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     modes = [(module, module.training) for module in model.modules()]
     written: list[tuple[Tensor, Tensor]] = []
     try:
         with _plain(model):
             for tensor, original in held:
-                tensor.data = original.to(_calculated(original), copy=True)
+                if id(tensor) not in stand_ins:
+                    tensor.data = original.clone()
+            for home, name, tensor in homes:
+                home[name] = stand_ins[id(tensor)]
             yield {name: original for name, (_, original) in zip(originals, held, strict=True)}
-            fresh = [tensor.data for tensor, _ in held]
-            for tensor, original in held:
-                tensor.data = original
+            fresh = [stand_ins.get(id(tensor), tensor).data for tensor, _ in held]
+            _put_back(held, homes)
             for name, (_, original), new in zip(originals, held, fresh, strict=True):
                 rounded = in_its_type(new, original)
                 if not same(rounded, original):
@@ -103,9 +115,8 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
                     written.append((original, original.clone()))
                     original.copy_(rounded)
     except BaseException:
-        for tensor, original in held:
-            tensor.data = original
-        for original, backup in written:
+        _put_back(held, homes)
+        for original, backup in reversed(written):  # two may share their memory
             original.copy_(backup)
         raise
     finally:
@@ -113,6 +124,19 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             parameter.requires_grad_(wanted)
         for module, mode in modes:
             module.training = mode
+
+
+def _stand_in(tensor: Tensor) -> Tensor:
+    """To calculate with in its place."""
+    copy = tensor.detach().to(_calculated(tensor), copy=True)
+    return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
+
+
+def _put_back(held: list[tuple[Tensor, Tensor]], homes: list[tuple[Any, str, Tensor]]) -> None:
+    for home, name, tensor in homes:
+        home[name] = tensor
+    for tensor, original in held:
+        tensor.data = original
 
 
 def in_its_type(new: Tensor, original: Tensor) -> Tensor:
@@ -167,7 +191,7 @@ def refuse(model: nn.Module) -> None:
         if tensor.is_meta:
             raise VitinitError(
                 f"{name}: {path!r} is on the meta device and holds nothing: first model.to_empty(device='cpu'), then "
-                "initialise with a base, and set buffers as the library does"
+                "initialise with a base and layer_scale=..., and set buffers as the library does"
             )
         if tensor.is_inference():
             raise VitinitError(f"{name}: {path!r} was made in inference mode: make the model outside of it")

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
-from initializers import adapter
-from initializers.adapter import Attention, Family, Part, found
+from initializers.adapter import Attention, Part, found
+from initializers.adapters import registry as adapters
+from initializers.adapters.registry import Family
 from initializers.errors import VitinitError
 
 AT_ONCE = 8
@@ -68,7 +69,7 @@ class AttentionLayer:
     @property
     def kind(self) -> Attention:
         """Where the weights are."""
-        kind = adapter.kind_of(self.module)
+        kind = adapters.kind_of(self.module)
         assert isinstance(kind, Attention)
         return kind
 
@@ -154,7 +155,7 @@ class AttentionLayer:
         }
         linears = list(found.values())
         beside = [part for part in self.block.modules() if id(part) not in inner] if self.block else []
-        if any(isinstance(adapter.kind_of(part), Attention) for part in beside if part is not self.block):
+        if any(isinstance(adapters.kind_of(part), Attention) for part in beside if part is not self.block):
             return {}  # a list of attention layers, or a block of two
         fits = len(linears) > 1 and linears[0].in_features == linears[-1].out_features == width
         return found if fits else {}
@@ -241,7 +242,7 @@ def _survey(model: nn.Module) -> _Survey:
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
-        kind = adapter.kind_of(module)
+        kind = adapters.kind_of(module)
         if kind is None:
             has_heads = any(isinstance(vars(module).get(heads), int) for heads in HEADS)
             if has_heads and next(module.parameters(), None) is not None:
@@ -278,7 +279,9 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     if found.refused:
         raise VitinitError(f"{type(model).__name__}: {found.refused}")
     if not found.layers:
-        raise VitinitError(f"{type(model).__name__} has no attention layer{'' if adapter.families(model) else UNKNOWN}")
+        raise VitinitError(
+            f"{type(model).__name__} has no attention layer{'' if adapters.families(model) else UNKNOWN}"
+        )
     return found.layers
 
 
@@ -293,7 +296,7 @@ def family(model: nn.Module) -> Family | None:
     Raises:
         VitinitError: it holds several.
     """
-    known = adapter.families(model)
+    known = adapters.families(model)
     if len(known) > 1:
         names = " and ".join(repr(one.path) for one in known[:2])
         raise VitinitError(f"{type(model).__name__} holds {len(known)} models ({names}): give one of them")

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from initializers.adapter import Attention, Family, Normal, Part, Rule, families, found, kind_of
+from initializers.adapter import Attention, Normal, Part, Rule, found
+from initializers.adapters.registry import Family, families, kind_of
 from initializers.attention import HELP, AttentionLayer
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress
@@ -151,6 +152,16 @@ def _in_mlp(name: str, mixing: set[str]) -> Role:
     return "other" if not mlp else "mlp_out" if mlp[1] == "2" else "mlp_in"
 
 
+def _rule(name: str, known: list[Family]) -> Rule | None:
+    """That of a parameter in a model; None where there is none."""
+    rule: Rule | None = TIMM.get(name.rpartition(".")[2])
+    for family in known:
+        inside = name.removeprefix(f"{family.path}.") if family.path else name
+        if not family.path or inside != name:
+            rule = family.adapter.rule(inside)
+    return rule
+
+
 class WholeModel(Initializer):
     """A base. Norms get weight 1 and bias 0, convolutions (the patch embedding) the PyTorch default, gates 1."""
 
@@ -173,9 +184,19 @@ class WholeModel(Initializer):
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a learned position embedding (`pos_embed`) or class token (`cls_token`)."""
 
+    def remark(self, model: nn.Module) -> str:
+        """That a position embedding is fixed, and therefore left alone; empty where none is."""
+        known = families(model)
+        fixed = [
+            name
+            for name, each in model.named_parameters()
+            if not each.requires_grad and _rule(name, known) == "position"
+        ]
+        return f"{', '.join(fixed)} is fixed (requires_grad is False): left as it is" if fixed else ""
+
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
-        """Set every parameter, at one seed to the same numbers in every library.
+        """Set every parameter but position embeddings that are fixed, at one seed to the same numbers in every library.
 
         Class token and position embedding are drawn first, then the rest in the order of the modules; W_q, W_k and W_v
         as one matrix, whether they are one or three.
@@ -200,6 +221,7 @@ class WholeModel(Initializer):
             done |= {id(parameter) for _, parameter in own}
             if not own:
                 continue
+            usual = {"weight", "bias"}
             if isinstance(module, nn.Linear):
                 yield REST, partial(self.linear_at, at[path], module)
             elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
@@ -207,20 +229,20 @@ class WholeModel(Initializer):
             elif isinstance(module, NORMS):
                 yield REST, partial(_reset_, module)
             else:
-                for name, parameter in own:
+                usual = set()
+            for name, parameter in own:
+                if name not in usual:
                     yield self._single(f"{path}.{name}" if path else name, parameter, module, known)
 
     def _single(self, name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> tuple[int, Draw]:
-        """A parameter of no Linear, convolution or norm."""
-        rule: Rule | None = TIMM.get(name.rpartition(".")[2])
-        for family in known:
-            inside = name.removeprefix(f"{family.path}.") if family.path else name
-            if not family.path or inside != name:
-                rule = family.adapter.rule(inside)
+        """A parameter of no Linear, convolution or norm, or one that these do not have."""
+        rule = _rule(name, known)
         if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
             rule = NORM.get(name.rpartition(".")[2])
         if rule is None:
             raise VitinitError(f"base {self.name!r} has no rule for the parameter {name!r}; {HELP}")
+        if rule == "position" and not parameter.requires_grad:
+            return REST, lambda _: None
         if rule in ("position", "class_token"):
             called = "pos_embed" if rule == "position" else "cls_token"
             return FIRST.index(rule), lambda generator: self.embedding(called, parameter, generator)

@@ -273,7 +273,7 @@ def _hash(root: Path, names: set[str]) -> str:
 
 def _plug_ins() -> dict[str, str]:
     """The versions of other people's packages that bring initialisers, datasets, models or adapters."""
-    from initializers.adapter import ENTRY_POINTS as ADAPTERS  # imports torch
+    from initializers.adapters.registry import ENTRY_POINTS as ADAPTERS  # imports torch
 
     groups = INITIALIZERS, DATASETS, MODELS, ADAPTERS
     found = (entry.dist for group in groups for entry in entry_points(group=group))

@@ -230,9 +230,6 @@ def test_a_subclass_with_a_forward_pass_of_its_own_is_not_taken_for_its_parent()
     with pytest.raises(vitinit.VitinitError, match=r"no adapter knows \(Rotating\)"):
         vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
     Rotating.same_attention = True  # type: ignore[attr-defined]
-    from initializers import adapter
-
-    adapter._computes_what.cache_clear()
     vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
 
 

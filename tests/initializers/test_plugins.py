@@ -82,7 +82,8 @@ import initializers.methods
 initializers.methods.__path__.append({str(dropped)!r})  # as if the file lay in the package
 from initializers import registry
 from initializers.initialize import initialize
-from initializers.adapter import Adapter, Attention as Kind, fused, linear, register
+from initializers.adapter import Adapter, Attention as Kind, fused, linear
+from initializers.adapters.registry import register
 
 
 class Attention(torch.nn.Module):  # all that a layer needs; timm takes ten seconds to import
