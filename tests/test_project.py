@@ -62,6 +62,13 @@ def test_the_citation_names_this_version_and_the_papers_of_the_readme():
     assert papers == re.findall(r"\d{4}\.\d{5}", last)
 
 
+def test_timm_is_the_one_that_was_tried():
+    """Augmentation and ConViT reach into it, so each of its versions may compute something else."""
+    (floor,) = re.findall(r'"timm>=(.*)"', PYPROJECT)
+    (locked,) = re.findall(r"^timm==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    assert floor == locked
+
+
 def test_the_changelog_has_this_version():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     versions = re.findall(r"^## \[(.*?)\]", changelog, re.MULTILINE)
