@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from findings_of_catalogue import means_of_tuning
-from records import KAIMING, interval, limits, shows, sign_flip, study, text
+from records import KAIMING, holm, interval, limits, shows, study, text
 
 IMPULSE, MIMETIC = "Impulse, norm 4", "Mimetic"
 NORMS = ("0.5", "1", "2", "4", "8")
@@ -55,10 +55,7 @@ def is_it_the_pattern() -> Iterator[str]:
         ]
     }
     gain, pattern, impulse, rotated, spread = named.values()
-    raw = sorted((sign_flip(each), key) for key, each in named.items())
-    p: dict[tuple[str, str], float] = {}
-    for place, (value, key) in enumerate(raw):
-        p[key] = max([(len(raw) - place) * value, *p.values()])
+    p = holm(named)
     of = dict(zip(("gain", "pattern", "impulse", "rotated", "spread"), (p[key] for key in named), strict=True))
     assert (pattern > 0).all()
     yield f"above its placebo by {interval(pattern, 2)[1:]} points at every seed (p = {of['pattern']:.3f})"

@@ -47,6 +47,15 @@ def sign_flip(differences: pd.Series) -> float:
     return float(np.mean(means >= abs(differences.mean()) - 1e-9))
 
 
+def holm(named: dict[Any, pd.Series]) -> dict[Any, float]:
+    """p of each `sign_flip`, corrected over all of them."""
+    raw = sorted((sign_flip(differences), name) for name, differences in named.items())
+    corrected: dict[Any, float] = {}
+    for place, (p, name) in enumerate(raw):
+        corrected[name] = min(1.0, max([(len(raw) - place) * p, *corrected.values()]))
+    return corrected
+
+
 def limits(differences: pd.Series) -> tuple[float, float]:
     half = stats.sem(differences) * stats.t.ppf(0.975, len(differences) - 1)
     return differences.mean() - half, differences.mean() + half
@@ -113,7 +122,7 @@ class Study:
     @property
     def epochs(self) -> str:
         """Of every run, in words."""
-        return {5: "five", 10: "ten"}[self.spec("recipe.epochs")] + " epochs"
+        return {5: "five", 10: "ten", 40: "40"}[self.spec("recipe.epochs")] + " epochs"
 
     def top1(self, row: str, **where: Any) -> pd.Series:
         return self.of(row, "top1", **where)
