@@ -157,7 +157,8 @@ def _lines(cells: dict[str, list[RunRecord]], quantity: Quantity) -> dict[str, d
 
 
 def _figure(chart: Chart) -> Figure:
-    title = f"{textwrap.fill(safe(f'{chart.title}, {chart.where}'), 90)}\n{BAND.replace('seeds', chart.over, 1)}"
+    title = textwrap.fill(f"{safe(chart.title)}, {safe(chart.where)}", 90)
+    title += f"\n{BAND.replace('seeds', chart.over, 1)}"
     title += f"; dotted: {chart.reference}" if chart.reference else ""
     title += f"\n{chart.note}" if chart.note else ""
     count = len(chart.panels)

@@ -74,7 +74,8 @@ def start(study: Study) -> dict[str, Figure]:
 
     figures, known = {}, looks(study) if measured(study) else {}
     for name, chart in start_charts(study).items():
-        title = f"{textwrap.fill(safe(f'{chart.title}, {chart.where}'), 90)}\n{BAND.replace('seeds', chart.over, 1)}"
+        title = textwrap.fill(f"{safe(chart.title)}, {safe(chart.where)}", 90)
+        title += f"\n{BAND.replace('seeds', chart.over, 1)}"
         title += f"; dotted: {chart.reference}" if chart.reference else ""
         figure, grid = panels(len(chart.panels), 1.45, title, ACROSS, sharex=True)
         handles: dict[str, Line2D] = {}

@@ -1,4 +1,4 @@
-"""The answer of a study: what each row gains on its base, from the cells of the study's own table."""
+"""The answer of a study: what rows gain, on their base or in the comparisons that the grid names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.frame import Study
 from analysis.plotting.style import span
+from analysis.tables.contrasts import label, of_contrasts
 from analysis.tables.notes import without_record
 from analysis.tables.printing.reading import sentences, without_numbers
 from analysis.tables.render import interval_text, p_shown
@@ -65,6 +66,8 @@ class Forest:
     """By dataset, in the order of the table."""
     baseline: str | None
     """The row that all differences are to; None: each to its own base."""
+    named: bool
+    """Whether the differences are the comparisons that the grid names."""
     low: float
     high: float
     ticks: list[float]
@@ -104,9 +107,17 @@ class Answer:
     """What was not run, and why."""
 
 
-def answer(table: Table) -> Answer:
-    """Of a study, from its own table."""
-    return Answer(forest(table), sentences(table), [*without_numbers(table), *_absent(table)])
+def answer(table: Table, named: Table | None = None) -> Answer:
+    """Of a study.
+
+    Args:
+        table: Its own.
+        named: The comparisons that the grid names; they are then the answer.
+    """
+    said = sentences(table)
+    if named:
+        said[:1] = sentences(named)[:1]
+    return Answer(forest(named or table), said, [*without_numbers(table), *_absent(table)])
 
 
 def forest(table: Table) -> Forest | None:
@@ -116,15 +127,16 @@ def forest(table: Table) -> Forest | None:
     from analysis.stats import differences
 
     values = values_by_seed(table.study, "last")
+    firsts = {label(pair): pair[0] for pair in table.study.contrasts}
     columns = {}
     for column in table.columns:
         gains = []
         for row in table.rows:
             cell = table.cells[row, column]
             if cell.against:
-                base = table.baselines[row]
-                seeds = differences(values[row, column], values[base, column]).tolist()
-                gains.append(Gain(row, base, cell.against, seeds, p_shown(cell)))
+                ours, base = firsts.get(row, row), table.baselines[row]
+                seeds = differences(values[ours, column], values[base, column]).tolist()
+                gains.append(Gain(ours, base, cell.against, seeds, p_shown(cell)))
         if gains:
             columns[column] = gains
     if not columns:
@@ -135,7 +147,7 @@ def forest(table: Table) -> Forest | None:
     room = ROOM * ((max(drawn) - min(drawn)) or 1.0)
     low, high = min(drawn) - room, max(drawn) + room
     ticks = [float(tick) for tick in MaxNLocator(TICKS).tick_values(low, high) if low <= tick <= high]
-    return Forest(columns, table.baseline, low, high, ticks)
+    return Forest(columns, table.baseline, of_contrasts(table), low, high, ticks)
 
 
 def _absent(table: Table) -> list[str]:

@@ -14,6 +14,7 @@ from analysis.plotting import style
 from analysis.registry import refuse
 from analysis.report.answer import Answer, answer
 from analysis.report.charts import Plot, plot
+from analysis.tables.contrasts import of_contrasts
 from analysis.tables.registry import build, names
 from analysis.tables.render import Column, columns
 from analysis.tables.shared import Table
@@ -119,7 +120,7 @@ def section(study: Study, baseline: str | None = None) -> Section:
     drawings = list(_figures(study, baseline, broken))
     return Section(
         study=study,
-        answer=answer(tables[0]),
+        answer=answer(tables[0], _named(tables, baseline)),
         facts=_facts(study, records),
         tables=list(_with_notes(tables)),
         figures=[drawn for drawn in drawings if drawn.plots or drawn.pictures],
@@ -138,6 +139,11 @@ def _tables(study: Study, baseline: str | None, broken: list[VitinitError]) -> I
             yield build(study, name, baseline=baseline)
         except VitinitError as error:
             broken.append(error)
+
+
+def _named(tables: list[Table], baseline: str | None) -> Table | None:
+    """The comparisons that the grid names, unless others are asked for."""
+    return next((table for table in tables if of_contrasts(table)), None) if baseline is None else None
 
 
 def _with_notes(tables: list[Table]) -> Iterator[tuple[Table, list[Column], list[str]]]:

@@ -35,7 +35,7 @@ def accuracy(asked: Asked) -> Table:
     values = values_by_seed(study, asked.metric)
     together = [c for c in _alike(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
     against = _differences(study, baselines, values)
-    places = _places(study, baselines, against)
+    places = [] if study.contrasts else _places(study, baselines, against)  # the tests are then of those alone
     result = Table(
         name=asked.name,
         study=study,

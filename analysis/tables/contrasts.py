@@ -32,6 +32,11 @@ def label(pair: tuple[str, str]) -> str:
     return f"{pair[0]} − {pair[1]}"
 
 
+def of_contrasts(table: Table) -> bool:
+    """Whether its rows are contrasts."""
+    return table.name == f"{table.study.name}_contrasts"
+
+
 @TABLES.add("_contrasts", compared, place=2)
 def contrasts(asked: Asked) -> Table:
     """One line per contrast: the first row's accuracy, what it has over the second, and p."""

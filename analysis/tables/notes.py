@@ -72,7 +72,9 @@ def _comparisons(table: Table) -> list[str]:
             f"Difference: by seed, to {table.baseline or own}, with its 95 % interval "
             "(Student's t; none under 3 common seeds)."
         )
-        if any(pair.p is not None for pair in tests.values()):
+        if table.study.contrasts:
+            lines[-1] += f" No p: the grid names its comparisons, and table {table.study.name}_contrasts tests them."
+        elif any(pair.p is not None for pair in tests.values()):
             missing = table.comparisons - len(tests)
             lines[-1] += (
                 f" p: exact two-sided sign-flip test, corrected by Holm over {count(table.comparisons, 'comparison')}"

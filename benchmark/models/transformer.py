@@ -53,6 +53,16 @@ class Transformer(ModelSpec):
             "drop_path_rate": self.drop_path_rate,
         }
 
+    def describe(self) -> str:
+        """The model in one phrase; also positions, class token and bias where they are not what its family has."""
+        words = {"position": f"{self.position} positions", "pool": "class token", "qkv_bias": "no QKV bias"}
+        if self.pool == "avg":
+            words["pool"] = "average pool"
+        if self.qkv_bias:
+            words["qkv_bias"] = "QKV bias"
+        fields = type(self).model_fields
+        return ", ".join([super().describe(), *(words[n] for n in words if getattr(self, n) != fields[n].default)])
+
     @property
     def hidden(self) -> int:
         """Features between the two layers of an MLP."""

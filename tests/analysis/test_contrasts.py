@@ -15,6 +15,7 @@ from analysis.tables import __main__ as tables
 from analysis.tables import contrasts
 from analysis.tables.registry import build, names
 from analysis.tables.render import to_csv, to_markdown
+from analysis.tables.shared import Table
 from benchmark.records.store import Layout, Store
 
 TOP1 = {
@@ -202,11 +203,27 @@ def test_a_dataset_of_the_grid_without_a_run_keeps_its_place(results: Path) -> N
     assert alone.cells[largest].p == pytest.approx(3 * 2 / 256)
     assert both.cells[largest].p == pytest.approx(6 * 2 / 256)
     assert any("over 6 comparisons, which the grid names, 3 without runs yet;" in note for note in both.notes)
-    main = build(load([results], "mine"), "mine")
-    assert main.comparisons == 2 * alone_comparisons(results)
+    one, two = (
+        main_table(results, Layout(rows=["Mimetic"], columns=columns)) for columns in (["cifar10"], ["cifar10", "svhn"])
+    )
+    assert (one.comparisons, two.comparisons) == (2, 4)
 
 
-def alone_comparisons(results: Path) -> int:
-    """Of the main table, were the second dataset not of the grid."""
+def main_table(results: Path, layout: Layout) -> Table:
+    """The study's own, of a grid with this layout and no other."""
     (results / "mine/LAYOUT").unlink()
-    return build(load([results], "mine"), "mine").comparisons
+    Store(results).write_layout("mine", layout)
+    return build(load([results], "mine"), "mine")
+
+
+def test_the_main_table_tests_nothing_that_the_grid_does_not_name(results: Path) -> None:
+    """Differences to the own base stay, with their intervals; p there would be another correction of the same test."""
+    free = main_table(results, Layout(rows=["Mimetic"]))
+    assert {row for (row, _), cell in free.cells.items() if cell.p is not None} == {"Mimetic", "Imp.-3"}
+    bound = main_table(results, Layout(rows=["Mimetic"], contrasts=CONTRASTS[:1]))
+    assert all(cell.p is None and cell.least_p is None for cell in bound.cells.values())
+    assert [cell.against for cell in bound.cells.values()] == [cell.against for cell in free.cells.values()]
+    assert any("No p: the grid names its comparisons, and table mine_contrasts tests them." in n for n in bound.notes)
+    assert not any("Holm" in note for note in bound.notes)
+    lines = list(csv.DictReader(io.StringIO(to_csv(bound))))
+    assert {line["p"] for line in lines} == {line["p_holm"] for line in lines} == {""}

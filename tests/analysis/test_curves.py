@@ -269,3 +269,10 @@ def test_records_without_probes_or_maps_say_so_once_for_each_reason(tmp_path, ca
     ]
     assert curves.main(["--results", str(root), "--baseline", "Mimic"]) == 2
     assert "unknown baseline row 'Mimic'; did you mean 'Mimetic'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["nonlocality_reference", "impulse_mass"])
+def test_a_title_names_its_dataset_whole(tmp_path, name):
+    write(tmp_path, with_probes(done("Imp.-3", (30.0, 40.0), train_size=10_000), 1))
+    (figure,) = over_epochs(load([tmp_path]), name).values()
+    assert ", cifar10[10000] " in f"{' '.join(figure.get_suptitle().split())} "

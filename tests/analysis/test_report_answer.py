@@ -60,7 +60,7 @@ def shown(page: Page) -> dict[tuple[str, str], tuple[dict[str, str], str]]:
     return found
 
 
-@pytest.mark.parametrize("study", ["small", "standard-mechanism"])
+@pytest.mark.parametrize("study", ["small", "table2-small"])
 def test_gains_intervals_and_n_are_those_of_the_files(tmp_path, study):
     text = write_report(tmp_path / "report.html", "--results", REFERENCE, "--study", study)
     page, expected = Page(text), gains(study)
@@ -81,6 +81,31 @@ def test_gains_intervals_and_n_are_those_of_the_files(tmp_path, study):
     for dataset in {dataset for dataset, _ in expected}:
         (n,) = {len(differences) for (its, _), differences in expected.items() if its == dataset}
         assert f"{dataset} n = {n}" in captions
+
+
+def test_where_a_grid_names_comparisons_they_are_the_answer(tmp_path):
+    text = write_report(tmp_path / "report.html", "--results", REFERENCE, "--study", "standard-mechanism")
+    page = Page(text[: text.index('id="studies"')])
+    assert page.find("h1")[0][1] == "Which initialisation gains accuracy over what the grid compares it with?"
+    named = json.loads((REFERENCE / "standard-mechanism/LAYOUT").read_text())["contrasts"]
+    top1: dict[str, dict[int, float]] = defaultdict(dict)
+    for file in (REFERENCE / "standard-mechanism").glob("*.json"):
+        record = json.loads(file.read_text())
+        top1[record["row"]][record["spec"]["seed"]] = record["history"][-1]["test_top1"]
+    lines = [" ".join(words.split()) for attrs, words in page.find("tr") if "data-row" in attrs]
+    assert len(lines) == len(named) == 5
+    above = []
+    for (ours, theirs), line in zip(named, lines, strict=True):
+        differences = [value - top1[theirs][seed] for seed, value in top1[ours].items()]
+        middle, half = mean(differences), T[12] * stdev(differences) / math.sqrt(12)
+        sign = "+" if middle > 0 else ""
+        assert line.startswith(f"{ours} − {theirs}")
+        assert f"{sign}{written(middle)} [{written(middle - half)}, {written(middle + half)}]" in line
+        above += [f"{ours} − {theirs}"] if middle - half > 0 else []
+    ((_, lead),) = page.find("p", **{"class": "lead"})
+    assert lead.startswith("Above 0 (uncorrected), of the comparisons that the grid names: on cifar10[5000] ")
+    assert any(f"{each} by +" in lead for each in above)
+    assert "Impulse, placebo (spectrum)" not in lead, "its gain is no comparison of the grid"
 
 
 def test_points_and_bars_lie_where_their_numbers_are(tmp_path):

@@ -200,8 +200,12 @@ def test_layer_scale_is_that_of_timms_and_told_in_a_phrase() -> None:
     theirs = timm.create_model("vit_tiny_patch16_224", init_values=1e-5)
     shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in (build_model(spec, 1000), theirs)]
     assert shapes[0] == shapes[1]
-    assert spec.describe() == "ViT width 192 depth 12, 3 heads, patch 16, LayerScale 1e-05"
-    assert changed(spec, layer_scale=None).describe() == "ViT width 192 depth 12, 3 heads, patch 16"
+    phrase = "ViT width 192 depth 12, 3 heads, patch 16, learned positions, class token"
+    assert spec.describe() == f"{phrase}, LayerScale 1e-05"
+    assert changed(spec, layer_scale=None).describe() == phrase
+    assert changed(spec, position="sincos", pool="avg", qkv_bias=False, layer_scale=None).describe() == (
+        "ViT width 192 depth 12, 3 heads, patch 16, no QKV bias"
+    )
 
 
 def test_convit_tiny_is_timms() -> None:

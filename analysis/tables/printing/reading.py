@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from analysis.tables.contrasts import of_contrasts
 from analysis.tables.notes import compared_with, measured, mixed_code, not_initialisation_alone, settings
 from analysis.tables.shared import Cell, Table, usual_seeds
 from analysis.text import capitalised, count, one_line, signed
@@ -55,6 +56,8 @@ def sentences(table: Table) -> list[str]:
     more = f"; {count(len(columns) - SHOWN, 'more column')} above" if len(columns) > SHOWN else ""
     ahead = "; ".join(_ahead(table, column) for column in shown)
     lines = [f"Ahead of {table.baseline or 'its base'} (uncorrected): {ahead}{more}."]
+    if of_contrasts(table):
+        lines = [f"Above 0 (uncorrected), of the comparisons that the grid names: {ahead}{more}."]
     lines.append(_cannot_tell(table, columns))
     lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(table)}")
     return [one_line(line) for line in lines]
