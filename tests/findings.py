@@ -13,7 +13,6 @@ from findings_of_provenance import where_they_come_from
 from records import (
     DATA,
     KAIMING,
-    REFERENCE,
     STUDIES,
     TRUNC,
     interval,
@@ -36,15 +35,21 @@ def introduction() -> Iterator[str]:
     )
     trained += [record["parameters"] for other in (mechanism, catalogue, catalogue_tuning) for record in other]
     wide = [record["parameters"] for record in tuning]
-    yield f"{min(trained):,} to {max(trained):,} trained parameters"
-    yield f"(`standard-tuning`: {min(wide):,} to {max(wide):,})"
+    yield f"{min(trained):,} to {max(trained):,} parameters (`standard-tuning` as `standard`)"
+    ends = study("standard")
+    long = [record["parameters"] for record in ends.runs["record"]]
+    assert (min(wide), max(wide)) == (min(long), max(long))
+    assert len(ends.seeds) == 8
+    yield (
+        f"{min(long):,} to {max(long):,} trained parameters and "
+        f"{ends.trained_on * ends.spec('recipe.epochs'):,} images seen"
+    )
     every = [*records, *tuning, *mechanism, *catalogue, *catalogue_tuning]
     most = max(record["dataset"]["train"] * record["spec"]["recipe"]["epochs"] for record in every)
-    yield f"at most {most:,} images seen in training"
+    yield f"at most {most:,} images seen"
     assert {record["spec"]["seed"] for record in records} == {0, 1, 2}
     yield "three seeds (0, 1, 2)"
     assert {len(study(name).seeds) for name in ("standard-tuning", "catalogue-small-tuning")} == {2}
-    assert 0 < len(list((REFERENCE / "standard").glob("*.json"))) < 64, "it is finished: read it"
     assert len(study("standard-mechanism").seeds) == 12
     yield "the 95 % interval (Student's t)"
     yield f"no sign-flip test can go below p = {2 / 2**3}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import findings_of_catalogue
+import findings_of_ends
 import numpy as np
 import pandas as pd
 from records import (
-    DATA,
     KAIMING,
     TRUNC,
     fidelity,
@@ -70,22 +70,27 @@ def of_each(differences: pd.Series, digits: int = 1) -> str:
 
 
 def what_we_found() -> Iterator[str]:
-    s = study("table2-small")
-    for base, before in ((KAIMING, ""), (TRUNC, f"{TRUNC} + ")):
-        for method in ("Mimetic", "Imp.-3", "Imp.-5"):
-            assert all((s.gain(f"{before}{method}", base, data=data) > 0).all() for data in DATA)
-        impulses = [s.gain(f"{before}Imp.-{side}", base, data="cifar10").mean() for side in (3, 5)]
-        assert max(impulses) < s.gain(KAIMING, TRUNC, data="cifar10").mean()
-    yield f"worth {of_each(s.gain(KAIMING, TRUNC, data='cifar10'), 2)} points on CIFAR-10"
+    mimetic, impulse, _, convit = findings_of_ends.gains().values()
+    assert shows(mimetic)
+    assert shows(convit)
+    assert not shows(impulse)
+    ends = study("standard")
+    yield f"{of_each(mimetic)} points over its base. So does ConViT's GPSA, {of_each(convit)} over DeiT"
+    yield f"impulse does not ({interval(impulse)})"
+    yield f"{ends.trained_on * ends.spec('recipe.epochs'):,} images seen (`standard`)"
+    base = ends.gain(KAIMING, TRUNC)
+    assert shows(base)
+    assert base.mean() > mimetic.mean()
+    assert not shows(ends.gain("Trunc normal, Kaiming's scale", KAIMING))
+    yield f"The base alone is worth {of_each(base)} points"
     s = study("standard-mechanism")
     pattern = s.gain("Mimetic", "Mimetic, placebo (spectrum)")
     assert (pattern > 0).all()
-    yield f"It ends {of_each(pattern)} points above its own placebo"
+    yield f"After {s.epochs} it is {of_each(pattern)} points above its own placebo"
     yield f"at each of {len(pattern)} seeds"
     impulse, rotated = (s.gain("Impulse, norm 4", row) for row in (KAIMING, "Impulse, placebo (spectrum)"))
     assert shows(impulse)
     assert not shows(rotated)
-    assert not shows(s.gain("Trunc normal, Kaiming's scale", KAIMING))
     yield f"It gains {of_each(impulse)} points over its base, but only {interval(rotated)} over its placebo"
     gained, beside = findings_of_catalogue.gains(), findings_of_catalogue.patterns()
     assert [row for row in beside if shows(beside[row]) and shows(gained[row])] == ["Mimetic, MLP mean", "Mimetic"]

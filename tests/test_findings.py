@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import findings
 import findings_in_short
 import findings_of_catalogue
+import findings_of_ends
 import findings_of_masks
 import findings_of_placebos
 import findings_of_tuning
@@ -24,6 +25,7 @@ PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
     ("README.md", "## What we found"): findings_in_short.what_we_found,
     ("initializers/README.md", "## The solvers of `impulse`"): findings_in_short.the_solvers,
     ("results/README.md", "# What the committed studies show"): findings.introduction,
+    ("results/README.md", "## Who is ahead at the end of training?"): findings_of_ends.who_is_ahead_at_the_end,
     ("results/README.md", "## The main job"): findings_in_short.the_main_job,
     ("results/README.md", "## Each method over both bases"): findings.over_both_bases,
     ("results/README.md", "## Which parts of impulse matter?"): findings.what_of_impulse_counts,
@@ -90,6 +92,12 @@ def test_the_table_of_learning_rates_is_that_of_the_records() -> None:
 def test_the_table_of_the_catalogue_is_that_of_the_records_and_in_their_order() -> None:
     text = (ROOT / "results/README.md").read_text(encoding="utf-8")
     assert "\n".join(findings_of_catalogue.table()) in text
+
+
+def test_the_tables_of_the_end_of_training_are_those_of_the_records() -> None:
+    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
+    assert "\n".join(findings_of_ends.table()) in text
+    assert "\n".join(findings_of_ends.contrasts()) in text
 
 
 def test_the_table_of_placebos_is_that_of_the_records() -> None:
