@@ -1,1 +1,15 @@
 """From records to tables and figures. Imports no torch and no training code."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+NEEDS = ("PIL", "bokeh", "jinja2", "matplotlib", "numpy", "pandas", "pydantic", "rich", "scipy", "seaborn", "yaml")
+"""What its files use, and those of `benchmark` that they import."""
+
+# So argv begins as long as `python -m analysis.*` looks for its module; elsewhere Python's own error says it.
+if sys.argv[:1] == ["-m"] and (lacking := [name for name in NEEDS if find_spec(name) is None]):
+    how = "source .venv/bin/activate, or pip install 'vitinit[benchmark]'"
+    print(f"error: analysis needs {', '.join(lacking)}, which {sys.executable} lacks: {how}", file=sys.stderr)
+    sys.exit(2)

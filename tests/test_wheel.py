@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import analysis
+from tests.test_floors import imported
+
 ROOT = Path(__file__).parents[1]
 FLOORS = ("analysis", "benchmark", "initializers", "runners", "slurm")
 OTHERS = (
@@ -99,3 +102,19 @@ def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, 
     (info,) = importlib.metadata.distributions(path=[str(installed)])
     (command,) = info.entry_points
     assert command.value == "runners.cli.__main__:main", "what `-m runners.cli` starts"
+
+
+@pytest.mark.parametrize("command", ["tables", "figures", "curves", "report", "choose", "standing"])
+def test_analysis_says_in_one_line_what_it_needs(installed: Path, tmp_path: Path, command: str) -> None:
+    done = started("-S", "-m", f"analysis.{command}", target=installed, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert re.match(r"error: analysis needs .*\bpandas\b.*: source .venv/bin/activate, or pip install ", line)
+
+
+def test_what_analysis_needs_is_what_it_imports() -> None:
+    files = [*ROOT.glob("analysis/**/*.py"), *ROOT.glob("benchmark/records/*.py"), *ROOT.glob("benchmark/files/*.py")]
+    parts = {name.partition(".")[0] for path in files for name in imported(path)}
+    libraries = parts - sys.stdlib_module_names - {"analysis", "benchmark", "initializers"}
+    come_along = {"markupsafe", "pydantic_core"}  # with jinja2 and pydantic
+    assert (libraries - come_along) | {"bokeh"} == set(analysis.NEEDS)  # of bokeh its JavaScript is read
