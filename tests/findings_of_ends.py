@@ -68,12 +68,13 @@ def who_is_ahead_at_the_end() -> Iterator[str]:
 
     assert not any(shows(each) for each in (impulse, pattern, s.gain(PLACEBO, KAIMING)))
     assert not any(shows(s.gain_after(epoch, IMPULSE, over)) for epoch in EPOCHS for over in (KAIMING, PLACEBO))
-    assert all(-1 < end < 1 for each in (impulse, pattern) for end in limits(each))
+    assert all(-1 < end < 1 for end in limits(pattern))
+    yield "(It is at 95 %, and not corrected for four comparisons.)"
     yield f"{interval(impulse, 2)} over its base (p = {p[PRIMARY[1]]:.2f})"
     yield f"{interval(pattern, 2)} over its placebo (p = {p[PRIMARY[2]]:.2f})"
-    yield "Both intervals lie within one point of 0"
+    yield "The second interval lies within one point of 0"
     yield "the pattern gains less than a point here"
-    yield f"Nor is there a gain after {several(EPOCHS[:-1], 0).replace(', 30', ' or 30')} epochs"
+    yield f"Nor is a gain seen after {several(EPOCHS[:-1], 0).replace(', 30', ' or 30')} epochs"
     yield f"puts {s.mass(IMPULSE, 'real_images'):.1f} % of the first layer's attention on the target token"
     yield f"(uniform: {100 / 64:.1f} %)"
 
@@ -81,11 +82,12 @@ def who_is_ahead_at_the_end() -> Iterator[str]:
     slow, pool = s.gain_after(10, CONVIT, DEIT), s.gain(DEIT, SCALED)
     assert not shows(slow)
     assert shows(convit - slow)
-    yield f"ConViT ends {unsigned(convit)} points above DeiT, at every seed (p = {p[PRIMARY[3]]:.3f})"
+    yield f"It ends {unsigned(convit)} points above DeiT, at every seed (p = {p[PRIMARY[3]]:.3f})"
     yield f"after ten epochs it was not ahead ({interval(slow, 2)})"
     assert shows(pool)
+    assert s.spec("model.qkv_bias", DEIT) is False
     yield f"DeiT ends {unsigned(-pool)} below the ViT with the same distribution of weights"
-    apart = s.gain(MIMETIC, CONVIT)
+    apart = s.gain(CONVIT, MIMETIC)
     assert not shows(apart)
     yield f"not told apart ({interval(apart, 2)})"
 
@@ -95,9 +97,11 @@ def who_is_ahead_at_the_end() -> Iterator[str]:
     assert shows(grown)
     assert not shows(same)
     assert shows(-small - mimetic)
+    yield f"{epochs} epochs do not make up for it"
     (std,) = {record["spec"]["base"]["params"]["std"] for record in s.of(TRUNC, "record")}
     assert round(std * (3 * s.spec("model.width")) ** 0.5, 2) == 0.28
-    yield f"At this width {std} is about a quarter of Kaiming's std"
+    assert round(std * (3 * 4 * s.spec("model.width")) ** 0.5, 2) == 0.55
+    yield f"At this width {std} is about a quarter of Kaiming's std (in the second layer of each MLP half of it)"
     yield f"Trunc normal's std of {std} ends {unsigned(-small)} points below Kaiming uniform"
     yield f"{unsigned(-small - mimetic)} more than mimetic gains"
     yield f"the gap grows by {unsigned(-grown)} from epoch 10 to {epochs}"
@@ -129,6 +133,10 @@ def who_is_ahead_at_the_end() -> Iterator[str]:
         f"without content to {without[1]:.1f} %"
     )
     yield f"(of {tested.pop():,} test images)"
+
+    late = [(s.top1(row) - s.of(row, "record").map(lambda r: r["history"][29]["test_top1"])).mean() for row in s.rows]
+    yield f"a schedule of {epochs} epochs, whose last ten bring every row {span(late)} points"
+    yield "in ten epochs on other than the test images"
 
 
 def uniform() -> float:

@@ -54,7 +54,7 @@ def is_it_the_pattern() -> Iterator[str]:
             (IMPULSE, f"{IMPULSE.split(',')[0]}, {ENTROPY}"),
         ]
     }
-    gain, pattern, impulse, rotated, spread = named.values()
+    _, pattern, impulse, rotated, spread = named.values()
     p = holm(named)
     of = dict(zip(("gain", "pattern", "impulse", "rotated", "spread"), (p[key] for key in named), strict=True))
     assert (pattern > 0).all()
@@ -78,7 +78,7 @@ def is_it_the_pattern() -> Iterator[str]:
     assert shows(rotated - spread)
     alone = s.gain(f"{MIMETIC}, {SPECTRUM}", KAIMING)
     assert shows(alone)
-    yield f"brings the other {alone.mean():.1f} of its {gain.mean():.1f} points"
+    yield f"gain {interval(alone, 2)[1:]} over Kaiming uniform"
     yield f"Its gain is real ({interval(impulse, 2)[1:]}, p = {of['impulse']:.3f})"
     yield f"spectrum placebo {interval(rotated, 2)} (p = {of['rotated']:.2f})"
     yield f"minus the entropy placebo {interval(spread, 2)} (p = {of['spread']:.2f})"
