@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from analysis.text import one_line
 from benchmark.records.record import RunRecord
 
 MARK = "†"
@@ -23,6 +24,12 @@ def last_is_unread(run: RunRecord) -> bool:
 def marked(runs: Iterable[RunRecord]) -> str:
     """What follows the name of a row."""
     return f" {MARK}" if any(map(last_is_unread, runs)) else ""
+
+
+def with_mark(row: str, run: RunRecord, most: int = 60) -> str:
+    """The name of a row and its mark, which a name that is too long leaves room for."""
+    mark = marked([run])
+    return one_line(row, most - len(mark)) + mark
 
 
 def said(runs: Iterable[RunRecord]) -> str:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
 from analysis.curves.registry import CURVES
 from analysis.frame import Study
-from analysis.plotting.style import COLOURS, DASHES, FEW, counted, file_part, legend_below, not_in, panels, safe
+from analysis.plotting.style import (
+    CHARACTERS,
+    COLOURS,
+    DASHES,
+    FEW,
+    counted,
+    file_part,
+    legend_below,
+    not_in,
+    panels,
+    safe,
+)
 from analysis.series import Chart, Line, Panel, Scale
 from benchmark.records.record import RunRecord
 
@@ -65,7 +77,7 @@ def _figure(chart: Chart) -> Figure:
     import numpy as np
 
     across = min(len(chart.panels), ACROSS)
-    title = f"{chart.title}\n{safe(chart.where)}"
+    title = f"{chart.title}\n{textwrap.fill(', '.join(map(safe, chart.where.split(', '))), CHARACTERS)}"
     figure, grid = panels(len(chart.panels), 1.5, title, across, sharex=True, sharey=True)
     for axes, panel in zip(grid, chart.panels, strict=True):
         *heads, over_all = panel.lines.values()

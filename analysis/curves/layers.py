@@ -177,7 +177,8 @@ def _figure(chart: Chart) -> Figure:
     low, high = grid[0].get_ylim()
     for axes, panel in zip(grid, chart.panels, strict=True):
         same = " (layers coincide)" if coincide(list(panel.lines.values()), high - low) else ""
-        panel_title(axes, safe(panel.title) + same)
+        row = panel.row or ""
+        panel_title(axes, safe(row) + panel.title.removeprefix(row) + same)  # a long label loses its own end
     outer_labels(grid, chart.panels[0].scale.y)
     legend_below(figure, list(handles.values()), counted("layer", len(handles)), length=1.0)
     return figure

@@ -13,7 +13,7 @@ from analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
 from analysis.frame import Study
 from analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
 from analysis.text import one_line
-from analysis.unread import marked, said
+from analysis.unread import marked, said, with_mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +59,7 @@ def layers(study: Study) -> dict[str, Figure]:
         lines = []
         for some in _wrap(list(runs.items())):
             for place, when in ((0, "before"), (-1, "after")):
-                lines.append([_between_layers(row + marked([run.record]), run, place, when) for row, run in some])
+                lines.append([_between_layers(with_mark(row, run.record), run, place, when) for row, run in some])
         figures[f"cka_layers-{file_part([column])}"] = _draw(lines, "Between layers", column, runs)
     return figures
 

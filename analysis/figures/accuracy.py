@@ -12,6 +12,7 @@ from analysis.plotting.style import (
     ACROSS,
     BAND,
     CHARACTERS,
+    FEW,
     LINE,
     label_axes,
     legend,
@@ -85,7 +86,7 @@ def accuracy(study: Study) -> dict[str, Figure]:
     across = min(max(len(chart.panels), 2), ACROSS) if len(parts) > 1 else None
     title = f"{chart.title}: {BAND}" + "\ngrey: the other rows" * (len(parts) > 1)
     if never := [row for row in study.rows if any(row in rows for rows in guessing.values())]:
-        title += "\n" + textwrap.fill(f"grey, not told from guessing: {', '.join(map(safe, never))}", CHARACTERS)
+        title += "\n" + textwrap.fill(f"grey: no better than guessing: {', '.join(map(safe, never))}", CHARACTERS)
     height = 2.1 + LINE * max(map(len, parts)) * (len(parts) > 1)
     figure, grid = panels(len(chart.panels) * len(parts), height, title, across)
     handles: dict[str, Line2D] = {}
@@ -151,5 +152,9 @@ def _finish(axes: Axes, panel: Panel, study: Study) -> None:
     runs = study.runs[study.runs["column"] == panel.column]
     epochs, n = span(runs["epochs"]), span(runs.groupby("row").size())
     panel_title(axes, f"{safe(panel.column)}: n={n}, {epochs} epoch{'s' * (epochs != '1')}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    measured_after = sorted({int(epoch) for line in panel.lines.values() for epoch in line.x})
+    if len(measured_after) > FEW:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    else:
+        axes.set_xticks(measured_after)
     axes.grid()

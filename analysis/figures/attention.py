@@ -16,7 +16,7 @@ from analysis.figures.registry import FIGURES
 from analysis.frame import Study
 from analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
 from analysis.text import count
-from analysis.unread import marked, said
+from analysis.unread import marked, said, with_mark
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +81,7 @@ def training(study: Study) -> dict[str, Figure]:
     figures = {}
     for column, runs in kept(study).items():
         lines = {
-            row + marked([run.record]): [
+            with_mark(row, run.record): [
                 Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}\n{when}")
                 for layer in _layers(run)
                 for when, maps_LHNN in (("before", run.maps.before_LHNN), ("after", run.maps.after_LHNN))
@@ -110,7 +110,7 @@ def layers(study: Study) -> dict[str, Figure]:
                 for first in range(0, depth, ACROSS):
                     some = range(first, min(depth, first + ACROSS))
                     lines[when if first == 0 else f"{when}, from {first + 1}"] = [
-                        Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}", blocks=True) for layer in some
+                        Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}") for layer in some
                     ]
             title = f"Attention of all layers, {safe(row)}{marked([run.record])}\n{_what(study, {row: run})}"
             figures[not_in(figures, f"attention_layers-{file_part([column, row])}")] = _draw(lines, title)
@@ -121,7 +121,7 @@ def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
     for column, runs in kept(study).items():
         lines: dict[str, list[Panel]] = {}
         for row, run in runs.items():
-            label, zoomed = row + marked([run.record]), _zoomed(run)
+            label, zoomed = with_mark(row, run.record), _zoomed(run)
             lines[label] = []
             for layer in _layers(run):
                 map_NN = (run.maps.before_LHNN if when == "before" else run.maps.after_LHNN)[layer, 0]

@@ -50,6 +50,8 @@ DPI = 160
 """Of pictures in a page: 880 pixels across."""
 MOST_MARKERS = 8
 """On a line of many epochs."""
+MARKED_WHOLE = 5
+"""A line through so many points or fewer has a marker at each, so that none seems to be measured more seldom."""
 FEW = 10
 """A line through so many points or fewer shows where they are."""
 
@@ -187,10 +189,10 @@ def line_with_band(axes: Axes, numbers: Line, look: Look, stagger: bool = False)
         axes: Where to draw.
         numbers: The standard deviation of one seed is NaN, which draws no band.
         look: How.
-        stagger: Markers at some points only, at others for each look.
+        stagger: Markers of many points at some of them only, at others for each look.
     """
     count = len(numbers.x)
-    step = max(-(-count // MOST_MARKERS), 2 if count > 3 else 1) if stagger else 1
+    step = max(-(-count // MOST_MARKERS), 2) if stagger and count > MARKED_WHOLE else 1
     point = look.point if look.marker or count > FEW else {**look.point, "marker": "o"}
     every = (look.place % step, step)
     (line,) = axes.plot(numbers.x, numbers.mean, markevery=every, **{**look.line, **point, "markersize": 3.5})

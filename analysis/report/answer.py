@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from analysis.frame import Study
 from analysis.plotting.style import span
 from analysis.tables.contrasts import label, of_contrasts
-from analysis.tables.notes import without_record
 from analysis.tables.printing.reading import sentences, without_numbers
 from analysis.tables.render import interval_text, p_shown
 from analysis.tables.shared import Table, values_by_seed
@@ -114,10 +113,7 @@ def answer(table: Table, named: Table | None = None) -> Answer:
         table: Its own.
         named: The comparisons that the grid names; they are then the answer.
     """
-    said = sentences(table)
-    if named:
-        said[:1] = sentences(named)[:1]
-    return Answer(forest(named or table), said, [*without_numbers(table), *_absent(table)])
+    return Answer(forest(named or table), sentences(table, named), [*without_numbers(table), *_absent(table)])
 
 
 def forest(table: Table) -> Forest | None:
@@ -151,7 +147,7 @@ def forest(table: Table) -> Forest | None:
 
 
 def _absent(table: Table) -> list[str]:
-    """Rows without any record, and cells in which no run is finished, where none was skipped or has failed."""
+    """Cells in which no run is finished, where none was skipped or has failed."""
     study = table.study
     known = {
         (run.row, study.column[run.run_id])
@@ -159,12 +155,11 @@ def _absent(table: Table) -> list[str]:
     }
     cells = [(row, column) for row in study.rows for column in study.columns]
     absent = [key for key in cells if (key[1], key[0]) not in study.cells and key not in known]
-    lines = [f"no record of row {row}" for row in without_record(study)]
     if not absent:
-        return lines
+        return []
     named = ", ".join(f"{row} on {column}" for row, column in absent[:4])
     more = f" and {len(absent) - 4} more" if len(absent) > 4 else ""
-    return [*lines, f"{count(len(absent), 'combination')} without a record: {named}{more}"]
+    return [f"{count(len(absent), 'combination')} without a record: {named}{more}"]
 
 
 def seeds(study: Study) -> str:

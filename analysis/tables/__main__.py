@@ -12,6 +12,7 @@ from analysis import command, frame
 from analysis.published import FOLDER, Publication
 from analysis.registry import refuse
 from analysis.tables import context
+from analysis.tables.contrasts import of_contrasts
 from analysis.tables.printing import reading
 from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import build, names
@@ -85,6 +86,7 @@ def _run(args: argparse.Namespace) -> None:
         command.folder(out)
         # A row of another study is no reason to refuse this one: its foot says what its differences are to.
         baseline = args.baseline if args.baseline in study.rows else None
+        own = named = None
         for name in [args.table] if args.table else tables[study.name]:
             try:
                 table = build(study, name, args.metric, baseline, args.together)
@@ -97,11 +99,13 @@ def _run(args: argparse.Namespace) -> None:
             if args.all or args.table:
                 _print_whole(console, table)
             elif name == study.name:
-                _print_brief(console, table, args.metric)
-            elif study.contrasts and name == f"{study.name}_contrasts":
-                _print_whole(console, table)
+                own = table
+            elif of_contrasts(table):
+                named = table
             if args.context and table.published and table.published not in papers:
                 papers.append(table.published)
+        if own:
+            _print_brief(console, own, named, args.metric)
         written = 1 if args.table else len(tables[study.name])
         beside = [name for name in ("figures", "curves") if (study.home / name).is_dir()]
         drawn = f"; {' and '.join(beside)} are there, too" if beside and not args.out else ""
@@ -120,15 +124,18 @@ def _run(args: argparse.Namespace) -> None:
     refuse(broken)
 
 
-def _print_brief(console: Console, table: Table, metric: str) -> None:
-    """The setting, the table, and what it says."""
+def _print_brief(console: Console, table: Table, named: Table | None, metric: str) -> None:
+    """The setting, the table, the comparisons that the grid names, and what they say."""
     for text in reading.heading(table, metric):
         console.print(text)
     console.print()
     for line in to_terminal(table, console.width):
         console.print(line, no_wrap=True, crop=False)
     console.print()
-    for text in [*reading.without_numbers(table), *reading.sentences(table)]:
+    if named:
+        _print_whole(console, named)
+        console.print()
+    for text in [*reading.without_numbers(table), *reading.sentences(table, None if table.baseline else named)]:
         console.print(text)
 
 

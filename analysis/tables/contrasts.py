@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
 from analysis.published import context
 from analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds, seeds
 from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import LEVEL, Cell, Key, Table, skipped, values_by_seed
+from analysis.tables.shared import LEVEL, Cell, Key, Table, contrasts_compared, skipped, values_by_seed
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
     from analysis.stats import Paired
-
-
-def compared(study: Study) -> bool:
-    """Whether any contrast of the grid has two finished runs of one seed."""
-    if not study.contrasts:
-        return False
-    seeds = {key: set(values.index) for key, values in values_by_seed(study, "last").items()}
-    return any(
-        seeds.get((ours, column), set()) & seeds.get((theirs, column), set())
-        for ours, theirs in study.contrasts
-        for column in study.columns
-    )
 
 
 def label(pair: tuple[str, str]) -> str:
@@ -37,7 +24,7 @@ def of_contrasts(table: Table) -> bool:
     return table.name == f"{table.study.name}_contrasts"
 
 
-@TABLES.add("_contrasts", compared, place=2)
+@TABLES.add("_contrasts", contrasts_compared, place=2)
 def contrasts(asked: Asked) -> Table:
     """One line per contrast: the first row's accuracy, what it has over the second, and p."""
     from analysis.stats import holm, paired, sample

@@ -8,7 +8,7 @@ from analysis.frame import Study
 from analysis.tables import contrasts
 from analysis.tables.notes import measured, over_fewer_seeds, seeds
 from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Cell, Table
+from analysis.tables.shared import Cell, Table, contrasts_compared
 from analysis.text import one_line
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MOST = 5
 
 def followed(study: Study) -> bool:
     """Whether rows that the grid compares were evaluated after several epochs."""
-    return contrasts.compared(study) and any(len(_evaluated(study, place)) > 1 for place in study.columns)
+    return contrasts_compared(study) and any(len(_evaluated(study, place)) > 1 for place in study.columns)
 
 
 def _evaluated(study: Study, place: str) -> list[int]:

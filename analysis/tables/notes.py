@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.frame import Study
 from analysis.tables.context import beside
-from analysis.tables.shared import LEVEL, Table, differing, skipped, usual_seeds
+from analysis.tables.shared import LEVEL, Table, contrasts_compared, differing, skipped, usual_seeds
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def _comparisons(table: Table) -> list[str]:
             "(Student's t; none under 3 common seeds)."
         )
         if table.study.contrasts:
-            lines[-1] += f" No p: the grid names its comparisons, and table {table.study.name}_contrasts tests them."
+            where = f"table {table.study.name}_contrasts tests them"
+            has = where if contrasts_compared(table.study) else "none has two finished runs of a seed yet"
+            lines[-1] += f" No p: the grid names its comparisons, and {has}."
         elif any(pair.p is not None for pair in tests.values()):
             missing = table.comparisons - len(tests)
             lines[-1] += (
@@ -114,7 +116,7 @@ def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]], 
             texts = [f"{name} {ours} (not {theirs})" if values else name for name, (ours, theirs) in fields.items()]
             found[", ".join(texts)].append(row)
     rows = "; ".join(f"{', '.join(its)} in {text}" for text, its in found.items())
-    return [f"Not by initialisation alone differ from what they are compared with: {rows}."] if found else []
+    return [f"More than the initialisation differs from the row compared with: {rows}."] if found else []
 
 
 def _methods(table: Table) -> list[str]:

@@ -165,6 +165,18 @@ def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
     return found
 
 
+def contrasts_compared(study: Study) -> bool:
+    """Whether any contrast of the grid has two finished runs of one seed."""
+    if not study.contrasts:
+        return False
+    seeds = {key: set(values.index) for key, values in values_by_seed(study, "last").items()}
+    return any(
+        seeds.get((ours, column), set()) & seeds.get((theirs, column), set())
+        for ours, theirs in study.contrasts
+        for column in study.columns
+    )
+
+
 def skipped(study: Study) -> set[Key]:
     """The rows and columns that could not start."""
     return {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}

@@ -116,7 +116,7 @@ def test_all_layers_of_each_row(root, kept):
     assert len(maps) == len(both) == 2 * DEPTH
     for found, layer_HNN in zip(maps, both, strict=True):
         np.testing.assert_array_equal(found, expected(layer_HNN[0]))
-    assert [len(boxes(each, "white")) for each in axes] == [8] * 8
+    assert not any(boxes(each, "white") for each in axes), "on maps this small they would hide the diagonal"
 
 
 def test_it_fits_the_page_with_text_that_can_be_read(root, kept):

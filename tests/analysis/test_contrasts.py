@@ -160,7 +160,7 @@ def test_what_else_differs_and_how_many_seeds_is_said_under_contrasts(tmp_path: 
     Store(tmp_path).write_layout("mine", Layout(contrasts=[("Mimetic", "Imp.-3")]))
     study = load([tmp_path], "mine")
     table = build(study, "mine_contrasts")
-    assert any(note.startswith("Not by initialisation alone") and "heads 3 (not 4)" in note for note in table.notes)
+    assert any(note.startswith("More than the initialisation") and "heads 3 (not 4)" in note for note in table.notes)
     assert r"60.00±0.00 n=8<br>+9.00 \[6.52, 11.48\]<br>n=3" in to_markdown(table)
     for name in ("mine_contrasts", "mine_epochs"):
         assert any(note.startswith("Differences over fewer seeds than n: ") for note in build(study, name).notes)
@@ -227,3 +227,22 @@ def test_the_main_table_tests_nothing_that_the_grid_does_not_name(results: Path)
     assert not any("Holm" in note for note in bound.notes)
     lines = list(csv.DictReader(io.StringIO(to_csv(bound))))
     assert {line["p"] for line in lines} == {line["p_holm"] for line in lines} == {""}
+
+
+def test_a_table_of_contrasts_that_is_not_there_is_not_named(results: Path) -> None:
+    unrun = main_table(results, Layout(rows=["Mimetic"], contrasts=[("Mimetic", "Imp.-5")]))
+    assert "mine_contrasts" not in names(unrun.study)
+    (note,) = [note for note in unrun.notes if "No p: " in note]
+    assert "mine_contrasts" not in note
+    assert note.endswith("none has two finished runs of a seed yet.")
+
+
+def test_sentences_under_the_tables_are_of_the_comparisons_that_the_grid_names(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tables.main(["--results", str(results), "--study", "mine"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.index("Comparisons that the grid names") < said.index("Above 0 ")
+    assert "Ahead of its base" not in said
+    assert tables.main(["--results", str(results), "--study", "mine", "--baseline", "Imp.-3"]) == 0
+    assert "Ahead of Imp.-3 (uncorrected)" in capsys.readouterr().out.replace("\n", " ")

@@ -96,6 +96,17 @@ def test_a_line_a_layer_is_the_mean_over_heads_and_seeds(study, records, name):
     assert len(colours) == len(layers), "a layer has its colour in every panel"
 
 
+def test_a_long_label_loses_its_own_end_not_what_follows_it(tmp_path):
+    row = "ConViT, ten gated layers of twelve, locality strength 1, " + "x" * 20
+    write(tmp_path, *(with_probes(done("ConViT", (30.0, 40.0), seed=seed, label=row), seed) for seed in (0, 1)))
+    study = load([tmp_path])
+    (axes,) = over_epochs(study, "nonlocality")["nonlocality-cifar10"].axes
+    assert axes.get_title().replace("\n", " ").startswith("ConViT, ten gated layers of twelve")
+    assert axes.get_title().endswith("…: n=2 †")
+    (figure,) = gating(study).values()
+    assert figure.get_suptitle().replace("\n", " ").endswith(", cifar10, seed 0 (the first of 2)")
+
+
 def test_layers_go_from_dark_to_light(study):
     axes = over_epochs(study, "nonlocality")["nonlocality-cifar10"].axes[0]
     light = [np.dot((0.2126, 0.7152, 0.0722), mpl.colors.to_rgb(colour)) for _, _, colour, _ in drawn(axes)[:-1]]

@@ -280,7 +280,7 @@ def test_rows_that_guess_are_one_grey_and_named_once(tmp_path):
     tops = {"Mimetic": (10.5, 9.5), "Imp.-3": (10.5, 9.3), "Imp.-5": (30.0, 50.0), "ConViT": (10.0, 10.0)}
     write(tmp_path, *(done(row, top1) for row, top1 in tops.items()))
     (figure,) = accuracy(load([tmp_path])).values()
-    assert figure.get_suptitle().endswith("\ngrey, not told from guessing: Mimetic, ConViT")
+    assert figure.get_suptitle().endswith("\ngrey: no better than guessing: Mimetic, ConViT")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Imp.-3", "Imp.-5"]
     (axes,) = figure.axes
     greys = [list(line.get_ydata()) for line in axes.lines if line.get_color() == "#bbbbbb"]
@@ -309,11 +309,18 @@ def test_many_rows_have_several_panels_each_beside_its_base_on_one_scale():
 
 def test_lines_that_coincide_have_their_markers_at_different_epochs(tmp_path):
     rows = ("Mimetic", "Imp.-3")
-    write(tmp_path, *(done(row, (10.0, 30.0, 40.0, 50.0)) for row in rows))
+    write(tmp_path, *(done(row, (10.0, 30.0, 40.0, 50.0, 60.0, 65.0)) for row in rows))
     (axes,) = accuracy(load([tmp_path]))["accuracy"].axes
     first, second = (line.get_markevery() for line in axes.lines[:2])
     assert first == (0, 2)
     assert second == (1, 2)
+
+
+def test_a_line_of_few_epochs_has_a_marker_and_a_tick_at_each(tmp_path):
+    write(tmp_path, *(done(row, (10.0, 30.0, 40.0, 50.0)) for row in ("Mimetic", "Imp.-3")))
+    (axes,) = accuracy(load([tmp_path]))["accuracy"].axes
+    assert {line.get_markevery() for line in axes.lines[:2]} == {(0, 1)}
+    assert list(axes.get_xticks()) == list(axes.lines[0].get_xdata()) == [1, 2, 3, 4]
 
 
 def test_text_can_be_read_in_print(compared):

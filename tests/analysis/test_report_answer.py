@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from statistics import mean, stdev
 
+import pandas as pd
 import pytest
 from report_page import REFERENCE, Page, write_report
 from synthetic_records import done, failed, skipped, write
@@ -15,6 +16,7 @@ from synthetic_records import done, failed, skipped, write
 from analysis.frame import load
 from analysis.tables.registry import build
 from benchmark.records.store import Layout, Store
+from tests.records import holm
 
 T = {2: 12.706205, 3: 4.302653, 12: 2.200985}
 """The 97.5 % point of Student's t for so many values, from a printed table."""
@@ -94,18 +96,24 @@ def test_where_a_grid_names_comparisons_they_are_the_answer(tmp_path):
         top1[record["row"]][record["spec"]["seed"]] = record["history"][-1]["test_top1"]
     lines = [" ".join(words.split()) for attrs, words in page.find("tr") if "data-row" in attrs]
     assert len(lines) == len(named) == 5
-    above = []
+    found = {}
     for (ours, theirs), line in zip(named, lines, strict=True):
         differences = [value - top1[theirs][seed] for seed, value in top1[ours].items()]
         middle, half = mean(differences), T[12] * stdev(differences) / math.sqrt(12)
         sign = "+" if middle > 0 else ""
         assert line.startswith(f"{ours} − {theirs}")
         assert f"{sign}{written(middle)} [{written(middle - half)}, {written(middle + half)}]" in line
-        above += [f"{ours} − {theirs}"] if middle - half > 0 else []
+        found[f"{ours} − {theirs}"] = pd.Series(differences)
     ((_, lead),) = page.find("p", **{"class": "lead"})
-    assert lead.startswith("Above 0 (uncorrected), of the comparisons that the grid names: on cifar10[5000] ")
-    assert any(f"{each} by +" in lead for each in above)
-    assert "Impulse, placebo (spectrum)" not in lead, "its gain is no comparison of the grid"
+    assert lead.startswith("Above 0 at Holm's 0.05, of the comparisons that the grid names: on cifar10[5000] ")
+    above = {name for name, p in holm(found).items() if p < 0.05 and found[name].mean() > 0}
+    assert {name for name in found if name in lead} == above
+    assert f"{max(above, key=lambda name: found[name].mean())} by +" in lead
+    ((_, header), *_) = [each for each in page.find("th") if each[0].get("scope") == "col"]
+    assert header == "comparison"
+    still = [name for name in found if name not in above]
+    assert f"Largest still open: {max(still, key=lambda name: abs(found[name].mean()))} on " in text
+    assert "Every interval of a difference" not in text[: text.index('id="studies"')]
 
 
 def test_points_and_bars_lie_where_their_numbers_are(tmp_path):
@@ -151,7 +159,7 @@ def test_a_row_of_the_grid_without_any_record_is_named(tmp_path):
     Store(tmp_path).write_layout("small", Layout(rows=["Kaiming uniform", "Mimetic", "Imp.-3"]))
     page = Page(write_report(tmp_path / "report.html", "--results", tmp_path))
     ((_, facts),) = page.find("dl", **{"class": "facts"})
-    assert "no record of row Imp.-3" in facts
+    assert "No record of row Imp.-3" in facts
     assert "Nothing:" not in facts
     assert "No finished run: Imp.-3." in build(load([tmp_path], "small")).notes
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analysis.tables.contrasts import of_contrasts
-from analysis.tables.notes import compared_with, measured, mixed_code, not_initialisation_alone, settings
-from analysis.tables.shared import Cell, Table, usual_seeds
+from analysis.tables.notes import (
+    compared_with,
+    measured,
+    mixed_code,
+    not_initialisation_alone,
+    settings,
+    without_record,
+)
+from analysis.tables.render import p_shown
+from analysis.tables.shared import LEVEL, Cell, Table, usual_seeds
 from analysis.text import capitalised, count, one_line, signed
 
 SHOWN = 3
@@ -41,25 +48,36 @@ def without_numbers(table: Table) -> list[str]:
     failed = Counter(one_line(f"{run.error}: {run.message}", 160) for run in contents.failed.values())
     lines = [f"{count(number, 'run')} skipped: {reason}" for reason, number in sorted(skipped.items())]
     lines += [f"{count(number, 'run')} failed: {reason}" for reason, number in sorted(failed.items())]
+    lines += [f"No record of row {row}" for row in without_record(table.study)]
     lines += mixed_code(table)
     lines += [f"Invalid file: {problem}" for problem in contents.problems[:SHOWN]]
     more = len(contents.problems) - SHOWN
     return lines + ([f"{count(more, 'more invalid file')} (--all)"] if more > 0 else [])
 
 
-def sentences(table: Table) -> list[str]:
-    """Who is ahead of its own base, what this many seeds cannot tell, and what to look at; none without differences."""
-    if not _compared(table):
+def sentences(table: Table, named: Table | None = None) -> list[str]:
+    """Who is ahead of its own base, what this many seeds cannot tell, and what to look at; none without differences.
+
+    Args:
+        table: A study's own.
+        named: The comparisons that its grid names: what is said of differences is then said of these alone.
+    """
+    differences = named or table
+    if not _compared(differences):
         return []
-    columns = [column for column in table.columns if any(place == column for _, place in _compared(table))]
+    columns = [column for column in table.columns if any(place == column for _, place in _compared(differences))]
     shown = columns[:SHOWN]
     more = f"; {count(len(columns) - SHOWN, 'more column')} above" if len(columns) > SHOWN else ""
-    ahead = "; ".join(_ahead(table, column) for column in shown)
-    lines = [f"Ahead of {table.baseline or 'its base'} (uncorrected): {ahead}{more}."]
-    if of_contrasts(table):
-        lines = [f"Above 0 (uncorrected), of the comparisons that the grid names: {ahead}{more}."]
-    lines.append(_cannot_tell(table, columns))
-    lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(table)}")
+    tested = named is not None and any(p_shown(cell) for cell in named.cells.values())
+    ahead = "; ".join(_ahead(differences, column, tested) for column in shown)
+    how = f"at Holm's {LEVEL}" if tested else "(uncorrected)"
+    lines = [
+        f"Above 0 {how}, of the comparisons that the grid names: {ahead}{more}."
+        if named
+        else f"Ahead of {table.baseline or 'its base'} {how}: {ahead}{more}."
+    ]
+    lines.append(_cannot_tell(differences, columns))
+    lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(differences)}")
     return [one_line(line) for line in lines]
 
 
@@ -85,19 +103,25 @@ def _named(rows: list[str]) -> str:
     return " and ".join(rows) if len(rows) < SHOWN else f"{len(rows)} others"
 
 
-def _ahead(table: Table, column: str) -> str:
+def _ahead(table: Table, column: str, tested: bool) -> str:
     cells = _of_column(table, column)
-    intervals = {row: cell.against.interval for row, cell in cells.items() if cell.against and cell.against.interval}
-    if not intervals:
+    if not any(cell.against and cell.against.interval for cell in cells.values()):
         row, cell = next(iter(cells.items()))
-        return f"on {column} nobody (most {row}: {_gain(cell)})"
-    ahead = [row for row, interval in intervals.items() if interval.low > 0]
-    behind = [row for row, interval in intervals.items() if interval.high < 0]
-    text = f"on {column} " + (
-        f"{ahead[0]} by {_gain(cells[ahead[0]])}" if ahead else "nobody whose interval is above 0"
-    )
+        return f"on {column} none (most {row}: {_gain(cell)})"
+    ahead, behind = ([row for row, cell in cells.items() if _side(cell, tested) == side] for side in (1, -1))
+    none = "none" if tested else "none whose interval is above 0"
+    text = f"on {column} " + (f"{ahead[0]} by {_gain(cells[ahead[0]])}" if ahead else none)
     text += f", and {_named(ahead[1:])}" if ahead[1:] else ""
     return text + (f" (behind: {_named(behind)})" if behind else "")
+
+
+def _side(cell: Cell, tested: bool) -> int:
+    """1 above 0, -1 below it, 0 where neither is shown: by the corrected p if there is a test, else by the interval."""
+    pair = cell.against
+    if pair is None or pair.interval is None:
+        return 0
+    shown = p_shown(cell) is not None and (cell.p or 0.0) < LEVEL if tested else 0 not in pair.interval
+    return (1 if pair.mean > 0 else -1) if shown else 0
 
 
 def _cannot_tell(table: Table, columns: list[str]) -> str:
@@ -113,9 +137,9 @@ def _cannot_tell(table: Table, columns: list[str]) -> str:
         limits[column] = f"under {_span(seen)} points" if seen else "of any size"
     seeds = sorted({pair.n for its in pairs.values() for pair in its})
     shown = ", ".join(f"{limits[column]} on {column}" for column in columns[:SHOWN])
+    many = f"{f'{seeds[0]} to ' if seeds[1:] else ''}{count(seeds[-1], 'seed')}"
     return (
-        f"Too small for so few seeds: differences {shown} (t test, power 0.8). "
-        f"With {f'{seeds[0]} to ' if seeds[1:] else ''}{count(seeds[-1], 'seed')} a sign-flip test has "
+        f"{capitalised(many)} cannot show differences {shown} (t test, power 0.8); a sign-flip test has "
         f"p = {least_p(seeds[-1]):.2g} or more."
     )
 
