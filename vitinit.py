@@ -11,6 +11,7 @@ library of models but the one that the model is from.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import textwrap
@@ -221,7 +222,7 @@ def initialize(
     is raised on the way every tensor is as it was. Global random state, training mode, types, devices, hooks and
     `requires_grad` stay as they are; what a method means to stay untrained (`conv_filters`) is in the report. Weights
     of other types are computed in float32 and rounded once. At one seed the numbers are those of a run of the
-    benchmark and, where libraries have the same tensors, the same function in all of them.
+    benchmark, unless they depend on `images`, and, where libraries have the same tensors, the same function in all.
 
     Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, CaiT, BEiT, EVA, Swin; torchvision's ViT and Swin;
     Hugging Face's ViT, DeiT, MSN, MAE, DINOv2, Swin; vit-pytorch's ViT and SimpleViT; `nn.MultiheadAttention`, so
@@ -235,7 +236,8 @@ def initialize(
             None keeps the weights that are there.
         seed: of all random numbers.
         layer_scale: what every layer scale is set to; None leaves them as the library or a checkpoint has them.
-        images: B x C x H x W, normalised as in training, not augmented; for the few methods that use data.
+        images: B x C x H x W, normalised as in training, not augmented; for the few methods that use data. All count,
+            up to as many as the method asks for (`lsuv` and `placebo` 64); of more, so many are drawn, none twice.
         **params: parameters of the method.
 
     Returns:
@@ -306,19 +308,22 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
     if not isinstance(images, torch.Tensor) or images.ndim != 4 or not len(images):
         raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
 
-    def drawn(count: int) -> Tensor:
-        chosen = torch.randint(len(images), (count,), generator=stream(seed, "init/images"))
-        drawn_BCHW = images[chosen].to(next(model.parameters()))
+    def chosen(count: int) -> Tensor:
+        if len(images) > count:
+            numbers = torch.randperm(len(images), generator=stream(seed, "init/images"))[:count]
+        else:  # all, and all equally often: what is measured on them is what it is on the batch
+            numbers = torch.arange(len(images)).repeat(math.ceil(count / len(images)))
+        chosen_BCHW = images[numbers].to(next(model.parameters()))
         try:
             with torch.no_grad(), evaluated(model):
-                model(drawn_BCHW[:1])
+                model(chosen_BCHW[:1])
         except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             size = " x ".join(map(str, images.shape[1:]))
             why = (str(error).splitlines() or [type(error).__name__])[0]
             raise VitinitError(f"{type(model).__name__} does not take images of {size}: {why}") from None
-        return drawn_BCHW
+        return chosen_BCHW
 
-    return drawn
+    return chosen
 
 
 def _set_layer_scales(model: nn.Module, value: float) -> None:

@@ -36,8 +36,9 @@ inputs on such a machine. `inputs` must be all that the solution depends on, the
 
 
 TrainingImages = Callable[[int], Tensor]
-"""Called by methods that use data as training_images(count): so many training images (B x C x H x W, normalised, not
-augmented, on the model's device), drawn with replacement by the run's seed and nothing else."""
+"""Called by methods that use data as training_images(count): training images (B x C x H x W, normalised, not augmented,
+on the model's device). In a run so many, drawn with replacement by its seed and nothing else. Of a user's larger batch
+so many by the seed, none twice; of another all of it, over and over as a whole, until these are at least so many."""
 
 
 def solve_anew(inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:

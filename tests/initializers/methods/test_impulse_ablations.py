@@ -29,6 +29,7 @@ from small_models import (
     streams,
 )
 
+import vitinit
 from benchmark.grids.fitting import resolve_initializer
 from initializers import registry
 from initializers.errors import VitinitError
@@ -239,6 +240,13 @@ def test_images_go_with_the_other_solvers_too(solver: Any) -> None:
 
 def test_images_go_with_gated_attention() -> None:
     assert impulse(CONVIT, pseudo_input="images", per_layer=True)(images()).isfinite().all()
+
+
+def test_one_image_of_a_user_is_that_of_every_layer() -> None:
+    once, twice, ours = model(VIT), model(VIT), {"method": "impulse", "pseudo_input": "images", "per_layer": True}
+    vitinit.initialize(once, base="trunc_normal", images=images(1), **ours)
+    vitinit.initialize(twice, base="trunc_normal", images=images(1).expand(2, -1, -1, -1), **ours)
+    assert differing(state(once), state(twice)) == set()
 
 
 def test_images_without_training_images_are_an_error_before_anything_is_changed() -> None:

@@ -115,3 +115,18 @@ def test_attention_whose_linears_are_not_called_is_refused_before_anything() -> 
     m = zoo.build("torchvision ViT")
     with pytest.raises(VitinitError, match="is an nn.MultiheadAttention"):
         registry.build("lsuv", {}).check(m)
+
+
+@pytest.mark.parametrize("count", [3, 64, 100])
+def test_of_a_batch_all_images_count_the_same_and_of_a_larger_one_none_twice(count: int) -> None:
+    m, batch_BCHW = model(ARCHS["vit"]), images(count)
+    seen: list[torch.Tensor] = []
+    m.register_forward_pre_hook(lambda _, given: seen.append(given[0].clone()))
+    times = []
+    for seed in (0, 0, 1):
+        vitinit.initialize(m, "lsuv", seed=seed, images=batch_BCHW)
+        times.append([int((seen[-1] == image_CHW).flatten(1).all(1).sum()) for image_CHW in batch_BCHW])
+        assert sum(times[-1]) == len(seen[-1]) >= 64, "so many are asked for, and no others are seen"
+        assert set(times[-1]) == {3: {22}, 64: {1}, 100: {0, 1}}[count]
+    assert times[0] == times[1], "by the seed"
+    assert (times[1] == times[2]) == (count <= 64)

@@ -26,6 +26,7 @@ from small_models import (
     streams,
 )
 
+import vitinit
 from initializers import registry
 from initializers.attention import attention_layers
 from initializers.errors import VitinitError
@@ -190,6 +191,19 @@ def test_entropy_is_that_of_the_method_in_every_layer(spec: Any, of: Any) -> Non
             )
         for part in (2, 3):
             np.testing.assert_array_equal(weights(matched, layer)[part], weights(only_norm, layer)[part])
+
+
+@pytest.mark.parametrize("count", [1, 10, IMAGES])
+def test_entropy_is_matched_on_the_batch_that_a_user_gives(count: int) -> None:
+    """On all of it, whose images differ in contrast, so in attention; 10 is no divisor of what is asked for."""
+    batch_BCHW = images(count) * torch.linspace(0.1, 4, count).view(-1, 1, 1, 1)
+    method, without, only_norm = model(), model(), model()
+    vitinit.initialize(method, "mimetic", base="trunc_normal")
+    for m, keep in ((without, "entropy"), (only_norm, "norm")):
+        vitinit.initialize(m, "placebo", of="mimetic", keep=keep, base="trunc_normal", images=batch_BCHW)
+    wanted, found, unmatched = (plain_entropies(m, batch_BCHW) for m in (method, without, only_norm))
+    assert found == pytest.approx(wanted, rel=2e-3), "1 % is asked for"
+    assert all(abs(a - b) > 0.02 * b for a, b in zip(unmatched, wanted, strict=True)), "or there was nothing to match"
 
 
 def test_entropy_of_gated_attention_is_matched_by_its_content_part() -> None:
