@@ -17,11 +17,11 @@ from initializers.attention import (
     position_embedding,
     seen_grids,
 )
-from initializers.diagnostics import attention_input, starts
+from initializers.diagnostics import attention_input, spectrum, starts
 from initializers.errors import VitinitError
 from initializers.pseudo_input import pseudo_input
-from initializers.registry import Aim, Initializer, Progress, Resources
-from initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport
+from initializers.registry import Aim, Initializer, Progress, Resources, tensors
+from initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport, ReplacedWeight
 
 OFFSET_RADIUS = 3
 
@@ -62,6 +62,7 @@ def initialize(
             raise VitinitError(f"initializer {part.name!r} is a {part.kind}, given as the {kind}")
     measuring = 0.0
     placebo: list[PlaceboReport] = []
+    of_method: dict[str, Tensor] = {}
 
     def diagnose(model: nn.Module) -> list[LayerStart]:
         nonlocal measuring
@@ -70,7 +71,14 @@ def initialize(
         measuring += time.perf_counter() - start
         return found
 
-    given = replace(resources or Resources(), diagnose=diagnose, note=placebo.append)
+    def before_placebo(model: nn.Module) -> list[LayerStart]:
+        nonlocal measuring
+        start = time.perf_counter()
+        of_method.update({name: value.clone() for name, value in tensors(model).items()})
+        measuring += time.perf_counter() - start
+        return diagnose(model)
+
+    given = replace(resources or Resources(), diagnose=before_placebo, note=placebo.append)
     with all_or_nothing(model):
         applied = apply(model, parts, stream, progress, given)
     for part in parts:
@@ -82,7 +90,7 @@ def initialize(
         "seconds": applied.seconds - measuring,
         "method_parameters": applied.changed[1] if method is not None else [],
         "norms": [norms(layer) for layer in layers],
-        "placebo": placebo[0] if placebo else None,
+        "placebo": with_weights(placebo[0], of_method, tensors(model)) if placebo else None,
         "start": diagnose(model),
     }
     if not layers:
@@ -99,6 +107,16 @@ def initialize(
         if aim is not None:
             report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
     return InitReport.model_validate(report), None if aim is None else aim.targets_LHNN.bool()
+
+
+def with_weights(report: PlaceboReport, method: dict[str, Tensor], placebo: dict[str, Tensor]) -> PlaceboReport:
+    """What a placebo says, with what it replaced outside attention, where `treated` has the name of a tensor."""
+    weights = [
+        ReplacedWeight(name=name, method=spectrum(method[name]), placebo=spectrum(placebo[name]))
+        for name, done in report.treated.items()
+        if done != "kept" and name in method
+    ]
+    return report.model_copy(update={"weights": weights})
 
 
 def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:

@@ -35,7 +35,7 @@ class LayerNorms(_Frozen):
 
 
 class Spectra(_Frozen):
-    """Of one product of weights of a layer, one value per head."""
+    """Of one product of weights of a layer, one value per head; or of one weight, one value."""
 
     norm: list[NonNegative]
     """Frobenius."""
@@ -70,6 +70,14 @@ class MatchedEntropy(_Frozen):
     placebo: NonNegative
 
 
+class ReplacedWeight(_Frozen):
+    """A weight outside attention that a placebo replaced, as a matrix of (out, rest)."""
+
+    name: str
+    method: Spectra
+    placebo: Spectra
+
+
 class PlaceboReport(_Frozen):
     """What a placebo stands for, and what it did to it."""
 
@@ -80,6 +88,8 @@ class PlaceboReport(_Frozen):
     method: list[LayerStart]
     """The method itself, measured as `InitReport.start` is: the placebo's."""
     matched: list[MatchedEntropy] = []
+    weights: list[ReplacedWeight] = []
+    """All of `treated` that were replaced and that `method` does not measure; empty in records of before."""
 
 
 class InitReport(_Frozen):

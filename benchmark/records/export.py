@@ -88,7 +88,7 @@ def _row(outcome: Outcome, reason: str) -> Row:
         held = ("run_id", "study", "row", "status", "spec", "execution", "environment")
         left_out: dict[str, Any] = dict.fromkeys((*held, "history", "sessions", "probes", "masked"), True)
         of_init = dict.fromkeys(("method_parameters", "norms", "offset_maps", "start"), True)
-        left_out["init"] = {**of_init, "placebo": {"treated", "method", "matched"}}
+        left_out["init"] = {**of_init, "placebo": {"treated", "method", "matched", "weights"}}
         fields = outcome.model_dump(mode="json", exclude=left_out)
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}

@@ -36,6 +36,7 @@ from initializers.report import InitReport
 
 IMPULSE = {"name": "impulse", "kernel_size": 3, "solver": "rotation", "weight_norm": 4.0}
 BOTH = {**IMPULSE, "value_proj": "mimetic"}
+BOXES = {"name": "conv_filters", "filter": "box", "entries": 9}
 METHODS = [{"name": "mimetic"}, BOTH]
 WIDE = VIT.model_copy(update={"width": 192, "heads": 3, "depth": 1})
 
@@ -329,9 +330,46 @@ def test_the_record_holds_the_start_of_both(of: Any) -> None:
     assert without.placebo.of["name"] == of["name"]
     assert without.placebo.keep == "spectrum"
     assert set(without.placebo.treated) == {f"blocks.{i}.attn: W_{w}" for i in (0, 1) for w in ("q", "k", "v", "proj")}
+    assert without.placebo.weights == [], "these are all of attention, so `method` and `start` have them"
     for old, new in zip(method.start, without.start, strict=True):
         for a, b in ((old.query_key, new.query_key), (old.value_path, new.value_path)):
             assert b.norm == pytest.approx(a.norm, rel=1e-5)
             assert b.rank == a.rank
         assert new.entropy != old.entropy
     assert InitReport.model_validate_json(without.model_dump_json()) == without
+
+
+@pytest.mark.parametrize("keep", ["spectrum", "norm"])
+@pytest.mark.parametrize(
+    ("of", "spec", "count"),
+    [("conv_filters", CONVMIXER, 2), (BOXES, CONVMIXER, 2), ("lsuv", VIT, 6), ("convit_gpsa", CONVIT, 2)],
+    ids=["filters of a ConvMixer", "its boxes", "patches, MLPs and head of a ViT", "positions of a ConViT"],
+)
+def test_the_record_holds_norm_rank_and_condition_of_what_is_replaced_outside_attention(
+    of: Any, spec: Any, count: int, keep: str
+) -> None:
+    (method, alone), (other, report) = made(of, spec), made(placebo(of, keep), spec)
+    assert alone.placebo is None
+    assert report.placebo is not None
+    replaced = [name for name, done in report.placebo.treated.items() if done != "kept" and ": W_" not in name]
+    assert [entry.name for entry in report.placebo.weights] == replaced
+    assert len(replaced) == count
+    for entry in report.placebo.weights:
+        for m, found in ((method, entry.method), (other, entry.placebo)):
+            weight = f64(m.get_parameter(entry.name))
+            matrix = weight.reshape(len(weight), -1)
+            rank = np.linalg.matrix_rank(matrix, rtol=max(matrix.shape) * np.finfo(np.float32).eps)
+            assert found.rank == [rank]
+            assert found.norm == pytest.approx([np.linalg.norm(matrix)], rel=1e-5)
+            assert found.condition == pytest.approx([singular(matrix)[0] / singular(matrix)[rank - 1]], rel=1e-5)
+        assert entry.placebo.norm == pytest.approx(entry.method.norm, rel=1e-4)
+        if keep == "spectrum":
+            assert entry.placebo.rank == entry.method.rank
+            assert entry.placebo.condition == pytest.approx(entry.method.condition, rel=1e-3)
+        elif of == BOXES:
+            assert (entry.method.rank, entry.placebo.rank) == ([1], [9]), "equal filters; Gaussian ones have full rank"
+    data = report.model_dump(mode="json")
+    assert InitReport.model_validate(data, strict=True) == report
+    del data["placebo"]["weights"]
+    old = InitReport.model_validate(data)
+    assert old.placebo == report.placebo.model_copy(update={"weights": []}), "records of before it was measured"
