@@ -55,7 +55,7 @@ def who_is_ahead_at_the_end() -> Iterator[str]:
     yield f"({len(s)} runs): the standard protocol, version 1"
     yield f"{epochs} epochs ({epochs * (s.trained_on // batch):,} steps) on {s.trained_on:,} images"
     means = findings_of_tuning.runs().groupby(["row", "lr"])["top1"].mean().unstack()
-    assert set(means.index) == set(ROWS)
+    assert set(means.index) >= set(ROWS)
     assert set(means.idxmax(axis=1)) == {s.spec("recipe.lr")} == {1e-3}
     assert len(s.seeds) == 8
     assert sorted(s.rows) == sorted(ROWS)

@@ -42,7 +42,7 @@ def where_they_come_from() -> Iterator[str]:
             assert len(set().union(*by_seed)) == 1
     assert drawn == {"catalogue-small", "catalogue-small-tuning", "standard", "standard-tuning"}
     yield "Only the catalogue, `standard` and the two tuning studies draw the images anew at each seed"
-    assert across == {"ablations-small", "table2-small"}
-    assert len(mixed) == 5
-    yield f"Five studies have records of two commits: {', '.join(mixed[:-1])} and {mixed[-1]}"
+    assert across == {"ablations-small", "standard-tuning", "table2-small"}
+    assert len(mixed) == 6
+    yield f"Six studies have records of two commits: {', '.join(mixed[:-1])} and {mixed[-1]}"
     yield "`standard` is from two processors, seeds 0 to 2 from one and the others from another"
