@@ -278,7 +278,7 @@ def initialize(
             remarks=tuple(
                 f"{part.kind} {part.name}: {said}"
                 for part in parts
-                for said in (part.remark(model), part.advice() if faint else "")
+                for said in (part.left_alone(model), part.remark(model), part.advice() if faint else "")
                 if said
             ),
             called=tuple(map(_called, parts)),

@@ -130,6 +130,13 @@ class Initializer(BaseModel):
         """What a user should know of the weights as set, in a phrase for `vitinit.Report`; empty where nothing."""
         return ""
 
+    def left_alone(self, model: nn.Module) -> str:
+        """What it leaves as it is of what it would set, in a phrase for `vitinit.Report`; empty where nothing.
+
+        Apart from `remark`, so that whoever overrides that says this too.
+        """
+        return ""
+
     def advice(self) -> str:
         """What `vitinit.Report` says where attention is hardly more on the targets of `apply` than elsewhere."""
         return ""

@@ -184,8 +184,8 @@ class WholeModel(Initializer):
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a learned position embedding (`pos_embed`) or class token (`cls_token`)."""
 
-    def remark(self, model: nn.Module) -> str:
-        """That a position embedding is fixed, and therefore left alone; empty where none is."""
+    def left_alone(self, model: nn.Module) -> str:
+        """Position embeddings that are fixed; empty where none is."""
         known = families(model)
         fixed = [
             name

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import vitinit
+from initializers import registry
 
 TINY: dict[str, Any] = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 4, "num_classes": 3}
 
@@ -116,6 +117,16 @@ def test_fixed_positions_stay_and_it_is_said() -> None:
     report = vitinit.initialize(learned, base="trunc_normal")
     assert "pos_embed" in [change.name for change in report.changes]
     assert report.remarks == ()
+
+
+@pytest.mark.parametrize("base", registry.names("base"))
+def test_every_base_says_it_whatever_else_it_says(base: str) -> None:
+    free, fixed = tiny(), tiny()
+    fixed.pos_embed.requires_grad_(False)
+    said = f"base {base}: pos_embed is fixed (requires_grad is False): left as it is"
+    others = vitinit.initialize(free, base=base).remarks
+    assert vitinit.initialize(fixed, base=base).remarks == (said, *others)
+    assert len(others) == (base == "sinusoidal")
 
 
 def test_what_was_on_the_meta_device_is_set_as_the_guide_says() -> None:
