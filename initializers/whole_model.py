@@ -192,7 +192,8 @@ class WholeModel(Initializer):
             for name, each in model.named_parameters()
             if not each.requires_grad and _rule(name, known) == "position"
         ]
-        return f"{', '.join(fixed)} is fixed (requires_grad is False): left as it is" if fixed else ""
+        are, they = ("are", "they are") if len(fixed) > 1 else ("is", "it is")
+        return f"{', '.join(fixed)} {are} fixed (requires_grad is False): left as {they}" if fixed else ""
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:

@@ -119,6 +119,14 @@ def test_fixed_positions_stay_and_it_is_said() -> None:
     assert report.remarks == ()
 
 
+def test_two_fixed_positions_are_said_in_the_plural() -> None:
+    m = nn.ModuleDict({"a": tiny(), "b": tiny()})
+    for part in m.values():
+        part.pos_embed.requires_grad_(False)
+    said = "a.pos_embed, b.pos_embed are fixed (requires_grad is False): left as they are"
+    assert vitinit.initialize(m, base="trunc_normal").remarks == (f"base trunc_normal: {said}",)
+
+
 @pytest.mark.parametrize("base", registry.names("base"))
 def test_every_base_says_it_whatever_else_it_says(base: str) -> None:
     free, fixed = tiny(), tiny()
