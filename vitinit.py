@@ -329,7 +329,7 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
 def _set_layer_scales(model: nn.Module, value: float) -> None:
     import torch
 
-    from initializers.whole_model import layer_scales
+    from initializers.adapters.registry import layer_scales
 
     most = torch.finfo(torch.float32).max
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= most:

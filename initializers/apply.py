@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 
+from initializers.adapters.registry import layer_scales
 from initializers.errors import VitinitError
 from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, same, tensors
 
@@ -189,9 +190,10 @@ def refuse(model: nn.Module) -> None:
         if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
             raise VitinitError(f"{name}: {path!r} has no shape yet: run the model once, then initialise it")
         if tensor.is_meta:
+            scaled = " and layer_scale=..." if layer_scales(model) else ""
             raise VitinitError(
                 f"{name}: {path!r} is on the meta device and holds nothing: first model.to_empty(device='cpu'), then "
-                "initialise with a base and layer_scale=..., and set buffers as the library does"
+                f"initialise with a base{scaled}, and set buffers as the library does"
             )
         if tensor.is_inference():
             raise VitinitError(f"{name}: {path!r} was made in inference mode: make the model outside of it")

@@ -64,16 +64,6 @@ Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "other"]
 that. The classifier."""
 
 
-def layer_scales(model: nn.Module) -> list[Tensor]:
-    """The parameters of a model by which its family scales what a branch adds."""
-    return [
-        parameter
-        for family in families(model)
-        for name, parameter in family.model.named_parameters()
-        if family.adapter.rule(name) == "layer_scale"
-    ]
-
-
 @dataclass(frozen=True)
 class Place:
     """A Linear's."""

@@ -218,3 +218,13 @@ def families(model: nn.Module) -> list[Family]:
         if adapter:
             known.append(Family(path, module, adapter))
     return known
+
+
+def layer_scales(model: nn.Module) -> list[Tensor]:
+    """The parameters of a model by which its family scales what a branch adds."""
+    return [
+        parameter
+        for family in families(model)
+        for name, parameter in family.model.named_parameters()
+        if family.adapter.rule(name) == "layer_scale"
+    ]

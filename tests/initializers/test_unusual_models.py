@@ -137,13 +137,18 @@ def test_every_base_says_it_whatever_else_it_says(base: str) -> None:
     assert len(others) == (base == "sinusoidal")
 
 
-def test_what_was_on_the_meta_device_is_set_as_the_guide_says() -> None:
+@pytest.mark.parametrize("scaled", [{"layer_scale": 0.1}, {}], ids=["layer scale", "plain"])
+def test_what_was_on_the_meta_device_is_set_as_it_is_told(scaled: dict[str, float]) -> None:
+    """What is advised can be done: `layer_scale` is refused where there is none."""
     with torch.device("meta"):
-        m = tiny(init_values=1e-5)
+        m = tiny(init_values=1e-5) if scaled else tiny()
+    with pytest.raises(vitinit.VitinitError, match="initialise with a base") as caught:
+        vitinit.initialize(m, base="trunc_normal")
+    assert ("layer_scale" in str(caught.value)) == bool(scaled)
     m.to_empty(device="cpu")
     for tensor in m.parameters():
         tensor.data.fill_(123.0)
-    vitinit.initialize(m, "mimetic", base="trunc_normal", layer_scale=0.1)
+    vitinit.initialize(m, "mimetic", base="trunc_normal", **scaled)
     assert not [name for name, tensor in m.named_parameters() if (tensor == 123).any()]
 
 
