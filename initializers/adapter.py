@@ -52,6 +52,7 @@ class Attention:
     """Where a type of attention module has what methods set. Paths begin at the module.
 
     Softmax attention over tokens, H heads of d features: weights of H d rows and D columns, W_proj the other way round.
+    Values may have another d than queries and keys.
     Several may name one type: the first whose W_q is there holds, so that one adapter serves several versions.
     """
 

@@ -57,7 +57,7 @@ class AttentionLayer:
     """Weights of one attention layer as views: writing into them (under `torch.no_grad`) changes the model.
 
     H heads of d features, width D. A token x is a row: queries are x W_q^T, and the layer maps x to
-    sum over heads of A_h x W_v,h^T W_proj,h^T.
+    sum over heads of A_h x W_v,h^T W_proj,h^T. W_v and W_proj may have another d than W_q and W_k.
     """
 
     name: str

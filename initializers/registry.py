@@ -74,6 +74,13 @@ Part = Literal[
 """W_q, W_k, W_v and W_proj, two of their biases, the Linears that mix heads, the table of a relative position bias,
 first and last Linear of the MLP that is in one block with attention, and the position embedding of the model."""
 
+SIZED_BY_KEYS: dict[str, Callable[[Any], bool]] = {
+    "conditioned": lambda method: method.value != "keep",
+    "dct": lambda method: method.matrix != "value",
+}
+"""Methods that take W_v to have as many rows as W_k, each with whether its parameters make that count: here, because
+records name the file of a method by a hash."""
+
 
 class Initializer(BaseModel):
     """A method or a base. Subclass it, decorate the class with `@register`, implement `apply`."""
@@ -145,12 +152,19 @@ class Initializer(BaseModel):
         """The attention layers of a model.
 
         Raises:
-            VitinitError: it has none, or some for which no method is made.
+            VitinitError: it has none, or some for which no method is made, or not this one.
         """
         try:
-            return attention_layers(model)
+            layers = attention_layers(model)
         except VitinitError as error:
             raise VitinitError(f"{self.kind} {self.name!r}: {error}") from None
+        by_keys = self.name in SIZED_BY_KEYS and SIZED_BY_KEYS[self.name](self)
+        for layer in layers if by_keys else ():
+            values, keys = len(layer.value_DD), layer.key_HdD.flatten(0, 1).shape[0]
+            if values != keys:
+                rows = f"in {layer.name!r} W_v has {values} rows and W_k {keys}"
+                raise VitinitError(f"{self.kind} {self.name!r} is made for values as wide as keys, and {rows}")
+        return layers
 
     def blocks_of(self, model: nn.Module) -> list[AttentionLayer]:
         """The attention layers of a model where an MLP is in one block with each.

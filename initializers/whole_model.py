@@ -70,9 +70,11 @@ class Place:
 
     role: Role = "other"
     matrices: int = 1
-    """Of equal size, in the rows of its weight: 3 where W_q, W_k and W_v are in one."""
+    """In the rows of its weight: 3 where W_q, W_k and W_v are in one."""
     heads: int = 1
     """In the rows of each of these matrices."""
+    rows: tuple[int, ...] = ()
+    """Of each of them; empty where all have as many."""
 
 
 HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
@@ -251,7 +253,8 @@ class WholeModel(Initializer):
         biases = [layer.bias(part) for part in parts]
         rows, biased = [len(weight) for weight in weights], any(bias is not None for bias in biases)
         linear = nn.utils.skip_init(nn.Linear, weights[0].shape[1], sum(rows), bias=biased)
-        self.linear_at(Place("qkv", len(parts), layer.heads), linear, generator)
+        unequal = tuple(rows) if len(set(rows)) > 1 else ()
+        self.linear_at(Place("qkv", len(parts), layer.heads, unequal), linear, generator)
         for weight, drawn in zip(weights, linear.weight.split(rows), strict=True):
             weight.copy_(drawn)
         for bias, drawn in zip(biases, linear.bias.split(rows) if biased else (), strict=False):
@@ -287,7 +290,7 @@ class ByMatrix(WholeModel):
 
     def linear_at(self, place: Place, module: nn.Linear, generator: torch.Generator) -> None:
         """Set every matrix, then the bias."""
-        for weight_OI in module.weight.unflatten(0, (self.matrices(place), -1)):
+        for weight_OI in _split(module.weight, place, self.matrices(place)):
             self.matrix(weight_OI, place, generator)
         if module.bias is not None:
             self.bias(module.bias, place, generator)
@@ -306,6 +309,13 @@ class ByMatrix(WholeModel):
             draw_normal_(parameter, 0.02, generator)
         else:
             parameter.zero_()
+
+
+def _split(weight: Tensor, place: Place, count: int) -> list[Tensor]:
+    """A weight as so many matrices: all of it, or each of the place's in equally many of equal size."""
+    apart = bool(place.rows) and count % place.matrices == 0
+    wholes = weight.split(place.rows) if apart else (weight,)
+    return [part for whole in wholes for part in whole.unflatten(0, (count // len(wholes), -1))]
 
 
 def draw_xavier_uniform_(weight_OI: Tensor, generator: torch.Generator) -> None:

@@ -151,13 +151,7 @@ def _check(adapter: Adapter, kind: Attention, module: nn.Module) -> None:
             parts = f"{part.of} parts of {heads} heads" if part.of > 1 else f"{heads} heads"
             what = f"the {rows} rows of {part.weight!r} in {type(module).__name__}"
             raise VitinitError(f"{where}: {what} are not those of {parts}")
-    each = {len(found(module, part.weight)) // part.of for part in (kind.query, kind.key, kind.value)}
-    if len(each) > 1:
-        sizes = " and ".join(map(str, sorted(each)))
-        raise VitinitError(
-            f"{where}: W_q, W_k and W_v in {type(module).__name__} have {sizes} rows: no method is made for attention "
-            "whose heads share keys and values"
-        )
+    _check_sizes(where, kind, module)
     if found(module, kind.table) is not None:
         window, index = found(module, kind.window), found(module, kind.table_index)
         if not (isinstance(window, Sequence) and len(window) == 2 and isinstance(index, Tensor)):
@@ -165,6 +159,26 @@ def _check(adapter: Adapter, kind: Attention, module: nn.Module) -> None:
                 f"{where}: beside {kind.table!r}, {kind.window!r} must be rows and columns, not {window!r}, and "
                 f"{kind.table_index!r} a tensor"
             )
+
+
+def _check_sizes(where: str, kind: Attention, module: nn.Module) -> None:
+    """Refuse heads that share keys or values. Values may have more features than keys, or fewer."""
+    name, proj = type(module).__name__, found(module, kind.proj.weight)
+    query, key, value = (len(found(module, part.weight)) // part.of for part in (kind.query, kind.key, kind.value))
+    if query != key:
+        raise VitinitError(
+            f"{where}: W_q and W_k in {name} have {query} and {key} rows: no method is made for attention whose heads "
+            "share keys and values"
+        )
+    if not isinstance(proj, Tensor):  # left out: values go on as they are, so as many as there are channels
+        taken, by = {query, found(module, kind.value.weight)[0].numel()}, "there is no W_proj"
+    else:
+        taken, by = {proj[0].numel()}, f"W_proj takes {proj[0].numel()}"
+    if value not in taken:
+        raise VitinitError(
+            f"{where}: W_v in {name} has {value} rows, and {by}: no method is made for attention that shares its "
+            "values or changes their number"
+        )
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def test_a_property_is_no_parameter(adapter: Callable[..., None]) -> None:
 def test_heads_that_share_keys_and_values_are_refused(asked: tuple[Any, Any], adapter: Callable[..., None]) -> None:
     adapter()
     method, base = asked
-    with pytest.raises(vitinit.VitinitError, match="have 24 and 48 rows: no method is made for attention whose heads"):
+    with pytest.raises(vitinit.VitinitError, match="have 48 and 24 rows: no method is made for attention whose heads"):
         vitinit.initialize(nn.Sequential(Own(key_rows=24)), method, base=base)
 
 
