@@ -86,12 +86,12 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     held = [(tensor, tensor.data) for tensor in originals.values()]
     # `.data` of another type would cost a parameter its gradient accumulator, and what hangs there (DDP's all-reduce)
     stand_ins = {id(tensor): _stand_in(tensor) for tensor in originals.values() if _calculated(tensor) != tensor.dtype}
-    homes: list[tuple[Any, str, Tensor]] = [
-        (home, name, tensor)
+    homes: list[tuple[dict[str, Any], str, Any]] = [
+        (home, name, kept)
         for module in model.modules()
-        for home in (module._parameters, module._buffers)
-        for name, tensor in home.items()
-        if tensor is not None and id(tensor) in stand_ins
+        for home in (module._parameters, module._buffers, vars(module))  # an attribute, which is not registered
+        for name, kept in home.items()
+        if _stood_in(kept, stand_ins) is not kept
     ]
     trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     modes = [(module, module.training) for module in model.modules()]
@@ -101,8 +101,8 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             for tensor, original in held:
                 if id(tensor) not in stand_ins:
                     tensor.data = original.clone()
-            for home, name, tensor in homes:
-                home[name] = stand_ins[id(tensor)]
+            for home, name, kept in homes:
+                home[name] = _stood_in(kept, stand_ins)
             yield {name: original for name, (_, original) in zip(originals, held, strict=True)}
             fresh = [stand_ins.get(id(tensor), tensor).data for tensor, _ in held]
             _put_back(held, homes)
@@ -133,9 +133,16 @@ def _stand_in(tensor: Tensor) -> Tensor:
     return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
 
 
-def _put_back(held: list[tuple[Tensor, Tensor]], homes: list[tuple[Any, str, Tensor]]) -> None:
-    for home, name, tensor in homes:
-        home[name] = tensor
+def _stood_in(kept: Any, stand_ins: dict[int, Tensor]) -> Any:
+    """A stand-in for a tensor, a list or tuple with them for one in which there are such; all else as it is."""
+    if type(kept) in (list, tuple) and any(id(one) in stand_ins for one in kept):
+        return type(kept)(stand_ins.get(id(one), one) for one in kept)
+    return stand_ins.get(id(kept), kept)
+
+
+def _put_back(held: list[tuple[Tensor, Tensor]], homes: list[tuple[dict[str, Any], str, Any]]) -> None:
+    for home, name, kept in homes:
+        home[name] = kept
     for tensor, original in held:
         tensor.data = original
 

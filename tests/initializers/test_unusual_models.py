@@ -46,6 +46,41 @@ def test_a_tied_parameter_in_another_type_stays_tied() -> None:
     assert float(m["one"].weight.detach().float().std()) == pytest.approx(0.02, rel=0.3)
 
 
+class Beside(nn.Module):
+    """Uses parameters as it has them in an attribute, a list and a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vit = tiny()
+        head = self.vit.head
+        vars(self).update(norm=self.vit.norm.weight, weights=[head.weight, "more"], biases=(head.bias,))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        tokens_BND = self.vit.forward_features(x) * self.norm
+        return nn.functional.linear(tokens_BND[:, 0], self.weights[0], self.biases[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_what_is_kept_beside_the_parameters_has_their_type(dtype: torch.dtype) -> None:
+    """The forward pass that images are for meets one type; afterwards all is the very object that it was."""
+    m, plain = Beside().to(dtype), Beside()
+    kept, images = dict(vars(m)), torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    for each in (m, plain):
+        vitinit.initialize(each, "placebo", of="impulse", keep="entropy", base="trunc_normal", images=images)
+    assert all(vars(m)[name] is value for name, value in kept.items())
+    assert m.weights[0] is m.vit.head.weight
+    assert all(torch.equal(value, state(plain)[name].to(dtype)) for name, value in state(m).items())
+
+
+def test_what_is_kept_beside_them_is_put_back_where_it_fails() -> None:
+    m = Beside().bfloat16()
+    kept, before = dict(vars(m)), state(m)
+    with pytest.raises(vitinit.VitinitError, match="does not take images of 3 x 40 x 40"):
+        vitinit.initialize(m, "placebo", keep="entropy", base="trunc_normal", images=torch.ones(1, 3, 40, 40))
+    assert all(vars(m)[name] is value for name, value in kept.items())
+    assert all(torch.equal(value, before[name]) for name, value in state(m).items())
+
+
 def test_a_weight_that_is_computed_from_others_is_refused() -> None:
     """What is written to it would be computed anew in the next forward pass."""
     m = nn.TransformerEncoderLayer(48, 4, batch_first=True)
