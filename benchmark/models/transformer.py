@@ -54,14 +54,20 @@ class Transformer(ModelSpec):
         }
 
     def describe(self) -> str:
-        """The model in one phrase; also positions, class token and bias where they are not what its family has."""
+        """The model in one phrase; also positions, class token and bias where they are not usual in its family."""
         words = {"position": f"{self.position} positions", "pool": "class token", "qkv_bias": "no QKV bias"}
         if self.pool == "avg":
             words["pool"] = "average pool"
         if self.qkv_bias:
             words["qkv_bias"] = "QKV bias"
-        fields = type(self).model_fields
-        return ", ".join([super().describe(), *(words[n] for n in words if getattr(self, n) != fields[n].default)])
+        return ", ".join([super().describe(), *(words[n] for n in words if getattr(self, n) != self._usual(n))])
+
+    @classmethod
+    def _usual(cls, field: str) -> Any:
+        """The value of a field in all presets of the family; where these differ, or there are none, its default."""
+        default = cls.model_fields[field].default
+        values = {preset.get(field, default) for preset in cls.presets.values()}
+        return values.pop() if len(values) == 1 else default
 
     @property
     def hidden(self) -> int:

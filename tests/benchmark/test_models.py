@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -206,6 +207,26 @@ def test_layer_scale_is_that_of_timms_and_told_in_a_phrase() -> None:
     assert changed(spec, position="sincos", pool="avg", qkv_bias=False, layer_scale=None).describe() == (
         "ViT width 192 depth 12, 3 heads, patch 16, no QKV bias"
     )
+
+
+def test_usual_in_a_family_is_what_all_its_presets_have() -> None:
+    spec = preset("convit_tiny", image_size=224, patch_size=16)
+    phrase = "ConViT width 192 depth 12, 4 heads, patch 16"
+    assert spec.describe() == phrase
+    assert changed(spec, qkv_bias=True).describe() == f"{phrase}, QKV bias"
+
+
+def test_usual_in_a_family_is_the_default_where_presets_differ() -> None:
+    class Mixed(ViT):
+        """Some with a bias, some without."""
+
+        presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"one": {"qkv_bias": False}, "other": {"pool": "token"}}
+
+    spec = Mixed(width=48, depth=3, heads=4, image_size=32, patch_size=4)
+    phrase = "ViT width 48 depth 3, 4 heads, patch 4"
+    assert spec.describe() == phrase
+    other = spec.model_copy(update={"qkv_bias": False, "pool": "token"})
+    assert other.describe() == f"{phrase}, class token, no QKV bias"
 
 
 def test_convit_tiny_is_timms() -> None:
