@@ -45,8 +45,8 @@ STOREYS = {
         "cli",
     ),
     "analysis": (
-        "text command stats registry series unread",
-        "frame published",
+        "text command stats registry series",
+        "frame published unread",
         "tables choose",
         "plotting",
         "figures standing",
