@@ -17,7 +17,9 @@ from analysis.plotting.gains import (
     table_of,
 )
 from analysis.plotting.style import looks, measured, panel_title, panels, safe
-from analysis.tables.shared import values_by_seed
+from analysis.tables.contrasts import label
+from analysis.tables.registry import build
+from analysis.tables.shared import contrasts_compared, values_by_seed
 from analysis.text import capitalised
 
 if TYPE_CHECKING:
@@ -35,25 +37,31 @@ BELOW = 0.3
     to_baseline=True,
 )
 def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """Forest plots of the tables' differences: a panel per dataset, a line per row, a dot per seed."""
+    """Forest plots of the tables' differences: a panel per dataset, a line per row, a dot per seed.
+
+    Where the grid names comparisons, and no others are asked for, these are drawn.
+    """
     from analysis import stats
 
     values = values_by_seed(study, "last")
-    table = table_of(study, baseline)
+    named = baseline is None and contrasts_compared(study)
+    table = build(study, f"{study.name}_contrasts") if named else table_of(study, baseline)
+    firsts = {label(pair): pair[0] for pair in study.contrasts if named}
     pairs = pairs_of(table)
     if not pairs:
         return {}
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
-    what = f"{capitalised(measured(study.runs))} minus that of {compared_to(table)}"
+    what = f"{capitalised(measured(study.runs))} minus that of {'the second row' if named else compared_to(table)}"
     title = f"{what}, by seed: mean with 95 % interval (t); dots: seeds"
     figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharex=True, sharey=True)
     known = looks(study)
     for axes, column in zip(grid, columns, strict=True):
         for place, row in enumerate(rows):
             if (row, column) in pairs:
-                look, pair = known[row], pairs[row, column]
-                seeds = stats.differences(values[row, column], values[table.baselines[row], column])
+                first = firsts.get(row, row)
+                look, pair = known[first], pairs[row, column]
+                seeds = stats.differences(values[first, column], values[table.baselines[row], column])
                 places = [place + BELOW] * len(seeds)
                 axes.plot(seeds, places, linestyle="", marker=".", markersize=3, color=look.color, alpha=0.7)
                 draw_estimate(axes, pair.mean, place, look, pair.interval)

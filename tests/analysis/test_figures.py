@@ -157,6 +157,24 @@ def test_differences_are_paired_by_seed_with_intervals_from_three_pairs_on(compa
     assert digits.get_xlim() == cifar.get_xlim(), "one scale: gains on two datasets can be compared"
 
 
+def test_the_comparisons_that_a_grid_names_are_drawn(tmp_path):
+    """Also those of rows that have no own base, and of no others."""
+    found = {"ConViT": (60.0, 64.0, 67.0), "DeiT": (58.0, 60.0, 62.0), "Mimetic": (50.0, 51.0, 52.0)}
+    for row, top1 in found.items():
+        run = "Kaiming uniform" if row == "DeiT" else row
+        write(tmp_path, *(done(run, (value,), seed=seed, label=row) for seed, value in enumerate(top1)))
+    Store(tmp_path).write_layout("small", Layout(rows=list(found), contrasts=[("ConViT", "DeiT")]))
+    study = load([tmp_path])
+    (axes,) = differences(study)["differences"].axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["ConViT − DeiT"]
+    seeds, _, mean, _ = drawn(axes)
+    look = looks(study)["ConViT"]
+    assert seeds == ([2.0, 4.0, 5.0], [0.3] * 3, look.color, ".")
+    assert mean[0] == [pytest.approx(11 / 3)]
+    (axes,) = differences(study, "Mimetic")["differences"].axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["ConViT", "DeiT"], "as asked for"
+
+
 def test_a_record_that_is_deleted_changes_its_own_part_only(compared):
     before = [drawn(axes) for axes in differences(compared, "Trunc normal")["differences"].axes]
     (gone,) = (r for r in compared.contents.done.values() if (r.row, r.spec.seed) == ("Mimetic", 2))
