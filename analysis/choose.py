@@ -85,22 +85,21 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
             a row that diverged with every value, nothing to choose from, or several datasets.
     """
     study.require_runs()
-    runs = list(study.contents.done.values())
-    if any(run.spec.dataset.evaluate_on != "val" for run in runs):
+    runs, failures = list(study.contents.done.values()), list(study.contents.failed.values())
+    begun: list[RunRecord | FailureRecord] = [*runs, *failures]  # what failed everywhere was tried, too
+    if any(run.spec.dataset.evaluate_on != "val" for run in begun):
         raise VitinitError(
             f"study {study.name!r} is evaluated on test images, and nothing is chosen on them: a tuning grid has "
             "datasets with `val_size` and `evaluate_on: val`"
         )
-    if len({run.spec.dataset for run in runs}) > 1:
+    if len({run.spec.dataset for run in begun}) > 1:
         raise VitinitError(f"study {study.name!r} holds several datasets; choose on one")
-    failures = list(study.contents.failed.values())
-    begun = {run.row for run in [*runs, *failures]}
-    rows = [row for row in study.rows if row in begun]
+    rows = [row for row in study.rows if any(run.row == row for run in begun)]
     for row in rows:
-        of_row = [run.spec.model_dump_json(include={"base", "method", "model"}) for run in runs if run.row == row]
+        of_row = [run.spec.model_dump_json(include={"base", "method", "model"}) for run in begun if run.row == row]
         if len(set(of_row)) > 1:
             raise VitinitError(f"study {study.name!r}, row {row!r}: several models or initialisations; choose for one")
-    fields = _varied(runs)
+    fields = _varied(begun)
     if not fields:
         raise VitinitError(f"study {study.name!r} has one recipe a row: there is nothing to choose from")
 
@@ -111,16 +110,17 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     for run in runs:
         found[run.row][value_of(run)][run.spec.seed] = run.score
     failed = {(each.row, value_of(each), each.spec.seed): each.error for each in failures}
-    values = sorted({value for by_value in found.values() for value in by_value}, key=_order)
-    seeds = {seed for by_value in found.values() for scores in by_value.values() for seed in scores}
+    values = sorted({value_of(run) for run in begun}, key=_order)
+    seeds = {run.spec.seed for run in begun}
     choices = []
     for row, by_value in found.items():
         diverged = {value for (of, value, _), error in failed.items() if of == row and error == "Diverged"}
         candidates = [Candidate(value, by_value[value]) for value in values if value not in diverged]
         for each in candidates:
-            if missing := sorted(seeds - each.scores.keys()):
-                why = failed.get((row, each.value, missing[0]))
-                where = f"{row}, {_written(fields, each.value)}, seed {missing[0]}"
+            if missing := seeds - each.scores.keys():
+                seed = min(missing, key=lambda seed: ((row, each.value, seed) not in failed, seed))
+                why = failed.get((row, each.value, seed))
+                where = f"{row}, {_written(fields, each.value)}, seed {seed}"
                 state = f"has failed ({why})" if why else "is missing"
                 raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where} {state}")
         if not candidates:
@@ -130,7 +130,7 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     return fields, choices
 
 
-def _varied(runs: list[RunRecord]) -> list[str]:
+def _varied(runs: Sequence[RunRecord | FailureRecord]) -> list[str]:
     """The fields of the recipe in which runs of one row differ."""
     by_row: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for run in runs:

@@ -236,3 +236,27 @@ def test_a_row_without_a_choice_is_refused(results: Path, tmp_path: Path) -> Non
     fields, choices = choose.choose(frame.load([results], "tuning"))
     with pytest.raises(VitinitError, match="nothing was chosen for it"):
         choose.filled(source, fields, choices)
+
+
+def test_a_value_that_failed_everywhere_is_named_and_chooses_nothing(results: Path, capsys) -> None:
+    for row in ROWS:
+        for seed in (100, 101):
+            Store(results).write(failed(row, 1e-2, seed, "OutOfMemoryError"))
+    assert choose.main(["tuning", "--results", str(results)]) == 2
+    assert "Kaiming uniform, lr 0.01, seed 100 has failed (OutOfMemoryError)" in capsys.readouterr().err
+
+
+def test_a_seed_that_failed_everywhere_is_named_and_chooses_nothing(results: Path, capsys) -> None:
+    for row, lr in TOP1:
+        Store(results).write(failed(row, lr, 102, "OutOfMemoryError"))
+    assert choose.main(["tuning", "--results", str(results)]) == 2
+    assert "Kaiming uniform, lr 0.001, seed 102 has failed (OutOfMemoryError)" in capsys.readouterr().err
+
+
+def test_a_value_that_diverged_everywhere_was_tried(tmp_path: Path, capsys) -> None:
+    for row in ROWS:
+        for seed in (100, 101):
+            Store(tmp_path).write(record(row, 1e-3, seed, 40.0))
+            Store(tmp_path).write(failed(row, 3e-3, seed))
+    assert choose.main(["tuning", "--results", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.count("lr 0.001    40.00  the smallest tried; lr 0.003 diverged") == 2
