@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from analysis import command, frame
+from analysis.tables.notes import without_record
 from analysis.text import count, one_line, signed
 from benchmark.files.yaml_text import mapping
 from benchmark.records.record import FailureRecord, RunRecord
@@ -169,6 +170,7 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[
         words += [f"{_written(fields, value)} diverged" for value in choice.diverged]
         value = _written(fields, choice.best.value)
         text.append(f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}  {'; '.join(words)}")
+    text += _without_choice(study, choices)
     if runs[0].metric != "top1":
         return text
     p = sum(choice.best.mean for choice in choices) / len(choices) / 100
@@ -177,6 +179,19 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[
         f"Standard error of a top-1 by the number of images: {error:.1f} points. A lead within it prefers neither."
     )
     return text
+
+
+def _without_choice(study: frame.Study, choices: list[Choice]) -> list[str]:
+    """A line for each row that was only skipped, and for each row of the grid without any record."""
+    reasons = {run.row: run.reason for run in study.contents.skipped.values()}
+    skipped = [row for row in study.rows if row not in {choice.row for choice in choices}]
+    return [
+        *(one_line(f"Nothing is chosen for {row!r}: it was skipped: {reasons[row]}") for row in skipped),
+        *(
+            one_line(f"Nothing is chosen for {row!r}: the grid has it, and it has no record")
+            for row in without_record(study)
+        ),
+    ]
 
 
 def filled(grid: Path, fields: list[str], choices: list[Choice]) -> str:

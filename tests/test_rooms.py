@@ -47,9 +47,9 @@ STOREYS = {
     "analysis": (
         "text command stats registry series",
         "frame published unread",
-        "tables choose",
+        "tables",
         "plotting",
-        "figures standing",
+        "figures standing choose",
         "curves",
         "report",
     ),

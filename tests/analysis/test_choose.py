@@ -16,7 +16,7 @@ from synthetic_records import spec
 from analysis import choose, frame
 from benchmark.grids import grid
 from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
-from benchmark.records.store import Store
+from benchmark.records.store import Layout, Store
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError
 
@@ -154,11 +154,20 @@ def test_a_row_that_diverged_with_every_value_is_said(results: Path, capsys) -> 
     assert "Trunc normal diverged with every value" in capsys.readouterr().err
 
 
-def test_a_row_that_was_only_skipped_is_left_out(results: Path) -> None:
+def test_a_row_that_was_only_skipped_is_left_out_and_said(results: Path, capsys) -> None:
     run = record("Trunc normal", 1e-3, 100, 10.0)
     kept = run.model_dump(include={"run_id", "study", "row", "spec", "written"})
     Store(results).write(SkipRecord(**kept, reason="does not fit"))
     assert [choice.row for choice in choose.choose(frame.load([results], "tuning"))[1]] == list(ROWS)
+    assert choose.main(["tuning", "--results", str(results)]) == 0
+    assert "Nothing is chosen for 'Trunc normal': it was skipped: does not fit\n" in capsys.readouterr().out
+
+
+def test_a_row_of_the_grid_without_a_record_is_said(results: Path, capsys) -> None:
+    Store(results).write_layout("tuning", Layout(rows=[*ROWS, "Imp.-3, placebo"]))
+    assert choose.main(["tuning", "--results", str(results)]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Nothing is chosen")]
+    assert said == ["Nothing is chosen for 'Imp.-3, placebo': the grid has it, and it has no record"]
 
 
 def test_nothing_is_chosen_on_test_images(results: Path, capsys) -> None:
