@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -154,12 +156,12 @@ def _written(fields: list[str], value: Value) -> str:
     return ", ".join(f"{name} {text}" for name, text in zip(fields, texts, strict=True))
 
 
-def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[str]:
-    """The answer for people, the choices first."""
+def lines(study: frame.Study, fields: list[str], choices: list[Choice], room: int | None = None) -> list[str]:
+    """The answer for people, the choices first; folded where there is room for so many letters only."""
     runs = list(study.contents.done.values())
     images, n = runs[0].dataset.val or 0, len(choices[0].best.scores)
     of = f"{images:,} validation images of {runs[0].spec.dataset.name}"
-    text = [f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:"]
+    text = _folded(f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:", room)
     width = max(len(one_line(choice.row)) for choice in choices)
     for choice in choices:
         words = []
@@ -169,16 +171,22 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[
         words += [f"the {choice.edge} tried"] if choice.edge else []
         words += [f"{_written(fields, value)} diverged" for value in choice.diverged]
         value = _written(fields, choice.best.value)
-        text.append(f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}  {'; '.join(words)}")
-    text += _without_choice(study, choices)
+        head = f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}"
+        whole = f"{head}  {'; '.join(words)}".rstrip()
+        one = room is None or len(whole) <= room
+        text += [whole] if one else [*_folded(head, room), *_folded(f"    {'; '.join(words)}", room)]
+    for line in _without_choice(study, choices):
+        text += _folded(line, room)
     if runs[0].metric != "top1":
         return text
     p = sum(choice.best.mean for choice in choices) / len(choices) / 100
     error = 100 * (p * (1 - p) / images) ** 0.5
-    text.append(
-        f"Standard error of a top-1 by the number of images: {error:.1f} points. A lead within it prefers neither."
-    )
-    return text
+    of = f"Standard error of a top-1 by the number of images: {error:.1f} points. A lead within it prefers neither."
+    return text + _folded(of, room)
+
+
+def _folded(line: str, room: int | None) -> list[str]:
+    return textwrap.wrap(line, max(room, 20), subsequent_indent="    ") if room else [line]
 
 
 def _without_choice(study: frame.Study, choices: list[Choice]) -> list[str]:
@@ -194,8 +202,14 @@ def _without_choice(study: frame.Study, choices: list[Choice]) -> list[str]:
     ]
 
 
-def filled(grid: Path, fields: list[str], choices: list[Choice]) -> str:
+def filled(grid: Path, study: str, fields: list[str], choices: list[Choice]) -> str:
     """The text of a grid in which each row has the values chosen for it; its opening comment stays, no other does.
+
+    Args:
+        grid: what is filled in.
+        study: where the values were chosen.
+        fields: of the recipe that were chosen.
+        choices: of each row.
 
     Raises:
         VitinitError: it cannot be read, or has a row for which nothing was chosen.
@@ -210,8 +224,13 @@ def filled(grid: Path, fields: list[str], choices: list[Choice]) -> str:
         raise VitinitError(f"{grid} is no grid: it has no `rows`")
     chosen = {choice.row: dict(zip(fields, choice.best.value, strict=True)) for choice in choices}
     for label, row in rows.items():
-        if label not in chosen or not isinstance(row, dict):
-            raise VitinitError(f"{grid}, row {label!r}: nothing was chosen for it; there is: {', '.join(chosen)}")
+        if label not in chosen:
+            raise VitinitError(
+                f"{grid}, row {label!r}: nothing was chosen for it, as {study} has no finished run of it (where that "
+                f"grid has the row: vitinit run {shlex.quote(study)}); chosen for: {', '.join(map(repr, chosen))}"
+            )
+        if not isinstance(row, dict):
+            raise VitinitError(f"{grid}, row {label!r}: must be a mapping, not {row!r}")
         recipe = row.get("recipe") or {}
         if not isinstance(recipe, dict):
             raise VitinitError(f"{grid}, row {label!r}: recipe must be a mapping of its fields, not {recipe!r}")
@@ -244,10 +263,10 @@ def _run(args: argparse.Namespace) -> None:
         raise VitinitError("--out is where --grid is written to: name that too")
     study = frame.load(args.results, args.study)
     fields, choices = choose(study)
-    for line in lines(study, fields, choices):
+    for line in lines(study, fields, choices, command.width()):
         print(line)
     if args.grid:
-        text = filled(args.grid, fields, choices)
+        text = filled(args.grid, study.name, fields, choices)
         if args.out:
             command.write(args.out, text)
             print(f"wrote {args.out}")

@@ -6,6 +6,7 @@ import argparse
 import atexit
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -63,6 +64,12 @@ def guarded(command: Callable[[], None]) -> int:
             gc.enable()
         atexit.register(gc.freeze)  # nor as the interpreter ends
     return 0
+
+
+def width() -> int | None:
+    """Columns of the terminal that is printed on, or what COLUMNS says; None where neither is there: nothing folds."""
+    told = os.environ.get("COLUMNS") or (sys.stdout and sys.stdout.isatty())
+    return shutil.get_terminal_size().columns if told else None
 
 
 def folder(path: Path) -> Path:

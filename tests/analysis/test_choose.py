@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -201,7 +202,7 @@ def test_a_recipe_that_is_no_mapping_is_refused(results: Path, tmp_path: Path) -
     source = tmp_path / "mine.yaml"
     source.write_text("title: t\nrows: {Mimetic: {base: kaiming_uniform, method: mimetic, recipe: small}}\n")
     with pytest.raises(VitinitError, match="row 'Mimetic': recipe must be a mapping of its fields, not 'small'"):
-        choose.filled(source, *choose.choose(frame.load([results], "tuning")))
+        choose.filled(source, "tuning", *choose.choose(frame.load([results], "tuning")))
 
 
 def with_recipe(row: str, seed: int, top1: float, **recipe: Any) -> RunRecord:
@@ -241,10 +242,33 @@ def test_one_row_of_several_models_is_refused(tmp_path: Path, capsys) -> None:
 
 def test_a_row_without_a_choice_is_refused(results: Path, tmp_path: Path) -> None:
     source = tmp_path / "mine.yaml"
-    source.write_text("title: t\nrows: {Trunc normal: {base: trunc_normal}}\n")
+    label = "Mimetic, placebo"
+    for lr, seed in itertools.product((1e-3, 3e-3), (100, 101)):
+        of_row = record("Imp.-3", lr, seed, 40.0)
+        Store(results).write(of_row.model_copy(update={"row": "Imp.-3, placebo"}))
+    source.write_text(f"title: t\nrows: {{'{label}': {{base: trunc_normal}}}}\n")
     fields, choices = choose.choose(frame.load([results], "tuning"))
-    with pytest.raises(VitinitError, match="nothing was chosen for it"):
-        choose.filled(source, fields, choices)
+    with pytest.raises(VitinitError) as error:
+        choose.filled(source, "tuning", fields, choices)
+    assert "row 'Mimetic, placebo': nothing was chosen for it, as tuning has no finished run of it" in str(error.value)
+    assert "vitinit run tuning" in str(error.value)
+    assert "chosen for: 'Kaiming uniform', 'Mimetic', 'Imp.-3, placebo'" in str(error.value)
+
+
+def test_no_line_is_wider_than_the_terminal_and_none_loses_a_word(results: Path, capsys, monkeypatch) -> None:
+    long = "Trunc normal, Kaiming's scale, and a placebo of it"
+    for lr, seed in itertools.product((1e-3, 3e-3), (100, 101)):
+        Store(results).write(record("Imp.-3", lr, seed, 40.0).model_copy(update={"row": long}))
+    said = []
+    for columns in ("", "80"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert choose.main(["tuning", "--results", str(results)]) == 0
+        said.append(capsys.readouterr().out)
+    whole, folded = said
+    assert max(map(len, whole.splitlines())) > 80
+    assert max(map(len, folded.splitlines())) <= 80
+    assert folded.split() == whole.split()
+    assert f"  {long}  lr 0.001    40.00\n    0.00 over lr 0.003, ahead at 0 of 2 seeds" in folded
 
 
 def test_a_value_that_failed_everywhere_is_named_and_chooses_nothing(results: Path, capsys) -> None:
