@@ -50,7 +50,8 @@ def guarded(command: Callable[[], None]) -> int:
     gc.disable()  # it would look through every record again and again, and a command is over in seconds
     try:
         command()
-        sys.stdout.flush()
+        if sys.stdout:  # None where it is closed, as by `>&-`
+            sys.stdout.flush()
     except VitinitError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -55,7 +55,8 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()
+            if sys.stdout:  # None where it is closed, as by `>&-`
+                sys.stdout.flush()
     except (VitinitError, SlurmError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

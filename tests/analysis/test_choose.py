@@ -105,6 +105,15 @@ def test_a_reader_that_leaves_is_no_traceback(results: Path) -> None:
     assert (left.returncode, left.stderr) == (1, "")
 
 
+@pytest.mark.parametrize(("study", "code"), [("tuning", 0), ("unknown", 2)])
+def test_a_closed_output_is_no_traceback(results: Path, study: str, code: int) -> None:
+    """As by `>&-`."""
+    command = [sys.executable, "-m", "analysis.choose", study, "--results", str(results)]
+    done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.close(1))
+    assert done.returncode == code
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error"] * bool(code)
+
+
 def test_an_unfinished_study_chooses_nothing(results: Path, capsys) -> None:
     (results / "tuning" / f"{record('Mimetic', 3e-3, 101, 55.0).run_id}.json").unlink()
     assert choose.main(["tuning", "--results", str(results)]) == 2

@@ -89,6 +89,16 @@ def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path, words: lis
     assert (done.returncode, done.stderr) == (2, "error: cannot write: No space left on device\n")
 
 
+@pytest.mark.parametrize(("words", "code"), [(["list", "recipes"], 0), (["plan", "smoke"], 0), (["list", "nope"], 2)])
+def test_a_closed_output_is_no_traceback(tmp_path: Path, words: list[str], code: int) -> None:
+    """As by `>&-`."""
+    command = [sys.executable, "-m", "runners.cli", *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    closed = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": lambda: os.close(1)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, **closed)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+
+
 def test_the_help_of_run_has_groups_and_names_every_option_whole(tmp_path: Path) -> None:
     printed = fresh("-m", "runners.cli", "run", "--help", cwd=tmp_path, COLUMNS="80").stdout
     places = [printed.index(f"─ {group} ─") for group in (WHAT, WHERE, SPEED, SAVING, MEASURING)]
