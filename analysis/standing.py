@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from analysis import command, frame
 from analysis.tables.render import interval_text, p_written
 from analysis.tables.shared import LEVEL, own_bases, values_by_seed
-from analysis.text import escape_latex, one_line, signed
+from analysis.text import count, escape_latex, one_line, signed
 from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Standing:
     def verdict(self) -> str:
         """The answer in one sentence."""
         if self.least_p[0] >= LEVEL:
-            return f"{self.base.n} seeds are too few for any claim: p cannot go under {self.least_p[0]:.2g}."
+            return f"{_are(self.base.n)} too few for any claim: p cannot go under {self.least_p[0]:.2g}."
         if self.p[0] < LEVEL and self.base.mean < 0:
             return "It is worse than its own base."
         if not self.claimed(0):
@@ -64,12 +64,16 @@ class Standing:
         if not self.placebo:
             return "It gains over its own base. Whether it is a pattern that helps no placebo can tell."
         if self.least_p[1] >= LEVEL:
-            return f"It gains over its own base. {self.placebo.n} seeds of its placebo are too few to say more."
+            return f"It gains over its own base. {_are(self.placebo.n, ' of its placebo')} too few to say more."
         if self.p[1] < LEVEL and self.placebo.mean < 0:
             return "It gains over its own base, but its placebo gains more."
         if not self.claimed(1):
             return "It gains over its own base. That it is the pattern that helps is not shown: see its placebo."
         return "It gains over its own base, and over its placebo: norms and singular values do not explain all of it."
+
+
+def _are(seeds: int, of: str = "") -> str:
+    return f"{count(seeds, 'seed')}{of} {'is' if seeds == 1 else 'are'}"
 
 
 def standing(study: frame.Study) -> Standing:
@@ -96,7 +100,8 @@ def standing(study: frame.Study) -> Standing:
     base, *placebos = found
     if base is None:
         both = " and ".join(study.contrasts[0])
-        raise VitinitError(f"study {study.name!r}: {both} have no finished run of a common seed")
+        why = "".join(f"; {failed}" for failed in _failures(study))
+        raise VitinitError(f"study {study.name!r}: {both} have no finished run of a common seed{why}")
     corrected = holm([1.0 if pair is None or pair.p is None else pair.p for pair in found])
     least = holm([1.0 if pair is None else pair.least_p for pair in found])
     return Standing(row, values[row, column], base, placebos[0] if placebos else None, tuple(corrected), tuple(least))
@@ -143,14 +148,7 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
 
 def _doubts(study: frame.Study) -> list[str]:
     """What the verdict leaves out or mixes: runs that failed, an initialiser whose file changed between its runs."""
-    failed: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for failure in study.contents.failed.values():
-        failed[failure.row, failure.error].append(failure.spec.seed)
-    text = [
-        f"But {one_line(row)} failed at seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, sorted(seeds)))} "
-        f"({one_line(error)}): not in these numbers."
-        for (row, error), seeds in sorted(failed.items())
-    ]
+    text = [f"But {failed}: not in these numbers." for failed in _failures(study)]
     versions: dict[str, set[str]] = defaultdict(set)
     for run in study.contents.done.values():
         for name, source in run.sources.items():
@@ -159,6 +157,18 @@ def _doubts(study: frame.Study) -> list[str]:
         f"But the file of {one_line(name)} changed between the runs: these numbers mix {len(found)} versions of it."
         for name, found in sorted(versions.items())
         if len(found) > 1
+    ]
+
+
+def _failures(study: frame.Study) -> list[str]:
+    """Which rows failed, at which seeds and how."""
+    failed: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for failure in study.contents.failed.values():
+        failed[failure.row, failure.error].append(failure.spec.seed)
+    return [
+        f"{one_line(row)} failed at seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, sorted(seeds)))} "
+        f"({one_line(error)})"
+        for (row, error), seeds in sorted(failed.items())
     ]
 
 

@@ -179,6 +179,24 @@ def test_seeds_that_failed_are_said_beside_the_verdict_and_in_latex(tmp_path: Pa
     assert "LaTeX (top-1 (n = 8, 2 failed), minus base (n = 8), minus placebo (n = 8)):" in lines
 
 
+def test_a_method_that_failed_at_every_seed_is_said_with_the_seeds(tmp_path: Path, capsys) -> None:
+    for seed in range(3):
+        Store(tmp_path).write(done("Kaiming uniform", (40.0,), study="rank-mine", label="Mine's base", seed=seed))
+        run = failed("Mimetic", study="rank-mine", seed=seed, epochs=1)
+        error = "OutOfMemoryError" if seed == 1 else "Diverged"
+        Store(tmp_path).write(run.model_copy(update={"row": "Mine", "error": error}))
+    Store(tmp_path).write_layout("rank-mine", Layout(contrasts=[("Mine", "Mine's base")]))
+    assert standing.main(["rank-mine", "--results", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "Mine and Mine's base have no finished run of a common seed" in said
+    assert said.endswith("; Mine failed at seeds 0, 2 (Diverged); Mine failed at seed 1 (OutOfMemoryError)\n")
+
+
+def test_one_seed_is_too_few(tmp_path: Path) -> None:
+    found = standing.standing(study(tmp_path, BASE[:1] + 3.0, BASE[:1]))
+    assert found.verdict.startswith("1 seed is too few for any claim: p cannot go under ")
+
+
 def test_a_file_that_changed_between_the_runs_is_said(tmp_path: Path) -> None:
     for row, label, top1 in (("Kaiming uniform", "Mine's base", BASE), ("Mimetic", "Mine", BASE + 3 + NOISE)):
         for seed, each in enumerate(top1):
