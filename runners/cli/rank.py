@@ -35,7 +35,7 @@ def rank(
         typer.Option(help="quick: 0.1 M parameters, five epochs. standard: 0.3 M, forty: a seed takes hours."),
     ] = "quick",
     base: Annotated[
-        str | None, typer.Option(help="What the method leaves alone: a name or {name: ...}. Default: kaiming_uniform.")
+        str | None, typer.Option(help="What the method leaves alone, named as METHOD is. Default: kaiming_uniform.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Changes to the tier's model: {FIELD: VALUE}.")] = None,
     data_dir: DataOption = None,

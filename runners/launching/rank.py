@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -56,17 +57,17 @@ def seconds(budget: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def named(text: str) -> tuple[dict[str, Any], Path | None]:
-    """A method as the command line names it, and the file that it lies in, whose folder becomes importable.
+def named(text: str, what: str = "METHOD") -> tuple[dict[str, Any], Path | None]:
+    """A method or base as the command line names it, and the file that it lies in.
 
-    `mimetic`, `{name: mimetic, parts: qk}`, `package.module:Class`, or `path/to/file.py:Class`.
+    `mimetic`, `{name: mimetic, parts: qk}`, `package.module:Class`, or `path/to/file.py:Class`. `what` is the argument.
 
     Raises:
         VitinitError: the file is not there, or cannot be a module.
     """
-    fields = mapping(os.fsencode(text), Path("METHOD")) if text.lstrip().startswith("{") else {"name": text}
+    fields = mapping(os.fsencode(text), Path(what)) if text.lstrip().startswith("{") else {"name": text}
     if fields.get("name") is None:
-        raise VitinitError("METHOD needs a name: NAME, or {name: NAME, ...}")
+        raise VitinitError(f"{what} needs a name: NAME, or {{name: NAME, ...}}")
     name = str(fields["name"])
     path, _, cls = name.rpartition(":")
     if not path.endswith(".py"):
@@ -83,6 +84,22 @@ def named(text: str) -> tuple[dict[str, Any], Path | None]:
     return {**fields, "name": f"{file.stem}:{cls}"}, file
 
 
+def _importable(files: list[Path]) -> None:
+    """Make the folders of these files importable, here and in processes that are started.
+
+    Raises:
+        VitinitError: another module has the name of one of them, and would be taken for it.
+    """
+    for folder in dict.fromkeys(str(file.parent) for file in files):
+        sys.path.insert(0, folder)
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+    for file in files:
+        found = importlib.util.find_spec(file.stem)
+        if found is None or Path(found.origin or "").resolve() != file.resolve():
+            other = found.origin or "in Python" if found else "nowhere"
+            raise VitinitError(f"{file}: {file.stem!r} is another module ({other}); give the file another name")
+
+
 def prepare(text: str, tier: str, base: str | None, model: str | None, results: Path, data: Path) -> Ranked:
     """Write the grid of a method, its base and its placebo, in the setting of a tier.
 
@@ -95,28 +112,23 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
             nothing is written then.
     """
     method, file = named(text)
-    if file:
-        sys.path.insert(0, str(file.parent))
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(file.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    below, file_of_base = named(base or "kaiming_uniform", "--base")
+    _importable([each for each in (file, file_of_base) if each])
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
     block = mapping(own.read_bytes(), own)["blocks"][0]
     if model:
         block = {**block, "model": {**block["model"], **mapping(os.fsencode(model), Path("--model"))}}
     row = str(method["name"]).rpartition(":")[2]
-    below: Any = base or "kaiming_uniform"
-    if below.lstrip().startswith("{"):
-        below = mapping(os.fsencode(below), Path("--base"))
-    sources = _sources(method)
-    if base:
-        sources |= _sources(below if isinstance(below, dict) else {"name": below})
+    sources = {**_sources(method), **(_sources(below) if base else {})}
+    its_base = below if base and base.lstrip().startswith("{") else below["name"]  # as it is hashed
     base_row, placebo = f"{row}'s base", f"{row}, placebo"
     content: dict[str, Any] = {
         "title": f"{row} under the standard protocol, version 1, tier {tier}",
         "contrasts": [[row, base_row], [row, placebo]],
         "rows": {
-            base_row: {"base": below},
-            row: {"base": below, "method": method},
-            placebo: {"base": below, "method": {"name": "placebo", "of": method, "keep": "spectrum"}},
+            base_row: {"base": its_base},
+            row: {"base": its_base, "method": method},
+            placebo: {"base": its_base, "method": {"name": "placebo", "of": method, "keep": "spectrum"}},
         },
         "blocks": [block],
     }

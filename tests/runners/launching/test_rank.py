@@ -109,16 +109,38 @@ def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.M
     assert content["contrasts"] == [["Mine", "Mine's base"], ["Mine", "Mine, placebo"]]
 
 
-def test_an_edited_base_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
+@pytest.mark.parametrize("named", ["my_base:Half", "FILE:Half", "{name: 'FILE:Half'}"])
+def test_an_edited_base_is_another_study(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base that is named as a module, which Python finds, or by its file, which it does not."""
+    folder = tmp_path / "bases"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, *([str(folder)] if "FILE" not in named else [])])
+    monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
-    file = tmp_path / "my_base.py"
+    file = folder / "my_base.py"
+    base = named.replace("FILE", str(file))
     studies = []
     for text in (BASE, BASE, BASE.replace("0.5", "0.6")):
         file.write_text(text)
         sys.modules.pop("my_base", None)
-        studies.append(rank.prepare("mimetic", "quick", "my_base:Half", None, tmp_path / "results", tmp_path).grid)
+        studies.append(rank.prepare("mimetic", "quick", base, None, tmp_path / "results", tmp_path).grid)
     assert studies[0] == studies[1] != studies[2]
+    assert {cell.spec.base.name for cell in grid.load(str(studies[0])).cells} == {"my_base:Half"}
+    if "FILE" in named:
+        assert str(folder) in os.environ["PYTHONPATH"].split(os.pathsep), "for the processes of the runs"
+
+
+def test_method_and_base_of_one_file_name_are_not_taken_for_one_another(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    method, base = tmp_path / "a/mine.py", tmp_path / "b/mine.py"
+    for file, text in ((method, MINE), (base, BASE)):
+        file.parent.mkdir()
+        file.write_text(text)
+    with pytest.raises(VitinitError, match=r"'mine' is another module \(.*mine\.py\); give the file another name"):
+        rank.prepare(f"{method}:Mine", "quick", f"{base}:Half", None, tmp_path / "results", tmp_path)
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
@@ -152,6 +174,9 @@ def test_a_file_of_ours_is_the_method_that_it_brings_and_a_wrong_class_is_answer
     [
         ("{name: ", "--base is not YAML"),
         ("{name: zero, name: zero}", "already"),
+        ("{std: 0.1}", "--base needs a name: NAME, or"),
+        ("nowhere.py:Half", "there is no file nowhere.py"),
+        ("nowhere.py", "write nowhere.py:CLASS"),
         ("kaiming_unifrom", "did you mean 'kaiming_uniform'"),
         ("{name: \udcff}", "cannot read --base"),  # a byte of the command line that is no UTF-8
     ],
@@ -230,7 +255,7 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     assert "vitinit status" not in out, "it could not import the method"
     returned, out, err = ranked("my_method.py:Mine")
     assert (returned, again in out) == (1, True), out + err
-    assert "Mine: 1 seeds are too few for any claim" in out, "where it stands without the run that failed"
+    assert "Mine: 1 seed is too few for any claim" in out, "where it stands without the run that failed"
     returned, out, err = ranked("my_method.py:Mine", "--retry-failed")
     assert (returned, "2 of the tier's 2 seeds" in out) == (0, True), out + err
     for word in ("minus its placebo", "2 seeds are too few for any claim", "LaTeX", "These are all seeds of this tier"):
