@@ -23,9 +23,9 @@ from benchmark.records.epoch import METRICS
 from benchmark.records.store import Outline, Store
 from initializers.errors import VitinitError, count, plain, unknown_name
 from runners.basics.machine import gpu_possible
+from runners.cli.hours import print_estimate
 from runners.cli.options import (
     LOCAL,
-    REFERENCE,
     DataOption,
     GridArgument,
     LimitOption,
@@ -35,7 +35,6 @@ from runners.cli.options import (
     WeightsOption,
     console,
 )
-from runners.terminal.duration import duration
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
@@ -69,9 +68,11 @@ def plan(
     planned, contents = planned_of(loaded, Store(results), only, data_dir)
     planned = limited(planned, limit, ("to do",))
     if estimate:
-        _print_estimate(loaded, planned, device, results)
+        print_estimate(loaded.title, _left(planned), device, results)
     else:
         print_plan(loaded, planned, contents)
+    for line in _without_folder(results):
+        console.print(line, soft_wrap=True)
     if device == "cpu" or (device == "auto" and not gpu_possible()):
         warn_of_precision(_left(planned))
 
@@ -93,14 +94,25 @@ def status(
 
     store, loaded = Store(results), load_grid(grid, seeds, weights)
     planned, contents = planned_of(loaded, store, only, data_dir)
+
+    def shown() -> Group:
+        return Group(_status(loaded, planned, contents), *_without_folder(results))
+
     if not watch:
-        console.print(_status(loaded, planned, contents))
+        console.print(shown())
         return
-    with suppress(KeyboardInterrupt), Live(_status(loaded, planned, contents), console=console) as view:
+    with suppress(KeyboardInterrupt), Live(shown(), console=console) as view:
         while any(item.state in ("live", "queued", "to do") for item in planned):
             time.sleep(interval)
             planned, contents = planned_of(loaded, store, only, data_dir)
-            view.update(_status(loaded, planned, contents), refresh=True)
+            view.update(shown(), refresh=True)
+
+
+def _without_folder(results: Path) -> list[str]:
+    """A line where records are looked for in a folder that is not there; none for the default, which a run makes."""
+    if results.is_dir() or results.absolute() == LOCAL.absolute():
+        return []
+    return [f"[yellow]there is no folder {safe(str(results))} yet, so nothing is recorded in it[/yellow]"]
 
 
 def limited(
@@ -300,46 +312,6 @@ def left_out(planned: list[Planned]) -> list[str]:
                     f"{', '.join(IMAGE_FORMATS)} in the folder of their class"
                 )
     return lines
-
-
-def _print_estimate(grid: Grid, planned: list[Planned], device: str, results: Path) -> None:
-    """One line for each dataset, model and recipe among the runs that have no record yet; then the hours of all."""
-    from benchmark import speed
-    from runners.basics.machine import default_device
-    from runners.launching.estimate import estimate, in_proportion
-
-    chosen = default_device() if device == "auto" else device
-    cells = _left(planned)
-    if not cells:
-        console.print("nothing is left to do")
-        return
-    roots = [results, REFERENCE]
-    measured, reports = estimate(cells, roots, chosen), speed.reports(roots, chosen)
-    guessed = in_proportion(cells, reports[0]) if reports else {}
-    table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD, title_justify="left")
-    for heading in ("dataset", "model", "epochs", "runs", "each", "hours", "from"):
-        table.add_column(heading, justify="left" if heading in ("dataset", "model", "from") else "right")
-    groups: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in cells:
-        model = cell.spec.model
-        shape = f"{model.arch} {model.width} x {model.depth}, {model.grid**2} tokens, {cell.spec.recipe.precision}"
-        groups.setdefault((cell.spec.dataset.label, shape, str(cell.spec.recipe.epochs)), []).append(cell)
-    total, unknown = 0.0, 0
-    for (dataset, shape, epochs), members in groups.items():
-        known = [measured.seconds.get(cell.run_id, guessed.get(cell.run_id)) for cell in members]
-        times = [seconds for seconds in known if seconds is not None]
-        total, unknown = total + sum(times), unknown + len(members) - len(times)
-        source = "records" if members[0].run_id in measured.seconds else "speed" if times else "unknown"
-        each = duration(sum(times) / len(times)) if times else ""
-        hours = f"{sum(times) / 3600:.2f}" if times else ""
-        table.add_row(safe(dataset), shape, epochs, str(len(members)), each, hours, source)
-    console.print(table)
-    where = sorted({*measured.measured_on, *([reports[0].name] if guessed else [])})
-    if not where:
-        console.print(f"nothing like it was measured on {chosen} yet; measure this machine with: vitinit speed")
-        return
-    missing = f", without {count(unknown, 'run')} that nothing is known of" if unknown else ""
-    console.print(f"{total / 3600:.2f} hours, one run at a time, as measured on {safe(', '.join(where))}{missing}")
 
 
 def _aligned(column: Sequence[str], right: bool) -> list[str]:

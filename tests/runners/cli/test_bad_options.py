@@ -133,3 +133,16 @@ def test_more_threads_than_a_machine_has_are_refused(words, monkeypatch, capsys)
         cli.main()
     assert stop.value.code == 2
     assert "4096" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["plan", "status"])
+def test_a_results_folder_that_is_not_there_is_said_but_for_the_default(here, command):
+    """A typo would read as lost results; a newcomer has none yet."""
+    said = "there is no folder nope yet, so nothing is recorded in it"
+    code, printed = here(command, "smoke", "--results", "nope")
+    assert (code, said in printed) == (0, True)
+    assert not Path("nope").exists()
+    Path("nope").mkdir()
+    for words in ([], ["--results", "results/local"], ["--results", "nope"]):
+        code, printed = here(command, "smoke", *words)
+        assert (code, "there is no folder" in printed) == (0, False)
