@@ -83,7 +83,7 @@ def run(
     if maps_at and not keep_maps:
         raise VitinitError("--maps-at names more epochs for --keep-maps, which is not given")
     where = _executor(executor)
-    _refuse_what_is_for_others(context, where, workers)
+    _refuse_what_is_for_others(context, where, executor == "auto", workers)
     job = profiles.load(profile) if where == "slurm" else None
     chosen_device = _device(device, job)
     if compiled:
@@ -156,12 +156,15 @@ def _executor(asked: Literal["auto", "inline", "local", "slurm"]) -> Executor:
     return _where() if asked == "auto" else asked
 
 
-def _refuse_what_is_for_others(context: typer.Context, executor: Executor, workers: int | None) -> None:
-    """An option that the executor could only pass over."""
+def _refuse_what_is_for_others(context: typer.Context, executor: Executor, chosen: bool, workers: int | None) -> None:
+    """An option that the executor, which we may have chosen, could only pass over."""
     for option in ("profile", "runs_per_job") if executor != "slurm" else ():
         if _given(context, option):
             name = option.replace("_", "-")
-            raise VitinitError(f"--{name} is for the executor slurm, and the runs would be carried out by {executor}")
+            why = f", because {_why_here()}; --executor slurm asks for it all the same" if chosen else ""
+            raise VitinitError(
+                f"--{name} is for the executor slurm, and the runs would be carried out by {executor}{why}"
+            )
     if executor == "inline" and workers and workers > 1:
         raise VitinitError(f"--workers {workers}: the executor inline carries out one run at a time")
 
@@ -213,6 +216,13 @@ def _where() -> Executor:
         return "slurm"
     console.print("[yellow]there is an sbatch, but no cluster answers: carrying the runs out here")
     return "local"
+
+
+def _why_here() -> str:
+    """Why `_where` does not say slurm."""
+    if slurm.jobs.current() is not None:
+        return "this is a job of it"
+    return "there is no sbatch here" if shutil.which("sbatch") is None else "no cluster answers here"
 
 
 def _device(device: str, profile: profiles.Profile | None) -> str:
