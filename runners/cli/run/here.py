@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -10,12 +9,11 @@ import typer
 
 from benchmark.datasets.registry import unavailable
 from initializers.errors import count
-from runners.cli.options import LOCAL, console
-from runners.cli.run.todo import Todo, announce, say_left_alone
+from runners.cli.options import console
+from runners.cli.run.todo import Todo, announce, say_left_alone, say_nothing_to_do
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
-    from runners.launching.plan import State
     from runners.training.distributed import World
 
 
@@ -54,13 +52,7 @@ def run_here(todo: Todo, workers: int, world: World | None, brief: bool = False)
         )
         raise typer.Exit(130) from None
     if not cells:
-        words: dict[State, str] = {"done": "recorded", "skip": "skipped", "queued": "in jobs", "failed": "failed"}
-        found = [f"{states[state]} {text}" for state, text in words.items() if states[state]]
-        every = "all " if len(todo.planned) > 1 and len(found) == 1 else ""
-        console.print(f"nothing to do: {every}{', '.join(found)}")
-        if states["done"]:
-            command = f"python -m analysis.tables --study {setting.study}{_results(todo)}"
-            console.print(safe(f"next: {command}"), soft_wrap=True)
+        say_nothing_to_do(todo)
         if failures:
             _say_more(todo, [])
             raise typer.Exit(1)
@@ -86,10 +78,4 @@ def _say_more(todo: Todo, failed: list[str]) -> None:
     if before[SHOWN:]:
         console.print(f"and {len(before) - SHOWN:,} more")
     run_id = [*failed, *(item.cell.run_id for item in before)][0]
-    console.print(safe(f"see: vitinit show {run_id}{_results(todo)}: the traceback"), soft_wrap=True)
-
-
-def _results(todo: Todo) -> str:
-    """The option that another command needs to find these records."""
-    root = todo.setting.root
-    return "" if root == LOCAL.absolute() else f" --results {shlex.quote(str(root))}"
+    console.print(safe(f"see: vitinit show {run_id}{todo.results_option}: the traceback"), soft_wrap=True)

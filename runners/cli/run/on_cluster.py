@@ -13,7 +13,7 @@ from benchmark.records.store import Store
 from initializers.errors import VitinitError, count
 from runners.cli.options import REFERENCE, console
 from runners.cli.plan import print_plan
-from runners.cli.run.todo import Todo, announce, say_left_alone
+from runners.cli.run.todo import Todo, announce, say_left_alone, say_nothing_to_do
 from runners.terminal.display import together
 from runners.terminal.duration import duration
 from runners.terminal.markup import safe
@@ -88,7 +88,9 @@ def run_on_cluster(
     except claims.Taken as taken:
         raise VitinitError(f"another launcher is handing out this study: {taken}") from None
     states = Counter(item.state for item in todo.planned)
-    if states["queued"] or states["live"]:
+    if not packs:
+        say_nothing_to_do(todo)
+    elif states["queued"] or states["live"]:
         console.print(f"{count(states['queued'], 'run')} in jobs already, {states['live']} being carried out")
     failed = 0 if todo.retry_failed else states["failed"]
     if failed:
@@ -114,7 +116,8 @@ def _packed(todo: Todo, profile: profiles.Profile, workers: int, runs_per_job: i
         work = {cell.run_id: estimated_work(cell.spec, images[cell.spec.dataset]) for cell in cells}
     size = runs_per_job or cluster.runs_per_job(measured.seconds, len(cells), profile, workers)
     packs = cluster.packed(cells, work, -(-len(cells) // size)) if cells else []
-    console.print(_estimated(profile, packs, measured.seconds, measured.measured_on, workers))
+    if packs:
+        console.print(_estimated(profile, packs, measured.seconds, measured.measured_on, workers))
     return packs
 
 
@@ -129,13 +132,10 @@ def _estimated(
     from runners.launching import jobs
 
     runs = sum(map(len, packs))
+    longest = max(map(len, packs))
     text = f"{count(runs, 'run')} in {count(len(packs), 'job')}"
-    if packs:
-        longest = max(map(len, packs))
-        text += f" of {'up to ' if longest > 1 else ''}{longest}{f', {workers} at once' if workers > 1 else ''}"
+    text += f" of {'up to ' if longest > 1 else ''}{longest}{f', {workers} at once' if workers > 1 else ''}"
     text += f"; profile {profile.name}: {jobs.summary(profile)}"
-    if not runs:
-        return safe(text)
     if not seconds:
         return safe(f"{text}; how long they take is not known: no run of this kind has been recorded on such a device")
     kind, units = ("GPU", profile.gpus * profile.nodes) if profile.gpus else ("CPU", profile.cpus * profile.tasks)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from benchmark.records.store import Layout, Outline, Store
 from initializers.errors import count
-from runners.cli.options import console
+from runners.cli.options import LOCAL, console
 from runners.cli.plan import left_out, not_records, planned_of, recorded_otherwise
 from runners.launching import jobs
 from runners.launching.plan import labels
@@ -44,6 +46,12 @@ class Todo:
         rows = [recorded.get(row, row) for row in layout.rows]
         contrasts = [(recorded.get(ours, ours), recorded.get(theirs, theirs)) for ours, theirs in layout.contrasts]
         return Layout(rows=list(dict.fromkeys(rows)), contrasts=contrasts, columns=layout.columns)
+
+    @property
+    def results_option(self) -> str:
+        """The option that another command needs to find these records."""
+        root = self.setting.root
+        return "" if root == LOCAL.absolute() else f" --results {shlex.quote(str(root))}"
 
     def now(self) -> Todo:
         """The same runs, as they are now."""
@@ -90,6 +98,24 @@ def retried(contents: Outline) -> dict[str, str]:
 def say_left_alone(failures: int) -> str:
     """What is said of runs that failed before, where --retry-failed is not given."""
     return f"{count(failures, 'run')} failed before and left alone; to run again: --retry-failed"
+
+
+def say_nothing_to_do(todo: Todo) -> None:
+    """What has become of the runs where none is to be carried out, and the command that shows those recorded."""
+    states = Counter(item.state for item in todo.planned)
+    words: dict[State, str] = {
+        "done": "recorded",
+        "live": "being carried out",
+        "skip": "skipped",
+        "queued": "in jobs",
+        "failed": "failed",
+    }
+    found = [f"{states[state]} {text}" for state, text in words.items() if states[state]]
+    every = "all " if len(todo.planned) > 1 and len(found) == 1 else ""
+    console.print(f"nothing to do: {every}{', '.join(found)}")
+    if states["done"]:
+        command = f"python -m analysis.tables --study {todo.setting.study}{todo.results_option}"
+        console.print(safe(f"next: {command}"), soft_wrap=True)
 
 
 def announce(todo: Todo) -> None:

@@ -183,4 +183,17 @@ def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit,
     assert len(list(Path("results/local/tiny").glob(f"{run_id}.json.superseded-*"))) == 1
     cluster_says(squeue=f"echo '7|PENDING|1:00||{dispatched.name}|Priority'", sbatch="echo Submitted batch job 8")
     code, out, err = vitinit("run", path, "--executor", "slurm", "--force", run_id)
-    assert (code, "job 8" in out, "1 run in jobs already" in out) == (0, False, True), out + err
+    assert (code, "job 8" in out) == (0, False), out + err
+    nothing = f"nothing to do: {len(grid.load(path).cells) - 1} recorded, 1 in jobs\n"
+    assert f"{nothing}next: python -m analysis.tables --study tiny\n" in out
+
+
+def test_with_nothing_to_do_a_cluster_says_so_and_what_comes_next(tmp_path, vitinit, cluster_says):
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
+    assert vitinit("run", path, "--executor", "inline", "--no-probes")[0] == 0
+    cluster_says(sbatch="exit 1", scontrol=UP, squeue="true", sacct="true")
+    here, there = (vitinit("run", path, "--executor", executor) for executor in ("inline", "slurm"))
+    assert here[0] == there[0] == 0
+    assert here[1].split() == there[1].split()
+    runs = len(grid.load(path).cells)
+    assert f"nothing to do: all {runs} recorded\nnext: python -m analysis.tables --study tiny\n" in there[1]
