@@ -251,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Choose a setting for each row on validation images, and write it into a grid.",
     )
     parser.add_argument("study", metavar="STUDY", help="a tuning study: rows at several values, evaluated on val")
-    parser.add_argument("--results", nargs="+", type=Path, metavar="DIR", help="folders with records")
+    command.takes_results(parser)
     parser.add_argument("--grid", type=Path, metavar="FILE", help="a grid with the same rows, to fill in")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write the grid (default: print it)")
     args = parser.parse_args(arguments)

@@ -24,13 +24,7 @@ def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
     """
     forgiving_terminal()  # before any help is printed
     result = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
-    result.add_argument(
-        "--results",
-        nargs="+",
-        type=Path,
-        metavar="DIR",
-        help="folders with records (default: results/local when it holds records, otherwise results/reference)",
-    )
+    takes_results(result)
     result.add_argument("--study", metavar="NAME", help="this study only (default: all that are found)")
     result.add_argument(
         "--baseline",
@@ -41,6 +35,17 @@ def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
     where = f"{out} in the study's folder beside its records; of those in results/reference: in results/local/reference"
     result.add_argument("--out", type=Path, metavar=kind, help=f"what to write (default: {where})")
     return result
+
+
+def takes_results(of: argparse.ArgumentParser) -> None:
+    """The option `--results`."""
+    of.add_argument(
+        "--results",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="folders with records (default: results/local when it holds records, otherwise results/reference)",
+    )
 
 
 def guarded(command: Callable[[], None]) -> int:

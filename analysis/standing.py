@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m analysis.standing", description="Where a ranked method stands.")
     parser.add_argument("study", metavar="STUDY", help="of vitinit rank")
-    parser.add_argument("--results", nargs="+", type=Path, metavar="DIR", help="folders with records")
+    command.takes_results(parser)
     parser.add_argument("--beside", type=Path, metavar="DIR", help="folder of the study to stand beside")
     parser.add_argument("--more", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)

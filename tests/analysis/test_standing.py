@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from scipy import stats as scipy_stats
 from synthetic_records import done, failed
 
-from analysis import standing
-from analysis.frame import Study, load
+from analysis import choose, standing
+from analysis.frame import LOCAL, REFERENCE, Study, load
 from analysis.stats import could_claim, could_show, paired
 from benchmark.records.store import Layout, Store
 
@@ -190,6 +191,14 @@ def test_a_method_that_failed_at_every_seed_is_said_with_the_seeds(tmp_path: Pat
     said = capsys.readouterr().err
     assert "Mine and Mine's base have no finished run of a common seed" in said
     assert said.endswith("; Mine failed at seeds 0, 2 (Diverged); Mine failed at seed 1 (OutOfMemoryError)\n")
+
+
+@pytest.mark.parametrize("module", [choose, standing])
+def test_the_help_names_the_default_of_results(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        module.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"(default: {LOCAL} when it holds records, otherwise {REFERENCE})" in said
 
 
 def test_one_seed_is_too_few(tmp_path: Path) -> None:
