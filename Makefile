@@ -15,9 +15,11 @@ FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && c
   test-slow test-ffcv test-hugging-face test-parquet test-slurm slurm-up slurm-down docs check format lock clean
 
 help: ## Show the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{name[NR] = $$1; text[NR] = $$2; \
+	  if (length($$1) > width) width = length($$1)} \
+	  END {for (i = 1; i <= NR; i++) printf "  make %-" width "s  %s\n", name[i], text[i]}'
 
-setup: $(READY) $(if $(FFCV_BUILDS),$(FFCV)) ## Make the environment in .venv from the hash-pinned lock
+setup: $(READY) $(if $(FFCV_BUILDS),$(FFCV)) ## The environment in .venv, from the hash-pinned lock
 	@$(if $(FFCV_BUILDS)$(filter-out setup,$(MAKECMDGOALS)),,echo "FFCV (optional, for data larger than memory) is left out; on Debian: apt-get install -y \
 	  --no-install-recommends $(FFCV_PACKAGES), then make setup")
 
@@ -47,17 +49,17 @@ $(FFCV): requirements-ffcv.lock $(READY)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-ffcv.lock && touch $@ \
 	  || echo "FFCV could not be installed (optional, for data larger than memory); it needs $(FFCV_PACKAGES)"
 
-bench-small: setup ## The main job: train six initialisations on real images, then print their table; the rest is written quietly
+bench-small: setup ## The main job: train six initialisations, print a table
 	@$(BIN)/vitinit run small --no-download --retry-failed --wait --brief; status=$$?; \
 	  $(BIN)/python -m analysis.figures --study small --quiet && $(BIN)/python -m analysis.tables --study small && exit $$status
 
-bench-standard: setup ## The standard protocol, most of a day; the same command goes on after a stop
+bench-standard: setup ## The standard protocol, most of a day; can be resumed
 	$(BIN)/vitinit run standard-mechanism --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard-tuning --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard --seeds 0 --keep-maps --maps-at 20 --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard --no-download --retry-failed --wait
 
-bench-catalogue: setup ## Every base and method beside its placebo, some hours; the same command goes on after a stop
+bench-catalogue: setup ## Bases, methods and placebos, hours; can be resumed
 	$(BIN)/vitinit run catalogue-small-tuning --no-download --retry-failed --wait
 	$(BIN)/vitinit run catalogue-small --no-download --retry-failed --wait
 
@@ -69,33 +71,33 @@ bench-smoke: setup ## The same path in seconds
 test: setup ## The tests, on every core
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-test-faults: setup ## Kill, race, damage and starve runs: the whole proof, with a report
+test-faults: setup ## Kill, race, damage and starve runs, with a report
 	FAULTS=all $(BIN)/python -m pytest -n auto tests/faults
 
 test-ffcv: setup ## The loader that reads with FFCV, where it is installed
 	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/loaders/test_ffcv_loader.py
 
-test-hugging-face: $(TRANSFORMERS) ## Hugging Face's models as transformers 4 has them, which is fetched; the lock has version 5
+test-hugging-face: $(TRANSFORMERS) ## The layout of transformers 4, which is fetched
 	PYTHONPATH=$< $(BIN)/python -c 'import transformers as t; print("transformers", t.__version__); assert t.__version__ < "5"'
 	PYTHONPATH=$< $(BIN)/python -m pytest tests/initializers/test_parity.py tests/initializers/test_matrix.py -k "Hugging or distilled"
 
 $(TRANSFORMERS): $(READY)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ 'transformers>=4.57,<5'
 
-test-parquet: $(PYARROW) ## Export of records as parquet, with pyarrow, which is fetched; the lock has none
+test-parquet: $(PYARROW) ## Export of records as parquet; pyarrow is fetched
 	PYTHONPATH=$< $(BIN)/python -c 'import pyarrow; print("pyarrow", pyarrow.__version__)'
 	PYTHONPATH=$< $(BIN)/python -m pytest tests/benchmark/test_store_commands.py -k parquet
 
 $(PYARROW): $(READY)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ pyarrow
 
-test-slurm: setup ## Submit to a real SLURM that the tests bring up on this machine (Debian, as root)
+test-slurm: setup ## Submit to a real SLURM, here (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
 
-test-slow: setup ## What takes minutes: torch.compile, bf16 against fp32 over seeds, memory over epochs
+test-slow: setup ## What takes minutes: torch.compile, bf16, memory
 	VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest tests/slow
 
-slurm-up: ## Bring up a real SLURM on this machine (Debian, as root); prints the line to source
+slurm-up: ## SLURM here (Debian, as root); prints what to source
 	@setsid --wait slurm/single_node/up.sh </dev/null
 
 slurm-down: ## Stop it
@@ -107,13 +109,13 @@ bench-saving: setup ## What checkpoints cost
 bench-solvers: setup ## What impulse solvers cost
 	PYTHONPATH=. $(BIN)/python tests/scale/solvers.py
 
-bench-fidelity: setup ## How much attention impulse solvers put on their target, into results/reference/fidelity (CIFAR-10)
+bench-fidelity: setup ## How much attention impulse solvers put on their target
 	PYTHONPATH=. $(BIN)/python tests/scale/fidelity.py
 
-bench-scale: setup ## Planning and tables over 10,000 records: seconds and memory beside the limits
+bench-scale: setup ## Planning and tables over 10,000 records: time, memory
 	$(BIN)/python tests/scale/bench.py
 
-docs: $(DOCS) ## The texts and the docstrings as a site: site/index.html
+docs: $(DOCS) ## Texts and docstrings as a site: site/index.html
 	@rm -rf site
 	$(BIN)/python -m sphinx -W --keep-going --quiet -c docs -d $(VENV)/.doctrees . site
 
@@ -136,7 +138,7 @@ format: setup ## Format and mend what can be mended
 COMPILE := uv pip compile pyproject.toml --extra benchmark --universal --python-version 3.10 --upgrade --generate-hashes --no-annotate \
   --no-header --quiet
 
-lock: setup ## Renew requirements.lock from pyproject.toml, and beside it those of FFCV and of the pages
+lock: setup ## Renew the locks from pyproject.toml
 	$(BIN)/$(COMPILE) --extra dev --extra libraries --output-file requirements.lock
 	$(BIN)/$(COMPILE) --extra ffcv --constraint requirements.lock --output-file requirements-ffcv.lock
 	$(BIN)/$(COMPILE) --extra docs --constraint requirements.lock --output-file requirements-docs.lock

@@ -30,6 +30,14 @@ def test_the_workflow_runs_targets_that_exist():
         assert re.search(rf"^{command.removeprefix('make ')}:", makefile, re.MULTILINE), command
 
 
+def test_the_help_of_make_is_in_columns_and_fits_80_of_them():
+    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    described = dict(re.findall(r"^([a-z-]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert [line.split()[1] for line in said] == list(described)
+    assert len({len(line) - len(text) for line, text in zip(said, described.values(), strict=True)}) == 1
+    assert max(map(len, said)) <= 80
+
+
 def test_an_environment_that_was_made_in_another_folder_is_made_anew(tmp_path):
     """Its `activate` names the folder, in the ways of several versions of venv; `make -n` says what would be done."""
     shutil.copy(ROOT / "Makefile", tmp_path)
