@@ -30,14 +30,17 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
     roots = [results, REFERENCE]
     measured, reports = estimate(cells, roots, chosen), speed.reports(roots, chosen)
     guessed = in_proportion(cells, reports[0]) if reports else {}
-    table = Table(title=safe(title), box=box.SIMPLE_HEAD, title_justify="left")
-    for heading in ("dataset", "model", "epochs", "runs", "each", "hours", "from"):
-        table.add_column(heading, justify="left" if heading in ("dataset", "model", "from") else "right")
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         model = cell.spec.model
         shape = f"{model.arch} {model.width} x {model.depth}, {model.grid**2} tokens, {cell.spec.recipe.precision}"
         groups.setdefault((cell.spec.dataset.label, shape, str(cell.spec.recipe.epochs)), []).append(cell)
+    console.print(safe(title))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    word = max(len(word) for dataset, _, _ in groups for word in dataset.split())  # 10000 is not to fold to 1000 and 0
+    table.add_column("dataset", overflow="fold", min_width=min(word, console.width // 5))
+    for heading in ("model", "epochs", "runs", "each", "hours", "from"):
+        table.add_column(heading, justify="left" if heading in ("model", "from") else "right", overflow="fold")
     total, unknown = 0.0, 0
     for (dataset, shape, epochs), members in groups.items():
         known = [measured.seconds.get(cell.run_id, guessed.get(cell.run_id)) for cell in members]

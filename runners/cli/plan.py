@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
@@ -35,6 +36,7 @@ from runners.cli.options import (
     WeightsOption,
     console,
 )
+from runners.terminal import columns
 from runners.terminal.markup import safe
 
 if TYPE_CHECKING:
@@ -216,31 +218,33 @@ def _matches(cell: Cell, condition: str) -> bool:
 
 
 def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
-    """One line for each run, then the counts."""
-    lines = [("run", "row", "dataset", "seed", "epochs", "state")]
+    """One line for each run, then the counts; labels fold on a terminal that is too narrow, and elsewhere nothing."""
+    room = console.width if console.is_terminal or os.environ.get("COLUMNS") else None
+    entries = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
         spec = item.cell.spec
-        lines.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
-    # Not through rich, which takes seconds for thousands of lines.
-    columns = [_aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*lines, strict=True))]
-    if sum(cell_len(column[0]) + 2 for column in columns) - 2 > console.width and len(set(columns[4][1:])) == 1:
-        del columns[4]
-    heading, *rest = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
-    console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=True)
-    print("\n".join(map(_with_reason, rest, planned, repeat(console.width))), file=console.file)
+        entries.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
+    table = [columns.aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*entries, strict=True))]
+    if room and columns.width(table) > room:
+        if len(set(table[4][1:])) == 1:
+            del table[4]
+        table = columns.folded(console, table, 1, room)
+    heading, *rest = columns.lines(table)
+    console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=not room)
+    print("\n".join(map(_with_reason, rest, planned, repeat(room))), file=console.file)
     for line in left_out(planned):
-        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
+        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=not room)
     console.print(_details(planned, contents))
 
 
-def _with_reason(line: str, item: Planned, width: int) -> str:
+def _with_reason(line: str, item: Planned, room: int | None) -> str:
     """The line of a run with why it is as it is, on lines of its own where the terminal is too narrow for both."""
     if not item.reason or item.state not in ("queued", "failed", "to do"):
         return line
     reason = plain(item.reason)
-    if cell_len(line) + 2 + cell_len(reason) <= width:
+    if not room or ("\n" not in line and cell_len(line) + 2 + cell_len(reason) <= room):
         return f"{line}: {reason}"
-    return "\n".join([line, *textwrap.wrap(reason, max(width, 20), initial_indent="  ", subsequent_indent="  ")])
+    return "\n".join([line, *textwrap.wrap(reason, max(room, 20), initial_indent="  ", subsequent_indent="  ")])
 
 
 def not_records(planned: list[Planned], contents: Outline) -> list[str]:
@@ -314,16 +318,6 @@ def left_out(planned: list[Planned]) -> list[str]:
     return lines
 
 
-def _aligned(column: Sequence[str], right: bool) -> list[str]:
-    """The texts of a column, safe to print and all of one width."""
-    shown = {text: plain(text) for text in set(column)}
-    width = max(map(cell_len, shown.values()))
-    for text, printed in shown.items():
-        gap = " " * (width - cell_len(printed))
-        shown[text] = gap + printed if right else printed + gap
-    return [shown[text] for text in column]
-
-
 def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
     from runners.launching.plan import STATES
 
@@ -332,7 +326,7 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
     metrics = {METRICS[contents.done[p.cell.run_id].last.metric] for p in planned if p.state == "done"}
     measured = " or ".join(sorted(metrics, reverse=True)) or METRICS["top1"]
     for heading in ("row", "dataset", *states, f"{measured} (last epoch)"):
-        table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right")
+        table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right", overflow="fold")
     groups: dict[tuple[str, str], list[Planned]] = {}
     for item in planned:
         groups.setdefault(item.cell.place, []).append(item)

@@ -80,6 +80,41 @@ def test_a_plan_fits_80_columns_whatever_it_has_to_say(tmp_path: Path) -> None:
     assert max(map(cell_len, printed("store", "check"))) <= 80
 
 
+def test_labels_of_a_plan_fold_on_a_terminal_and_each_run_is_one_line_elsewhere(tmp_path: Path) -> None:
+    places = {cell.run_id: cell.place for cell in grid.load("table4-small").cells}
+    whole, narrow, wide = (
+        fresh("-m", "runners.cli", "plan", "table4-small", "--device", "cuda", cwd=tmp_path, COLUMNS=columns).stdout
+        for columns in ("", "80", "200")
+    )
+    for run_id, (row, dataset) in places.items():
+        line = re.compile(rf"^{run_id}  {re.escape(row)} +{re.escape(dataset)} +\d+ +5  skip$", re.MULTILINE)
+        assert line.search(whole)
+        assert line.search(wide)
+        assert not line.search(narrow)
+    assert max(map(cell_len, narrow.splitlines())) <= 80
+    lines = narrow.splitlines()
+    for run_id, (row, dataset) in places.items():
+        at = next(at for at, line in enumerate(lines) if line.startswith(run_id))
+        assert lines[at].endswith("skip"), "the state is on the first line"
+        (heading,) = (line for line in lines if line.startswith("run "))
+        start, end = heading.index("dataset"), heading.index("seed")
+        assert re.sub(r"\s+", " ", lines[at][18:start]).strip() == row
+        assert f"{lines[at][start:end].strip()} {lines[at + 1].strip()}" == dataset
+
+
+def test_numbers_of_an_estimate_are_whole_where_the_terminal_is_narrow(tmp_path: Path) -> None:
+    """Not `cifar10[1000…` for 10,000 images."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/reference").symlink_to(ROOT / "results/reference")
+    for columns in ("80", "60"):
+        words = ("-m", "runners.cli", "plan", "standard", "--estimate", "--device", "cpu")
+        printed = fresh(*words, cwd=tmp_path, COLUMNS=columns).stdout
+        assert "…" not in printed
+        assert max(map(cell_len, printed.splitlines())) <= int(columns)
+        assert printed.count("cifar10[10000,") == (2 if columns == "80" else 0)
+        assert "40 epochs" in " ".join(printed.split())
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("words", [["plan", "smoke"], ["list", "recipes"]])
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path, words: list[str]) -> None:
