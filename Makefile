@@ -53,7 +53,7 @@ bench-small: setup ## The main job: train six initialisations, print a table
 	@$(BIN)/vitinit run small --no-download --retry-failed --wait --brief; status=$$?; \
 	  $(BIN)/python -m analysis.figures --study small --quiet && $(BIN)/python -m analysis.tables --study small && exit $$status
 
-bench-standard: setup ## The standard protocol, most of a day; can be resumed
+bench-standard: setup ## The standard protocol, a day; can be resumed
 	$(BIN)/vitinit run standard-mechanism --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard-tuning --no-download --retry-failed --wait
 	$(BIN)/vitinit run standard --seeds 0 --keep-maps --maps-at 20 --no-download --retry-failed --wait

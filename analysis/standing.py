@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.stats import Paired
+    from benchmark.records.record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -196,14 +197,27 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> l
     ]
 
 
+def _libraries(run: RunRecord) -> dict[str, str]:
+    """Versions by name; our own says nothing that the hash of an initialiser's file does not."""
+    return {name: version for name, version in run.environment.get("packages", {}).items() if name != "vitinit"}
+
+
 def _machines(study: frame.Study, beside: frame.Study | None) -> list[str]:
     """What differs between where these runs and those beside them were carried out, and within a seed of either."""
+
+    runs = [run for one in (study, beside) if one for run in one.contents.done.values()]
+    versions: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        for name, version in _libraries(run).items():
+            versions[name].add(version)
+    named = ["torch", *sorted(name for name, known in versions.items() if len(known) > 1 and name != "torch")]
 
     def facts(one: frame.Study) -> dict[int, set[str]]:
         found: dict[int, set[str]] = defaultdict(set)
         for run in one.contents.done.values():
             on = run.environment.get("gpu") or run.environment.get("processor")
-            found[run.spec.seed].add(f"{on}, torch {run.environment.get('packages', {}).get('torch')}")
+            its = _libraries(run)
+            found[run.spec.seed].add(", ".join([str(on), *(f"{name} {its[name]}" for name in named if name in its)]))
         return found
 
     by_seed = {one.name: facts(one) for one in (study, beside) if one}

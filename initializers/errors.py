@@ -161,7 +161,7 @@ def _model_at(model: Any, loc: Sequence[int | str]) -> type[BaseModel] | None:
     return at if isinstance(at, type) and issubclass(at, BaseModel) else None
 
 
-def cause(error: Exception) -> str:
+def cause(error: BaseException) -> str:
     """Why code of somebody cannot be imported; a field without a type, which pydantic says in 456 letters, in short."""
     untyped = isinstance(error, PydanticUserError) and error.code == "model-field-missing-annotation"
     if untyped and (found := re.search(r"`(\w+) = (.*?)`", str(error))):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import pkgutil
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -16,6 +18,14 @@ from initializers.errors import BrokenFile, VitinitError, cause
 
 INITIALIZERS = "vitinit.initializers"
 """The entry point group in which packages name their initialisers."""
+FOLDERS = "VITINIT_METHODS"
+"""Environment variable: folders with files of one's own. `vitinit rank` sets it for the processes that it starts."""
+
+
+def look_into_own_folders() -> None:
+    """Let Python look into `FOLDERS`, last: a file there called like a module of ours, or of a library, is not it."""
+    folders = os.environ.get(FOLDERS, "").split(os.pathsep)
+    sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
 
 
 def modules(package: str) -> Iterator[ModuleType]:

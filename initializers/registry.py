@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from initializers.attention import AttentionLayer, attention_layers, position_name
 from initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
-from initializers.plugins import INITIALIZERS, entry_points, modules
+from initializers.plugins import INITIALIZERS, entry_points, look_into_own_folders, modules
 from initializers.report import LayerStart, PlaceboReport
 
 Progress = Callable[[int, int], None]
@@ -311,6 +311,7 @@ def _check_later(cls: type[Initializer]) -> None:
 @cache
 def _discover() -> None:
     _silent.clear()
+    look_into_own_folders()
     try:
         for room in ("bases", "methods"):
             for module in modules(f"{__package__}.{room}"):  # a file registers its class as it is imported
@@ -351,7 +352,7 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
             )
         try:
             found = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # a plug-in may raise anything while it is imported
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
         cls = _checked_class(found, name)
     elif name in _classes:

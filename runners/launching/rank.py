@@ -24,11 +24,16 @@ from benchmark.grids.parts import HERE
 from benchmark.records.store import Store
 from benchmark.spec import InitializerSpec, RunSpec
 from initializers.errors import VitinitError, count, unknown_name
+from initializers.plugins import FOLDERS, look_into_own_folders
+from runners.basics.environment import ROOT
 from runners.basics.stop import Stop, on_signals
 from runners.terminal.duration import duration
 
 TIERS = {"quick": "standard-mechanism", "standard": "standard"}
 """The grids whose setting and seeds a tier has, and beside whose records it stands."""
+
+OURS = "import runpy, sys; sys.path[0] = {!r}; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
+"""As `python -m`, which would look into the working folder first, and a user may have an `analysis.py` there."""
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -66,18 +71,21 @@ def named(text: str, what: str = "METHOD") -> tuple[dict[str, Any], Path | None]
         VitinitError: the file is not there, or cannot be a module.
     """
     fields = mapping(os.fsencode(text), Path(what)) if text.lstrip().startswith("{") else {"name": text}
-    if fields.get("name") is None:
+    if not fields.get("name"):
         raise VitinitError(f"{what} needs a name: NAME, or {{name: NAME, ...}}")
     name = str(fields["name"])
     path, _, cls = name.rpartition(":")
     if not path.endswith(".py"):
+        if ".py:" in path:
+            raise VitinitError(f"{what} {name!r}: write path/to/file.py:Class")
         return fields, None
     file = Path(path).absolute()
     if not file.is_file():
         raise VitinitError(f"there is no file {path}; write path/to/file.py:Class")
     if not file.stem.isidentifier():
         raise VitinitError(f"{path}: {file.stem!r} cannot be imported; a module's name has letters, digits and '_'")
-    if cls and not re.search(rf"\b{re.escape(cls)}\b", text := file.read_text(encoding="utf-8", errors="replace")):
+    text = file.read_text(encoding="utf-8", errors="replace")
+    if not cls or not re.search(rf"\b{re.escape(cls)}\b", text):
         raise unknown_name(f"class of {path}", cls, re.findall(r"^class (\w+)", text, re.MULTILINE))
     if file.resolve().parent.parent == Path(initializers.__path__[0]).resolve():  # it is imported as one of ours
         return {**fields, "name": f"initializers.{file.parent.name}.{file.stem}:{cls}"}, None
@@ -90,9 +98,9 @@ def _importable(files: list[Path]) -> None:
     Raises:
         VitinitError: another module has the name of one of them, and would be taken for it.
     """
-    for folder in dict.fromkeys(str(file.parent) for file in files):
-        sys.path.insert(0, folder)
-        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+    before = filter(None, [os.environ.get(FOLDERS)])
+    os.environ[FOLDERS] = os.pathsep.join(dict.fromkeys([*(str(file.parent) for file in files), *before]))
+    look_into_own_folders()
     for file in files:
         found = importlib.util.find_spec(file.stem)
         if found is None or Path(found.origin or "").resolve() != file.resolve():
@@ -112,11 +120,11 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
             nothing is written then.
     """
     method, file = named(text)
-    below, file_of_base = named(base or "kaiming_uniform", "--base")
+    below, file_of_base = named("kaiming_uniform" if base is None else base, "--base")
     _importable([each for each in (file, file_of_base) if each])
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
     block = mapping(own.read_bytes(), own)["blocks"][0]
-    if model:
+    if model is not None:
         block = {**block, "model": {**block["model"], **mapping(os.fsencode(model), Path("--model"))}}
     row = str(method["name"]).rpartition(":")[2]
     sources = {**_sources(method), **(_sources(below) if base else {})}
@@ -291,7 +299,7 @@ def call(module: str, arguments: list[str], environment: Mapping[str, str] | Non
     """Run one of our commands in a process of its own, on this terminal; what asks for a stop is handed on to it."""
     stop = Stop()
     with on_signals(stop, impatient=False):
-        process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=environment)
+        process = subprocess.Popen([sys.executable, "-c", OURS.format(str(ROOT), module), *arguments], env=environment)
         while process.poll() is None and not stop.reason:
             time.sleep(0.1)
         if stop.reason:

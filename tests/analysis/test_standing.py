@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -261,3 +262,16 @@ def test_machines_are_compared_seed_by_seed(
     text = printed(load([tmp_path], "rank-mine"), load([tmp_path], "tier"))
     assert [each for each in says if each not in text] == []
     assert [each for each in not_said if each in text] == []
+
+
+def test_any_library_of_another_version_is_named_and_no_other(tmp_path: Path) -> None:
+    versions = {"rank-mine": {"timm": "1.0.31", "vitinit": "0.2"}, "tier": {"timm": "0.6.0", "vitinit": "0.1"}}
+    for name, its in versions.items():
+        packages = {"torch": "2.6.0", "numpy": "2.4.6", **its}
+        for seed, row in product(range(3), ("Kaiming uniform", "Mimetic")):
+            environment = {"processor": "A", "packages": packages}
+            Store(tmp_path).write(done(row, (40.0,), study=name, seed=seed, environment=environment))
+        Store(tmp_path).write_layout(name, Layout(contrasts=[("Mimetic", "Kaiming uniform")]))
+    text = printed(load([tmp_path], "rank-mine"), load([tmp_path], "tier"))
+    assert "Here: A, torch 2.6.0, timm 1.0.31. There: A, torch 2.6.0, timm 0.6.0." in text
+    assert "numpy" not in text

@@ -95,7 +95,7 @@ def test_rounds_stop_before_the_budget_is_passed(monkeypatch: pytest.MonkeyPatch
 
 def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
     file = tmp_path / "my_method.py"
     studies = []
@@ -115,7 +115,7 @@ def test_an_edited_base_is_another_study(named: str, tmp_path: Path, monkeypatch
     folder = tmp_path / "bases"
     folder.mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, *([str(folder)] if "FILE" not in named else [])])
-    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
     file = folder / "my_base.py"
     base = named.replace("FILE", str(file))
@@ -127,12 +127,12 @@ def test_an_edited_base_is_another_study(named: str, tmp_path: Path, monkeypatch
     assert studies[0] == studies[1] != studies[2]
     assert {cell.spec.base.name for cell in grid.load(str(studies[0])).cells} == {"my_base:Half"}
     if "FILE" in named:
-        assert str(folder) in os.environ["PYTHONPATH"].split(os.pathsep), "for the processes of the runs"
+        assert str(folder) in os.environ["VITINIT_METHODS"].split(os.pathsep), "for the processes of the runs"
 
 
 def test_method_and_base_of_one_file_name_are_not_taken_for_one_another(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     method, base = tmp_path / "a/mine.py", tmp_path / "b/mine.py"
     for file, text in ((method, MINE), (base, BASE)):
@@ -148,6 +148,9 @@ def test_method_and_base_of_one_file_name_are_not_taken_for_one_another(tmp_path
     [
         ("nowhere.py:Mine", "there is no file nowhere.py"),
         ("nowhere.py", r"write nowhere.py:CLASS"),
+        ("nowhere.py:Mine:x", r"METHOD 'nowhere.py:Mine:x': write path/to/file.py:Class"),
+        (f"{__file__}:", "unknown class of .*test_rank.py ''"),
+        ("", "METHOD needs a name"),
         ("mimetc", "did you mean 'mimetic'"),
         ("{name: mimetic, alpha: 1}", "alpha"),
         ("{parts: qk}", "METHOD needs a name"),
@@ -175,6 +178,8 @@ def test_a_file_of_ours_is_the_method_that_it_brings_and_a_wrong_class_is_answer
         ("{name: ", "--base is not YAML"),
         ("{name: zero, name: zero}", "already"),
         ("{std: 0.1}", "--base needs a name: NAME, or"),
+        ("", "--base needs a name: NAME, or"),
+        ("{}", "--base needs a name: NAME, or"),
         ("nowhere.py:Half", "there is no file nowhere.py"),
         ("nowhere.py", "write nowhere.py:CLASS"),
         ("kaiming_unifrom", "did you mean 'kaiming_uniform'"),
@@ -266,6 +271,41 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path) -> None:
     assert "recorded already" not in out, "nothing is asked to run again"
     returned, out, err = ranked("mimetc")
     assert (returned, err.count("\n"), "did you mean 'mimetic'?" in err) == (2, 1, True)
+
+
+def test_files_beside_a_method_are_not_taken_for_ours_nor_for_a_librarys(tmp_path: Path) -> None:
+    """In the processes that are started, in the folder itself; and a method may not be called like a library."""
+    (tmp_path / "my_method.py").write_text(MINE)
+    for name in ("analysis", "benchmark", "initializers", "runners", "timm", "yaml"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken for the real one')")
+    code = f"""
+import sys
+sys.path[0] = {str(ROOT)!r}  # as of the command vitinit, which does not look into the working folder
+from pathlib import Path
+from runners.launching import rank
+rank.TIERS["quick"] = "smoke"
+grid = rank.prepare("my_method.py:Mine", "quick", None, None, Path("results"), Path("data")).grid
+assert rank.call("runners.cli", ["plan", str(grid)]) == 0
+assert rank.call("analysis.standing", ["--help"]) == 0
+try:
+    rank.prepare("timm.py:Mine", "quick", None, None, Path("results"), Path("data"))
+except rank.VitinitError as error:
+    print(error)
+"""
+    (tmp_path / "timm.py").write_text(f"raise SystemExit('taken for the real one')\n{MINE}")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Mine, placebo" in done.stdout
+    assert "usage: python -m analysis.standing" in done.stdout
+    assert re.search(r"timm\.py: 'timm' is another module \(.*\); give the file another name", done.stdout)
+
+
+def test_a_method_that_ends_python_as_it_is_imported_is_one_line(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("VITINIT_METHODS", "")
+    (tmp_path / "my_exit.py").write_text("import sys\nsys.exit(3)\nclass Mine: ...\n")
+    with pytest.raises(VitinitError, match="cannot be loaded: SystemExit: 3"):
+        rank.prepare(f"{tmp_path}/my_exit.py:Mine", "quick", None, None, tmp_path, tmp_path)
 
 
 def test_on_a_gpu_a_round_is_one_seed_and_the_committed_records_are_found_from_anywhere(
