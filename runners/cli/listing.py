@@ -275,6 +275,8 @@ def _fits(name: str | None) -> None:
                 if name in (initializer, arch):
                     _line(f"{arch if name == initializer else initializer}  {_says(row[arch])}", indent=0)
         if name is None:
+            if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
+                table.padding = 0  # headings stay whole
             console.print(table)
             console.print()
     if name is not None:
@@ -369,5 +371,5 @@ def _table(*headings: str, right: tuple[str, ...] = ()) -> Table:
     """The first column, a name to be copied, is never broken."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=number == 0)
+        table.add_column(heading, justify="right" if heading in right else "left", no_wrap=number == 0, overflow="fold")
     return table

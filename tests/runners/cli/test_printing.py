@@ -231,6 +231,13 @@ def test_what_fits_what_is_a_table_with_reasons(here) -> None:
     assert here("list", "fits", "swim")[0] == 2
 
 
+def test_what_fits_what_names_every_family_whole_in_80_columns(tmp_path: Path) -> None:
+    printed = fresh("-m", "runners.cli", "list", "fits", cwd=tmp_path, COLUMNS="80").stdout
+    heads = [line.split()[1:] for line in printed.splitlines() if line.startswith(("base ", "method "))]
+    assert heads == [list(models.families())] * 2
+    assert "…" not in printed
+
+
 def test_brief_is_one_line_for_the_runs_of_a_row_and_dataset(here, tmp_path: Path) -> None:
     path = write(tmp_path / "tiny.yaml", {**TINY, "blocks": [{**TINY["blocks"][0], "seeds": [0, 1]}]})
     code, printed = here("run", path, "--executor", "inline", "--brief")
