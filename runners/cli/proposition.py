@@ -32,7 +32,7 @@ def proposition(
     from benchmark.image_files.arrays import Data
     from runners.launching.launch import check_writable
     from runners.loaders import choice, open_data
-    from runners.measuring.proposition import measure
+    from runners.measuring.proposition import answer, measure
 
     spec, folder = resolve_dataset({"name": dataset}), datasets.data_dir(data_dir)
     if choice.decoded_size(spec, image_size, folder) > choice.main_memory():
@@ -42,10 +42,16 @@ def proposition(
         raise VitinitError(f"dataset {dataset!r} is not kept in memory; choose one that is")
     check_writable(out)
     report = measure(opened, dataset, patch_size, kernel_size, images, seed, tolerance)
+    console.print(answer(report))
     table = Table("filter", "f", "D", "D / (k f²)", "relative error", box=box.SIMPLE_HEAD)
     for row in report.points:
         table.add_row(row.filter, str(row.kernel_size), str(row.width), f"{row.share:g}", f"{row.error:.1e}")
     console.print(table)
+    console.print(
+        "f: side of a filter, in tokens; D: channels, each with one filter; k: rank of the patch embeddings. "
+        "Error: what the best channel mixing behind these filters misses of a random target, relative to the target. "
+        "The proposition promises that filters drawn at random miss nothing from D = k f² on."
+    )
     others = ", ".join(f"{rank} ({what})" for what, rank in report.other_ranks.items())
     console.print(f"k = {report.rank}: rank of {report.images} images' patch embeddings above {tolerance:g}; {others}")
     path = out / f"{dataset}-{image_size}px-patch{patch_size}-seed{seed}.json"

@@ -28,6 +28,8 @@ from runners.basics.streams import stream
 
 SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 """Numbers of channels D to try, in k f^2."""
+ENOUGH = 1e-6
+"""A relative error below it counts as none: the arithmetic is float64."""
 OUTPUTS = 8
 """Channels of the target."""
 
@@ -61,6 +63,23 @@ class Report(Frozen):
     points: list[Point]
     environment: dict[str, Any]
     """As in a record."""
+
+
+def enough_from(points: list[Point]) -> float | None:
+    """The least share that was tried from which on, at every kernel size, nothing is missing; None: there is none."""
+    short = [point.share for point in points if point.error >= ENOUGH]
+    return min((point.share for point in points if point.share > max(short, default=0.0)), default=None)
+
+
+def answer(report: Report) -> str:
+    """What the numbers say, in a sentence: how many channels each kind of filter needs."""
+    found = []
+    for kind in dict.fromkeys(point.filter for point in report.points):
+        share = enough_from([point for point in report.points if point.filter == kind])
+        where = "at none of the D tried" if share is None else f"from D = {share:g} k f² on"
+        found.append(f"{kind} filters {where}".replace("= 1 k", "= k"))
+    most = max(point.share for point in report.points)
+    return f"Enough (relative error below {ENOUGH:g}): {', '.join(found)}; tried up to D = {most:g} k f²."
 
 
 def numerical_rank(x_MD: Tensor, tolerance: float) -> int:

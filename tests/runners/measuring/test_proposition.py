@@ -42,6 +42,30 @@ def test_the_error_vanishes_from_k_f_squared_channels_on(digits):
             assert point.error > 0.5, point
 
 
+def test_the_answer_is_the_least_share_from_which_on_nothing_is_missing(digits):
+    report = measured(digits)
+    said = proposition.answer(report)
+    assert said.startswith(
+        "Enough (relative error below 1e-06): random filters from D = k f² on, impulse filters from "
+    )
+    assert said.endswith(", box filters at none of the D tried; tried up to D = 3 k f².")
+    for kind, errors, share in (
+        ("a", {0.5: 1e-1, 1.0: 1e-7, 2.0: 1e-9}, 1.0),
+        ("b", {0.5: 1e-9, 1.0: 1e-6, 2.0: 1e-9}, 2.0),  # enough at the least, by chance, and not on from there
+        ("c", {0.5: 1e-9, 1.0: 1e-9, 2.0: 1e-9}, 0.5),
+        ("d", {0.5: 1e-9, 1.0: 1e-9, 2.0: 1e-5}, None),
+    ):
+        points = [
+            proposition.Point(filter=kind, kernel_size=side, width=1, share=at, error=0.0 if side == 2 else error)
+            for side in (2, 3)
+            for at, error in errors.items()
+        ]
+        assert proposition.enough_from(points) == share, kind
+        words = {None: "at none of the D tried", 1.0: "from D = k f² on"}.get(share, f"from D = {share} k f² on")
+        told = proposition.answer(report.model_copy(update={"points": points}))
+        assert f": {kind} filters {words.replace('.0 k', ' k')}; tried" in told
+
+
 def test_the_error_is_that_of_a_projection_in_numpy():
     draws = torch.Generator().manual_seed(0)
     x_BDhw = torch.randn(2, 4, 5, 5, generator=draws, dtype=torch.float64)
@@ -98,5 +122,8 @@ def test_what_is_printed_is_written_with_where_it_comes_from(tmp_path, capsys):
     assert report.environment["packages"]["torch"]
     assert "commit" in report.environment
     printed = capsys.readouterr().out
+    assert " ".join(printed.split()).startswith(proposition.answer(report))
+    for letter in ("f: side of a filter", "D: channels", "k: rank of the patch embeddings"):
+        assert letter in " ".join(printed.split())
     assert "k = 5" in printed
     assert f"{report.points[0].error:.1e}" in printed
