@@ -113,13 +113,21 @@ def _python(words: list[str], cwd: Path, path: tuple[Path, ...], said: Path, env
 
 def children(pid: int) -> list[int]:
     """All descendants of a process."""
-    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    found = _direct(pid)
     return found + [deeper for child in found for deeper in children(child)]
+
+
+def _direct(pid: int) -> list[int]:
+    """Its children; none of one that has ended, as any may between two looks."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def grandchildren(pid: int) -> list[int]:
     """Runs: what the fork server forked."""
-    direct = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    direct = _direct(pid)
     return [child for child in children(pid) if child not in direct]
 
 
