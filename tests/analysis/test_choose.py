@@ -32,6 +32,12 @@ TOP1 = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever starts the tests may have told how wide it is, as pytest-xdist does: lines would fold."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def record(row: str, lr: float, seed: int, top1: float, evaluate_on: str = "val") -> RunRecord:
     content = json.loads(spec(row, seed=seed, epochs=1, train_size=8000).model_dump_json())
     content["dataset"] |= {"val_size": 2000, "evaluate_on": evaluate_on}
