@@ -34,7 +34,7 @@ TOP1 = {
 
 @pytest.fixture(autouse=True)
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever starts the tests may have told how wide it is, as pytest-xdist does: lines would fold."""
+    """Whoever starts the tests may have told how wide it is (COLUMNS): lines would fold."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
