@@ -51,6 +51,7 @@ def unsigned(differences: pd.Series) -> str:
 
 def who_is_ahead_at_the_end() -> Iterator[str]:
     s, of, p = study("standard"), gains(), holm(gains())
+    assert s.unread == ["Mimetic, placebo"], "all of its seeds are in: read them"
     epochs, batch = s.spec("recipe.epochs"), s.spec("recipe.batch_size")
     yield f"({len(s)} runs): the standard protocol, version 1"
     yield f"{epochs} epochs ({epochs * (s.trained_on // batch):,} steps) on {s.trained_on:,} images"
