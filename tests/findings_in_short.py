@@ -86,8 +86,10 @@ def what_we_found() -> Iterator[str]:
     s = study("standard-mechanism")
     pattern = s.gain("Mimetic", "Mimetic, placebo (spectrum)")
     assert (pattern > 0).all()
-    yield f"After {s.epochs} it is {of_each(pattern)} points above its own placebo"
-    yield f"at each of {len(pattern)} seeds"
+    yield f"Mimetic is {of_each(pattern)} points above it after {s.epochs} (`standard-mechanism`)"
+    rotated = ends.gain("Mimetic", "Mimetic, placebo")
+    assert shows(rotated)
+    yield f"and {of_each(rotated)} after {ends.spec('recipe.epochs')} (`standard`"
     impulse, rotated = (s.gain("Impulse, norm 4", row) for row in (KAIMING, "Impulse, placebo (spectrum)"))
     assert shows(impulse)
     assert not shows(rotated)

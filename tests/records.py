@@ -90,10 +90,6 @@ class Study:
         last = [record["history"][-1] for record in records]
         self.runs["top1"] = [epoch["test_top1"] for epoch in last]
         self.runs["miou"] = [epoch.get("test_miou") for epoch in last]
-        seeds = self.runs.groupby("row")["seed"].nunique()
-        self.unread = sorted(seeds[seeds < seeds.max()].index) if name == "standard" else []
-        """Rows that are still being run: nothing is read of them."""
-        self.runs = self.runs[~self.runs["row"].isin(self.unread)]
         self.rows = list(self.runs["row"].unique())
         self.seeds = sorted(self.runs["seed"].unique())
         assert name.endswith("-tuning") or self.seeds in (list(range(n)) for n in (3, 8, 12))
