@@ -44,6 +44,7 @@ def of_the_rotated() -> Iterator[str]:
     s = study("standard")
     pattern, alone = s.gain(MIMETIC, ROTATED), s.gain(ROTATED, KAIMING)
     assert (pattern > 0).all()
+    assert limits(alone)[1] < 0
     yield f"ends {unsigned(-alone)} below Kaiming uniform"
     yield f"Mimetic ends {unsigned(pattern)} above this placebo, at every seed (p = {sign_flip(pattern):.3f}"
     yield f"seeds 3 to 7, which are within one processor: {interval(pattern.loc[3:], 2)}"
