@@ -12,7 +12,8 @@ FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && c
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
-  test-slow test-ffcv test-hugging-face test-parquet test-browser test-wheel test-examples test-latex test-slurm slurm-up slurm-down docs check format lock clean
+  test-slow test-ffcv test-hugging-face test-parquet test-browser test-wheel test-examples test-latex test-slurm slurm-up \
+  slurm-down docs check format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{name[NR] = $$1; text[NR] = $$2; \
@@ -94,14 +95,14 @@ $(PYARROW): $(READY)
 test-browser: setup ## The report in a Chromium, which must be here
 	VITINIT_TEST_BROWSER=1 $(BIN)/python -m pytest tests/analysis/test_report_browser.py
 
-test-wheel: setup ## The wheel: built, installed, and tried without the rest
+test-wheel: setup ## The wheel, installed without the rest
 	VITINIT_TEST_WHEEL=1 $(BIN)/python -m pytest tests/test_wheel.py
 
 test-examples: setup ## Commands and examples of the texts: they run and train
 	VITINIT_TEST_EXAMPLES=1 $(BIN)/python -m pytest -n auto tests/test_readme.py tests/test_examples.py
 
 test-latex: setup ## The tables, compiled by pdflatex, which must be here
-	VITINIT_TEST_LATEX=1 $(BIN)/python -m pytest tests/analysis/test_formats.py -k latex
+	VITINIT_TEST_LATEX=1 $(BIN)/python -m pytest tests/analysis/test_formats.py -k latex_compiles
 
 test-slurm: setup ## Submit to a real SLURM, here (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
