@@ -53,7 +53,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "placebo": [
         {"keep": "norm"},
         {"of": {"name": "impulse", "kernel_size": 5, "position_scale": 2.0}},
-        {"of": {"name": "impulse", "pseudo_input": "images", "per_layer": True, "weight_norm": 3.0}, "keep": "entropy"},
+        {"of": {"name": "impulse", "pseudo_input": "images", "per_layer": True, "weight_norm": 3.0}},
     ],
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""

@@ -18,6 +18,7 @@ from initializers import registry
 from initializers.attention import attention_layers, token_grid
 from initializers.diagnostics import each_attention
 from initializers.registry import Resources
+from initializers.whole_model import places
 
 BASES = [known.name for known in vitinit.initializers("base")]
 METHODS = [known.name for known in vitinit.initializers("method")]
@@ -90,10 +91,27 @@ def test_what_does_not_fit_is_refused_with_its_reason_before_anything_is_changed
     assert differing(before, state(model)) == set()
 
 
+def assert_every_linear_has_its_place(name: str, model: nn.Module) -> None:
+    """By the names that the libraries use, none of which the code goes by."""
+    found = places(model)
+    names = {n for n, part in model.named_modules() if isinstance(part, nn.Linear)}
+    assert names <= found.keys()
+    for linear in names:
+        end = linear.rsplit(".", 1)[-1]
+        role = found[linear].role
+        if end in ("qkv", "to_qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj"):
+            assert role == ("other" if name == "Hugging Face Swin V2" else "qkv"), linear
+        if end == "fc2" and "meta_mlp" not in linear:  # which gives a relative position bias
+            assert role == "mlp_out", linear
+        if end in ("head", "classifier"):
+            assert role == "head", linear
+
+
 @pytest.mark.parametrize("name", zoo.ZOO)
 def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
     """Each model with two bases, so that each base meets six models or more."""
     first = list(zoo.ZOO).index(name)
+    assert_every_linear_has_its_place(name, zoo.build(name))
     for base in (BASES[first % len(BASES)], BASES[(first + 5) % len(BASES)]):
         states = []
         for seed, there in ((1, float("nan")), (2, 7.0)):
@@ -113,8 +131,6 @@ def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
 
 
 SOME = [
-    "timm ViT qk-norm",
-    "timm ConViT",
     "timm CaiT",
     "timm EVA rotary",
     "timm Swin",
@@ -168,6 +184,7 @@ def test_impulses_are_in_the_models_own_maps(name: str) -> None:
                 ]
                 found.append(cells)
         masses.append(max(found, key=np.mean))
+    assert_impulse_scales_the_position_embedding(name)
     assert report.attention_on_target is not None
     on_target = np.concatenate(masses).mean()
     assert on_target > 1.2 * report.uniform
@@ -181,8 +198,7 @@ UNSCALED = {
 }
 
 
-@pytest.mark.parametrize("name", fitting("impulse"))
-def test_impulse_scales_the_position_embedding_of_every_family_that_has_one(name: str) -> None:
+def assert_impulse_scales_the_position_embedding(name: str) -> None:
     models = [nn.ModuleDict({"backbone": zoo.build(name)}), nn.ModuleDict({"backbone": zoo.build(name)})]
     vitinit.initialize(models[0], "impulse", base="trunc_normal")
     if name in UNSCALED:
