@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import vitinit
 
 D, HEADS = 48, 4
-SIZES = [(48, 52), (24, 48), (48, 24)]
+SIZES = [(24, 52), (48, 24)]
 """Rows of W_q and W_k, and those of W_v."""
 
 

@@ -315,7 +315,6 @@ def test_weight_norm_scales_every_head_and_turns_none(solver: Any) -> None:
     ("name", "neutral", "other"),
     [
         ("impulse", {"pseudo_input": "position"}, {"pseudo_input": "images"}),
-        ("impulse", {"pseudo_input_later": "position"}, {"pseudo_input_later": "uniform"}),
         ("impulse", {"control": "none"}, {"control": "random_binary"}),
         ("impulse", {"value_proj": "none"}, {"value_proj": "mimetic"}),
         ("impulse", {"weight_norm": None}, {"weight_norm": 2.0}),
