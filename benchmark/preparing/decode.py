@@ -65,8 +65,6 @@ def prepare_beton(
         VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already or is being prepared,
             or the disk has no room.
     """
-    if missing := ffcv_missing():
-        raise VitinitError(missing)
     source = sources(spec, image_size, data_dir)
     if source.train.labels.ndim > 1:
         raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
@@ -84,6 +82,8 @@ def prepare_beton(
             name.encode()
         except UnicodeEncodeError:
             raise VitinitError(f"dataset {spec.label}: the name of class {name!a} is no UTF-8") from None
+    if missing := ffcv_missing():  # last: all that is checked above holds with or without FFCV
+        raise VitinitError(missing)
     try:
         root.mkdir(parents=True, exist_ok=True)
         count = len(source.chosen) + len(source.test.labels)

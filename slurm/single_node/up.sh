@@ -18,12 +18,14 @@
 #   GRACE           grace time of a preemption in seconds                                      10
 #   KILL_WAIT       seconds between SIGTERM and SIGKILL                                        5
 #   PREEMPT_SIGNAL  user: preempted jobs get the signal they asked for; term: SIGTERM          user
+#   PARENT          pid of a process whose end takes SLURM down, even if it is killed               none
 #   MEMORY          free, or enforced: a job that takes more than it asked for is killed       free
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 PORT_BASE=${PORT_BASE:-6817} ACCT=${ACCT:-dbd} CPUS=${CPUS:-4} GPUS=${GPUS:-2} MAX_ARRAY=${MAX_ARRAY:-1001}
 CRED_EXPIRE=${CRED_EXPIRE:-120} GRACE=${GRACE:-10} PREEMPT_SIGNAL=${PREEMPT_SIGNAL:-user} MEMORY=${MEMORY:-free} KILL_WAIT=${KILL_WAIT:-5}
+PARENT=${PARENT:-}
 CTLD_PORT=$PORT_BASE SLURMD_PORT=$((PORT_BASE + 1)) DBD_PORT=$((PORT_BASE + 2)) SQL_PORT=$((PORT_BASE + 3))
 HOST=$(hostname -s)
 export SLURM_CONF=$STATE/etc/slurm.conf
@@ -32,6 +34,7 @@ export SLURM_CONF=$STATE/etc/slurm.conf
 [ -e /etc/debian_version ] || die "knows Debian's packages only; elsewhere install SLURM yourself and point SLURM_CONF at it"
 case $ACCT in dbd | none) ;; *) die "ACCT=$ACCT: expected dbd or none" ;; esac
 case $PREEMPT_SIGNAL in user | term) ;; *) die "PREEMPT_SIGNAL=$PREEMPT_SIGNAL: expected user or term" ;; esac
+[ -z "$PARENT" ] || [ -d "/proc/$PARENT" ] || die "PARENT=$PARENT: no such process"
 case $MEMORY in free | enforced) ;; *) die "MEMORY=$MEMORY: expected free or enforced" ;; esac
 
 install_packages() {
@@ -169,9 +172,9 @@ start_munge() {
 
 make_database() {
   rm -rf "$STATE/sql/data"
-  mkdir -p "$STATE/sql/data"
-  chown -R mysql: "$STATE/sql"
-  mariadb-install-db --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --skip-test-db \
+  mkdir -p "$STATE/sql/data" "$STATE/sql/tmp"
+  # as root, like the other daemons: another user might not be allowed into the folder above
+  mariadb-install-db --no-defaults --innodb-use-native-aio=0 --user=root --tmpdir="$STATE/sql/tmp" --datadir="$STATE/sql/data" --skip-test-db \
     --auth-root-authentication-method=normal >"$STATE/log/mariadb-install.log" 2>&1
 }
 
@@ -186,7 +189,7 @@ start_accounting() {
       [ $tries -lt 3 ] || die "could not make the database, in $tries tries: see $STATE/log/mariadb-install.log"
     done
   fi
-  start mariadbd mariadbd --no-defaults --innodb-use-native-aio=0 --user=mysql --datadir="$STATE/sql/data" --socket="$STATE/sql/socket" \
+  start mariadbd mariadbd --no-defaults --innodb-use-native-aio=0 --user=root --tmpdir="$STATE/sql/tmp" --datadir="$STATE/sql/data" --socket="$STATE/sql/socket" \
     --port=$SQL_PORT --bind-address=127.0.0.1 --pid-file="$STATE/sql/pid" --innodb-buffer-pool-size=64M \
     --innodb-lock-wait-timeout=900
   wait_for mariadbd "mariadb-admin $sql -uroot ping"
@@ -217,6 +220,17 @@ CONF
   sacctmgr -n -P show cluster format=cluster | grep -qx single-node || sacctmgr -i add cluster single-node >/dev/null
 }
 
+# Take SLURM down once PARENT has ended; ends itself when SLURM was taken down before.
+watch_parent() {
+  local start
+  start=$(started "$PARENT")
+  while [ "$(started "$PARENT")" = "$start" ]; do
+    running munged >/dev/null || exit 0
+    sleep 1
+  done
+  exec "$(dirname "$0")/down.sh"
+}
+
 mkdir -p "$STATE"/{etc,log,pids,spool,state}
 chmod 755 "$STATE"
 install_packages
@@ -228,6 +242,12 @@ PORTS
 getent hosts "$HOST" >/dev/null || echo "127.0.0.1 $HOST" >>/etc/hosts
 running slurmctld >/dev/null || write_slurm_conf
 start_munge
+if [ -n "$PARENT" ]; then
+  export VITINIT_SLURM=$STATE
+  export -f watch_parent started running
+  export PARENT STATE
+  setsid bash -c watch_parent "$0" >>"$STATE/log/parent.out" 2>&1 </dev/null &
+fi
 [ "$ACCT" = none ] || start_accounting
 start slurmctld slurmctld -D
 wait_for slurmctld "scontrol ping | grep -q ' is UP'"

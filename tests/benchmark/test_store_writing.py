@@ -65,14 +65,14 @@ def test_fields_that_came_later_have_defaults_in_old_records() -> None:
     assert json.loads(to_bytes(from_bytes(sealed(old)))).items() >= expected.items()
 
 
-def test_every_single_flipped_bit_is_noticed() -> None:
+def test_a_flipped_bit_is_noticed_wherever_it_is() -> None:
     content = bytearray(WHOLE)
-    for position in [*range(0, len(content), 7), *range(len(content) - 60, len(content))]:
-        for bit in range(8):
-            content[position] ^= 1 << bit
-            with pytest.raises(VitinitError):
-                from_bytes(bytes(content))
-            content[position] ^= 1 << bit
+    for position in [*range(0, len(content), 29), *range(len(content) - 60, len(content))]:
+        bit = 1 << position % 8
+        content[position] ^= bit
+        with pytest.raises(VitinitError):
+            from_bytes(bytes(content))
+        content[position] ^= bit
     assert from_bytes(bytes(content)) == record()
 
 
@@ -83,8 +83,7 @@ def test_an_outcome_that_does_not_validate_is_not_written(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
-@pytest.mark.parametrize("call", ["fsync", "replace", "write"])
+@pytest.mark.parametrize(("call", "number"), [("fsync", errno.EIO), ("replace", errno.EACCES), ("write", errno.ENOSPC)])
 def test_an_error_of_the_disk_is_one_line_and_changes_nothing(
     study: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
 ) -> None:
@@ -316,12 +315,12 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) 
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before, "nothing to put down"
 
 
-@pytest.mark.parametrize("content", [b"[]", b'{"rows": ["A", 1]}', b"{", b"\xff", b"[" * 100_000])
-def test_a_file_that_is_no_layout_is_named_and_written_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_layout_is_named_and_written_anew(tmp_path: Path) -> None:
     files, path = Store(tmp_path), tmp_path / "small" / "LAYOUT"
     path.parent.mkdir()
-    path.write_bytes(content)
-    with pytest.raises(VitinitError, match="small/LAYOUT: does not hold the rows and contrasts of a grid"):
-        files.layout("small")
-    files.write_layout("small", Layout(rows=["A"]))
-    assert files.layout("small").rows == ["A"]
+    for content in (b"[]", b'{"rows": ["A", 1]}', b"{", b"\xff", b"[" * 100_000):
+        path.write_bytes(content)
+        with pytest.raises(VitinitError, match="small/LAYOUT: does not hold the rows and contrasts of a grid"):
+            files.layout("small")
+        files.write_layout("small", Layout(rows=["A"]))
+        assert files.layout("small").rows == ["A"]

@@ -75,8 +75,10 @@ def script(name: str, env: dict[str, str]) -> str:
 @contextmanager
 def single_node(**settings: str) -> Iterator[SingleNode]:
     """Bring a SLURM up and make it the one that this process and its children talk to; at the end take it down."""
-    folder = Path(tempfile.mkdtemp(prefix="vitinit-slurm-"))  # not pytest's, which MariaDB's user may not enter
-    defaults = {"PORT_BASE": str(four_free_ports()), "CRED_EXPIRE": "5", "MAX_ARRAY": "6"}
+    # pytest's folder has a path too long for a socket; this one lies where other users may not enter, as TMPDIR may
+    private = Path(tempfile.mkdtemp(prefix="vitinit-slurm-"))
+    folder = private / "state"
+    defaults = {"PORT_BASE": str(four_free_ports()), "CRED_EXPIRE": "5", "MAX_ARRAY": "6", "PARENT": str(os.getpid())}
     defaults["GRACE"] = "300"  # a job that makes way asks SLURM things first, which takes long on a busy machine
     node = SingleNode(folder, defaults | settings)
     with pytest.MonkeyPatch.context() as patch:
@@ -87,7 +89,7 @@ def single_node(**settings: str) -> Iterator[SingleNode]:
             yield node
         finally:
             node.down()
-            shutil.rmtree(folder)
+            shutil.rmtree(private)
 
 
 PATIENCE_S = 600

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from single_node import ROOT, SCRIPTS, four_free_ports
+from single_node import ROOT, SCRIPTS, four_free_ports, until
 
 
 def refused(*command: str, **settings: str) -> str:
@@ -73,3 +73,17 @@ def test_make_brings_it_up_and_down(tmp_path):
         printed = make("slurm-down")
     assert printed.count("stopping") == 3
     assert "slurmctld" in printed
+
+
+@pytest.mark.usefixtures("_asked_for")
+def test_ends_with_its_parent_even_a_killed_one(tmp_path):
+    parent = subprocess.Popen(["sleep", "1000"])
+    settings = {"VITINIT_SLURM": str(tmp_path / "slurm"), "ACCT": "none", "PORT_BASE": str(four_free_ports())}
+    environment = os.environ | settings | {"PARENT": str(parent.pid)}
+    up = ["setsid", "--wait", SCRIPTS / "up.sh"]
+    subprocess.run(up, env=environment, stdin=subprocess.DEVNULL, check=True, capture_output=True)
+    daemons = [int(path.read_text().split()[0]) for path in (tmp_path / "slurm/pids").iterdir()]
+    assert len(daemons) == 3
+    parent.kill()
+    parent.wait()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in daemons))
