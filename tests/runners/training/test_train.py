@@ -50,9 +50,7 @@ def timeless(history) -> list[dict]:
     return [row.model_dump(exclude={"seconds", "images_per_s"}) for row in history]
 
 
-def initialised(
-    seed: int = 0, base: str = "kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL, **of
-):
+def initialised(seed=0, base="kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL, **of):
     built = build_model(model, 2)
     chosen = registry.build(method, of) if method else None
     initialize(built, registry.build(base, {}), chosen, lambda name: stream(seed, name))
