@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FFCV := $(VENV)/.ffcv
 DOCS := $(VENV)/.docs
+LIBRARIES := $(VENV)/.libraries
 TRANSFORMERS := $(VENV)/transformers4
 PYARROW := $(VENV)/pyarrow
 FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
@@ -12,7 +13,8 @@ FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && c
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
-  test-slow test-ffcv test-hugging-face test-parquet test-slurm slurm-up slurm-down docs check format lock clean
+  test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-browser test-wheel test-examples test-latex \
+  test-slurm slurm-up slurm-down docs check format lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{name[NR] = $$1; text[NR] = $$2; \
@@ -77,6 +79,16 @@ test-faults: setup ## Kill, race, damage and starve runs, with a report
 test-ffcv: setup ## The loader that reads with FFCV, where it is installed
 	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/loaders/test_ffcv_loader.py
 
+test-skipped: setup ## Those that were skipped the last time, as something was not installed
+	$(BIN)/python -m pytest -n auto --dist worksteal --skipped
+
+test-libraries: $(LIBRARIES) ## Models of transformers and vit-pytorch, which are fetched
+	VITINIT_TEST_LIBRARIES=1 $(BIN)/python -m pytest -n auto tests/initializers
+
+$(LIBRARIES): requirements-libraries.lock $(READY)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-libraries.lock
+	@touch $@
+
 test-hugging-face: $(TRANSFORMERS) ## The layout of transformers 4, which is fetched
 	PYTHONPATH=$< $(BIN)/python -c 'import transformers as t; print("transformers", t.__version__); assert t.__version__ < "5"'
 	PYTHONPATH=$< $(BIN)/python -m pytest tests/initializers/test_parity.py tests/initializers/test_matrix.py -k "Hugging or distilled"
@@ -90,6 +102,18 @@ test-parquet: $(PYARROW) ## Export of records as parquet; pyarrow is fetched
 
 $(PYARROW): $(READY)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ pyarrow
+
+test-browser: setup ## The report in a Chromium, which must be here
+	VITINIT_TEST_BROWSER=1 $(BIN)/python -m pytest tests/analysis/test_report_browser.py
+
+test-wheel: setup ## The wheel, installed without the rest
+	VITINIT_TEST_WHEEL=1 $(BIN)/python -m pytest tests/test_wheel.py
+
+test-examples: $(LIBRARIES) ## Commands and examples of the texts: they run and train
+	VITINIT_TEST_EXAMPLES=1 $(BIN)/python -m pytest -n auto tests/test_readme.py tests/test_examples.py
+
+test-latex: setup ## The tables, compiled by pdflatex, which must be here
+	VITINIT_TEST_LATEX=1 $(BIN)/python -m pytest tests/analysis/test_formats.py -k latex_compiles
 
 test-slurm: setup ## Submit to a real SLURM, here (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
@@ -139,7 +163,8 @@ COMPILE := uv pip compile pyproject.toml --extra benchmark --universal --python-
   --no-header --quiet
 
 lock: setup ## Renew the locks from pyproject.toml
-	$(BIN)/$(COMPILE) --extra dev --extra libraries --output-file requirements.lock
+	$(BIN)/$(COMPILE) --extra dev --output-file requirements.lock
+	$(BIN)/$(COMPILE) --extra libraries --constraint requirements.lock --output-file requirements-libraries.lock
 	$(BIN)/$(COMPILE) --extra ffcv --constraint requirements.lock --output-file requirements-ffcv.lock
 	$(BIN)/$(COMPILE) --extra docs --constraint requirements.lock --output-file requirements-docs.lock
 

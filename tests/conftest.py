@@ -25,6 +25,26 @@ from tests.processes import until
 UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--skipped", action="store_true", help="only tests that were skipped in the last run without it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.skipped:
+        skipped = config.cache.get("vitinit/skipped", [])
+        keep = [item for item in items if item.nodeid in skipped or item.nodeid.partition("::")[0] in skipped]
+        config.hook.pytest_deselected(items=[item for item in items if item not in keep])
+        items[:] = keep
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    cache = getattr(session.config, "cache", None)  # none with -p no:cacheprovider
+    if reporter and cache and not session.config.option.skipped and not hasattr(session.config, "workerinput"):
+        skipped = {report.nodeid for report in reporter.stats.get("skipped", [])}
+        cache.set("vitinit/skipped", sorted(skipped))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_core() -> Iterator[None]:
     """Each pytest-xdist worker keeps to one core: with threads on all of them, workers wait for one another."""

@@ -46,7 +46,7 @@ def test_places_are_told_apart():
     assert all(re.fullmatch(r"(_[a-z_]+)?", kind.name) for kind in KINDS.values()), "a part of a file's name"
 
 
-def test_every_place_of_the_table_has_a_cell(studies, kind):
+def test_every_place_has_a_cell_and_other_studies_no_such_table(studies, kind):
     for study in allowing(studies, kind).values():
         name = study.name + kind.name
         assert name in names(study)
@@ -60,12 +60,18 @@ def test_every_place_of_the_table_has_a_cell(studies, kind):
             assert all(text.isprintable() for text in [table.caption, *table.notes]), "one line each"
             paired = [row for (row, _), cell in table.cells.items() if cell.against]
             assert set(paired) <= table.baselines.keys(), "what a difference is to"
+    for study in studies.values():
+        if not kind.allowed(study):
+            assert study.name + kind.name not in names(study)
+            with pytest.raises(VitinitError, match=r"unknown table .*available"):
+                build(study, study.name + kind.name)
 
 
-def test_it_can_be_written_in_every_format(studies, kind):
+def test_formats_and_terminals_lose_nothing_and_the_same_records_give_the_same_bytes(studies, kind):
     for study in allowing(studies, kind).values():
-        table = build(study, study.name + kind.name)
+        table, other = (build(each, study.name + kind.name) for each in (study, load(study.folders, study.name)))
         written = {name: write_as(table) for name, (_, write_as) in FORMATS.items()}
+        assert written == {name: write_as(other) for name, (_, write_as) in FORMATS.items()}
         assert all(text.endswith("\n") for text in written.values())
         lines = list(csv.DictReader(io.StringIO(written["csv"])))
         assert len(lines) == len(table.cells)
@@ -73,44 +79,19 @@ def test_it_can_be_written_in_every_format(studies, kind):
         shown = columns(table)
         assert [column.label for column in shown[: len(table.columns)]] == table.columns
         assert all(column.entries.keys() == set(table.rows) for column in shown)
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_nothing_is_wider_than_the_terminal_and_nothing_is_lost(studies, kind, width):
-    for study in allowing(studies, kind).values():
-        table = build(study, study.name + kind.name)
-        lines = [line.plain for line in to_terminal(table, width)]
-        assert max(map(cell_len, lines)) <= width
-        printed = " ".join(lines)
-        for cell in table.cells.values():
-            if cell.ours:
-                assert f"{cell.ours.mean:.2f}".removeprefix("-") in printed
-            if cell.against:
-                assert signed(cell.against.mean) in printed
-
-
-def test_the_same_records_give_the_same_bytes(studies, kind):
-    for study in allowing(studies, kind).values():
-        one, other = (build(each, study.name + kind.name) for each in (study, load(study.folders, study.name)))
-        assert one is not other
-        for _, write_as in FORMATS.values():
-            assert write_as(one) == write_as(other)
-
-
-def test_any_row_can_be_the_baseline(studies, kind):
+        for width in (80, 120):
+            printed = [line.plain for line in to_terminal(table, width)]
+            assert max(map(cell_len, printed)) <= width
+            for cell in table.cells.values():
+                if cell.ours:
+                    assert f"{cell.ours.mean:.2f}".removeprefix("-") in " ".join(printed)
+                if cell.against:
+                    assert signed(cell.against.mean) in " ".join(printed)
     study = next(iter(allowing(studies, kind).values()))
     for row in study.rows[:2]:
         table = build(study, study.name + kind.name, baseline=row)
         for _, write_as in FORMATS.values():
-            assert write_as(table)
-
-
-def test_nothing_is_said_of_a_study_that_does_not_allow_it(studies, kind):
-    for study in studies.values():
-        if not kind.allowed(study):
-            assert study.name + kind.name not in names(study)
-            with pytest.raises(VitinitError, match=r"unknown table .*available"):
-                build(study, study.name + kind.name)
+            assert write_as(table), "any row can be the baseline"
 
 
 def test_no_table_without_a_finished_run(tmp_path):

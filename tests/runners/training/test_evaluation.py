@@ -29,9 +29,8 @@ def every(cell: Cell, epochs: int) -> Cell:
     return replace(cell, spec=cell.spec.model_copy(update={"recipe": recipe}))
 
 
-@pytest.mark.parametrize("row", ["dropout", "convit"])
-def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path, row):
-    often = next(cell for cell in cells(tmp_path, EPOCHS) if cell.row == row)
+def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path):
+    often = next(cell for cell in cells(tmp_path, EPOCHS) if cell.row == "dropout")
     seldom = every(often, 2)
     assert seldom.run_id != often.run_id, "the best epoch depends on how many there are to choose from"
     whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
