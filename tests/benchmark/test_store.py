@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -9,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped, undigested
 
 from benchmark.records import store
-from benchmark.records.record import FailureRecord, Masked, SkipRecord, from_bytes, to_bytes
+from benchmark.records.record import FailureRecord, Masked, RunRecord, SkipRecord, from_bytes, to_bytes
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError, explain, plain
@@ -171,6 +173,20 @@ def test_a_share_of_the_masked_images_likewise() -> None:
     assert from_bytes(to_bytes(record(masked=[masked])))
     with pytest.raises(VitinitError, match="top1_whole 51.0 is no share of 64 images"):
         to_bytes(record(masked=[masked.model_copy(update={"top1_whole": 51.0})]))
+
+
+def test_a_bitmap_of_correct_images_fits_the_accuracy_and_old_records_stay_as_they_are() -> None:
+    assert all(to_bytes(record(index)) == path.read_bytes() for index, path in enumerate(REFERENCE[:3]))
+    images, score = 360, record().score
+    right = np.arange(images) < round(score * images / 100)
+    whole = base64.b64encode(np.packbits(right)).decode()
+    found = from_bytes(to_bytes(record(correct=whole)))
+    assert isinstance(found, RunRecord)
+    assert found.correct_images == right.tolist()
+    fewer = base64.b64encode(np.packbits(right[1:])).decode()
+    for wrong in (fewer, whole[:-4], whole + "AAAA", "no base64", ""):
+        with pytest.raises(VitinitError, match="correct does not hold"):
+            to_bytes(record(correct=wrong))
 
 
 def test_a_record_under_the_name_of_another_run(study: Path) -> None:
