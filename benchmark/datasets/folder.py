@@ -39,7 +39,7 @@ class Folder(Dataset):
     def opened(
         self, spec: DatasetSpec, image_size: int, data_dir: Path
     ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
-        """Either layout; `val` is the test split where there is no `test`; without a folder `train`, a fifth of each class is the test split."""
+        """Either layout; without `test`, `val` is the test split; without `train`, a fifth of each class is."""
         train, test = _splits(spec)
         return _decoded(train, image_size), _decoded(test, image_size), tuple(train), None
 

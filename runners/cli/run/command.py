@@ -102,7 +102,7 @@ def run(
     if contents.unreadable:
         more = f" (and {len(contents.unreadable) - 1} more)" if len(contents.unreadable) > 1 else ""
         raise VitinitError(
-            f"{contents.unreadable[0]}{more}. It may be a record: its owner can chmod -R a+rX, or give another --results"
+            f"{contents.unreadable[0]}{more}. It may be a record: chmod -R a+rX by its owner, or another --results"
         )
     last = max((item.cell.spec.recipe.epochs for item in planned), default=0)
     if maps_at and max(maps_at) > last:

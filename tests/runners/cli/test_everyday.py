@@ -15,7 +15,9 @@ from tests.runners.cli.test_cli import TINY, changed, write
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("undisturbed")
-CIFAR = changed(blocks__0__datasets=["cifar10"], blocks__0__model={"preset": "vit_micro", "patch_size": 4, "depth": 1})
+CIFAR = changed(
+    blocks__0__datasets=["cifar10"], blocks__0__model={"preset": "vit_micro", "image_size": 32, "patch_size": 4}
+)
 
 
 def test_status_of_a_launched_study_needs_no_data_dir(vitinit):
