@@ -190,7 +190,7 @@ def test_every_linear_of_every_library_has_its_place(name: str) -> None:
         end = linear.rsplit(".", 1)[-1]
         role = found[linear].role
         if end in ("qkv", "to_qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj"):
-            assert role == ("other" if name == "Hugging Face Swin V2" else "qkv"), linear
+            assert role == "qkv", linear
         if end == "fc2" and "meta_mlp" not in linear:  # which gives a relative position bias
             assert role == "mlp_out", linear
         if end in ("head", "classifier"):
