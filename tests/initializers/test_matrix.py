@@ -298,7 +298,7 @@ def test_conv_filters_are_impulses_and_whether_they_are_trained_is_left_to_the_c
     assert all(parameter.requires_grad for parameter in model.parameters())
     spatial = {id(parameter) for layer in filters for parameter in layer.parameters()}
     assert {id(model.get_parameter(name)) for name in report.untrained} == spatial
-    assert str(report).count("to exclude from training") == 2 * len(filters)
+    assert report.details().count("to exclude from training") == 2 * len(filters)
     assert vitinit.initialize(model, "conv_filters", frozen=False).untrained == ()
     assert vitinit.initialize(model, "placebo", of="conv_filters", seed=1).untrained == report.untrained
 
