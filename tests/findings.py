@@ -244,8 +244,8 @@ def must_filters_be_trained() -> Iterator[str]:
     grows, too = (gaps[0] - gaps[2] for gaps in (random, impulse))
     yield f"from 3 to 8 by {interval(grows)[1:]} points for random filters and by {interval(too)[1:]} for impulses"
     yield (
-        f"at 5 × 5 the gap at width 128 minus that at width 64 is {interval(random[1] - random[3])} for random filters "
-        f"and {interval(impulse[1] - impulse[3])} for impulses"
+        f"at 5 × 5 the gap at width 128 minus that at width 64 is {interval(random[3] - random[1])} for random filters "
+        f"and {interval(impulse[3] - impulse[1])} for impulses"
     )
     lost, boxes = ([-gap.mean() for gap in gaps(row)] for row in ("Gaussian, frozen", "Box-9, frozen"))
     yield f"Gaussian ones lose {span(lost, 0)} points, boxes of nine entries {span(boxes, 0)}"
