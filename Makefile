@@ -120,7 +120,7 @@ test-latex: setup ## The tables, compiled by pdflatex, which must be here
 	VITINIT_TEST_LATEX=1 $(BIN)/python -m pytest tests/analysis/test_formats.py -k latex_compiles
 
 test-slurm: setup ## Submit to a real SLURM, here (Debian, as root)
-	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
+	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/slurm/real
 
 test-slow: setup ## What takes minutes: torch.compile, bf16, memory
 	VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest tests/slow

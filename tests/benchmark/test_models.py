@@ -103,22 +103,17 @@ def test_sincos_embedding_is_added_to_the_patches() -> None:
 
 def test_vit_tiny_with_learned_positions_and_class_token_is_timms() -> None:
     spec = preset("vit_tiny", image_size=224, patch_size=16, position="learned", pool="token")
-    ours, theirs = build_model(spec, 1000), timm.create_model("vit_tiny_patch16_224")
+    theirs_name = "vit_tiny_patch16_224"
+    ours, theirs = build_model(spec, 1000), timm.create_model(theirs_name)
     shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in (ours, theirs)]
     assert shapes[0] == shapes[1]
     ours.load_state_dict(theirs.state_dict())
     images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(ours.eval()(images), theirs.eval()(images))
-
-
-def test_vit_tiny_patch_2_parameter_count_by_hand() -> None:
-    m = build_model(preset("vit_tiny", image_size=32, patch_size=2), 10)
-    d = 192
-    patch = 3 * 2 * 2 * d + d
-    block = 2 * d + (3 * d * d + 3 * d) + (d * d + d) + 2 * d + (4 * d * d + 4 * d) + (4 * d * d + d)
-    assert parameter_count(m) == patch + 12 * block + 2 * d + (10 * d + 10)
-    assert m.pos_embed.shape == (1, 256, d)
+    scaled = build_model(changed(spec, layer_scale=1e-5), 1000), timm.create_model(theirs_name, init_values=1e-5)
+    shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in scaled]
+    assert shapes[0] == shapes[1]
 
 
 def test_the_papers_vit() -> None:
@@ -137,15 +132,6 @@ def test_the_papers_vit() -> None:
     m.blocks[-1].register_forward_hook(lambda _, inputs, output: seen.append(output))
     m(torch.randn(2, 3, 16, 16))
     torch.testing.assert_close(seen[1], seen[0].mean(1))
-
-
-def test_learned_positions_with_class_token() -> None:
-    m = build_model(SMALL_TOKEN, 10)
-    assert isinstance(m.pos_embed, nn.Parameter)
-    assert m.pos_embed.shape == (1, 17, 24), "the class token has a position"
-    assert m.cls_token.shape == (1, 1, 24)
-    assert isinstance(m.norm, nn.LayerNorm)
-    assert isinstance(m.fc_norm, nn.Identity)
 
 
 def test_sincos_with_class_token_gives_it_no_position() -> None:
@@ -188,37 +174,28 @@ def test_layer_scale_multiplies_what_attention_and_mlp_add() -> None:
         torch.testing.assert_close(m.blocks[0](x), expected)
 
 
-def test_layer_scale_is_that_of_timms_and_told_in_a_phrase() -> None:
-    spec = preset("vit_tiny", image_size=224, patch_size=16, position="learned", pool="token", layer_scale=1e-5)
-    theirs = timm.create_model("vit_tiny_patch16_224", init_values=1e-5)
-    shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in (build_model(spec, 1000), theirs)]
-    assert shapes[0] == shapes[1]
-    phrase = "ViT width 192 depth 12, 3 heads, patch 16, learned positions, class token"
-    assert spec.describe() == f"{phrase}, LayerScale 1e-05"
-    assert changed(spec, layer_scale=None).describe() == phrase
-    assert changed(spec, position="sincos", pool="avg", qkv_bias=False, layer_scale=None).describe() == (
-        "ViT width 192 depth 12, 3 heads, patch 16, no QKV bias"
-    )
-
-
-def test_usual_in_a_family_is_what_all_its_presets_have() -> None:
-    spec = preset("convit_tiny", image_size=224, patch_size=16)
-    phrase = "ConViT width 192 depth 12, 4 heads, patch 16"
-    assert spec.describe() == phrase
-    assert changed(spec, qkv_bias=True).describe() == f"{phrase}, QKV bias"
-
-
-def test_usual_in_a_family_is_the_default_where_presets_differ() -> None:
+def test_a_model_is_told_in_a_phrase_of_what_is_not_usual_in_its_family() -> None:
     class Mixed(ViT):
-        """Some with a bias, some without."""
+        """Some with a bias, some without: usual is then the default."""
 
         presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"one": {"qkv_bias": False}, "other": {"pool": "token"}}
 
-    spec = Mixed(width=48, depth=3, heads=4, image_size=32, patch_size=4)
-    phrase = "ViT width 48 depth 3, 4 heads, patch 4"
-    assert spec.describe() == phrase
-    other = spec.model_copy(update={"qkv_bias": False, "pool": "token"})
-    assert other.describe() == f"{phrase}, class token, no QKV bias"
+    vit = preset("vit_tiny", image_size=224, patch_size=16)
+    convit = preset("convit_tiny", image_size=224, patch_size=16)
+    mixed = Mixed(width=48, depth=3, heads=4, image_size=32, patch_size=4)
+    for spec, phrase, fields, more in (
+        (vit, "ViT width 192 depth 12, 3 heads, patch 16", {"layer_scale": 1e-5}, "LayerScale 1e-05"),
+        (vit, "ViT width 192 depth 12, 3 heads, patch 16", {"position": "learned"}, "learned positions"),
+        (convit, "ConViT width 192 depth 12, 4 heads, patch 16", {"qkv_bias": True}, "QKV bias"),
+        (
+            mixed,
+            "ViT width 48 depth 3, 4 heads, patch 4",
+            {"pool": "token", "qkv_bias": False},
+            "class token, no QKV bias",
+        ),
+    ):
+        assert spec.describe() == phrase
+        assert spec.model_copy(update=fields).describe() == f"{phrase}, {more}"
 
 
 def test_convit_tiny_is_timms() -> None:
