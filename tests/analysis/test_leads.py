@@ -24,7 +24,7 @@ def test_of_several_studies_each_has_a_line_or_the_named_one_leads(tmp_path):
     page = Page(text[: text.index('id="studies"')])
     ((_, lead),) = page.find("p", **{"class": "lead"})
     assert "2.00" in lead
-    assert main(["--results", str(tmp_path), "--lead", "standart", "--out", str(tmp_path / "x.html")]) == 2
+    assert main(["--results", str(tmp_path), "--lead", "standrad", "--out", str(tmp_path / "x.html")]) == 2
 
 
 def test_a_band_ends_at_100_percent(tmp_path):
