@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from initializers.errors import BrokenFile, Ended, VitinitError, cause
-from initializers.foreign import contained
+from initializers.errors import BrokenFile, VitinitError, cause
 
 INITIALIZERS = "vitinit.initializers"
 """The entry point group in which packages name their initialisers."""
@@ -37,11 +36,7 @@ def modules(package: str) -> Iterator[ModuleType]:
     """
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         try:
-            with contained(found.name):
-                module = importlib.import_module(found.name)
-            yield module
-        except Ended as error:
-            raise BrokenFile(f"{found.name} cannot be imported: {cause(error)}") from error
+            yield importlib.import_module(found.name)
         except VitinitError:
             raise
         except Exception as error:  # a file under construction may raise anything while it is imported
@@ -61,9 +56,7 @@ def entry_points(group: str) -> Iterator[tuple[str, Any]]:
     """
     for entry in importlib.metadata.entry_points(group=group):
         try:
-            with contained("it"):
-                loaded = entry.load()
-            yield entry.value, loaded
+            yield entry.value, entry.load()
         except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(
                 f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {cause(error)}"

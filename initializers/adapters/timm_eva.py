@@ -36,9 +36,8 @@ EVA = Adapter(
         "cls_token": Normal(0.02),
         "reg_token": Normal(0.02),
         "pos_embed": "position",
-        "attn_pool.latent": "probe",
+        "attn_pool.latent": Normal(None),
         "*.gamma_?": "layer_scale",
-        "rope.freqs": "keep",  # angles, drawn by the library
     },
     beside=("timm.layers.attention_pool.AttentionPoolLatent",),
 )
