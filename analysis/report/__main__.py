@@ -34,9 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         studies = [study for study in found if study.contents.done]
         if not studies:
             found[0].require_runs()
-        lead = args.lead or (studies[0].name if len(studies) == 1 else None)
-        if lead and lead not in (names := [study.name for study in studies]):
-            raise unknown_name("study of --lead", lead, names)
+        names = [study.name for study in studies]
+        if args.lead is not None and args.lead not in names:
+            raise unknown_name("study of --lead", args.lead, names)
         check_baseline(args.baseline, studies)
         from analysis.plotting import fonts
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out: Path = args.out or root / "report.html"
         command.folder(out.parent)
         sections = [section(study, args.baseline if args.baseline in study.rows else None) for study in studies]
-        command.write(out, to_html(sections, lead))
+        command.write(out, to_html(sections, args.lead))
         print(f"wrote {out}")
         refuse([error for each in sections for error in each.broken])
 

@@ -22,7 +22,7 @@ def to_html(sections: Sequence[Section], lead: str | None = None) -> str:
 
     Args:
         sections: One a study.
-        lead: The study whose answer comes first; None: one line for each study.
+        lead: The study whose answer comes first; None: the only one, or of several one line for each.
     """
     from markupsafe import Markup
 
@@ -31,7 +31,9 @@ def to_html(sections: Sequence[Section], lead: str | None = None) -> str:
         "report.html.j2",
         TEMPLATES,
         sections=sections,
-        first=next((section for section in sections if section.study.name == lead), None),
+        first=next((section for section in sections if lead in (None, section.study.name)), None)
+        if lead or len(sections) == 1
+        else None,
         rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
         datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
         seeds=seeds,
