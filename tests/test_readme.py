@@ -12,7 +12,7 @@ import pytest
 from analysis.frame import load
 from analysis.published import publication
 from analysis.tables.registry import build
-from analysis.tables.render import columns
+from tests.analysis.table_texts import columns
 from tests.processes import fresh
 
 ROOT = Path(__file__).parents[1]
@@ -89,7 +89,7 @@ def test_its_numbers_are_those_of_the_tables():
         label, *texts = line
         assert label.startswith(row)
         for mean, difference, entry in zip(texts[::2], texts[1::2], (digits[row], cifar[row]), strict=True):
-            ours = entry.ours[0].replace("±", " ± ")
+            ours = entry.ours[0]
             assert mean == (f"**{ours}**" if entry.bold else ours)
             assert difference == (entry.ours[1] if row in table.baselines else "")
     assert set(table.baselines.values()) == {"Kaiming uniform"}
@@ -113,7 +113,7 @@ def test_its_differences_to_the_own_base_are_those_of_the_tables():
     for row, pairs in rows.items():
         for (mean, difference), column in zip(pairs, shown, strict=True):
             ours = column.entries[row].ours
-            assert mean == ours[0].replace("±", " ± ").removesuffix("†"), row
+            assert mean == ours[0].removesuffix("†"), row
             assert difference == ("" if row in bases else ours[1]), row
 
 
@@ -128,9 +128,9 @@ def test_its_ablations_are_those_of_the_tables():
     for label, mean, difference, shares in lines:
         row = label.partition(" (default")[0]
         ours = top1.entries[row].ours
-        assert mean == ours[0].replace("±", " ± ").removesuffix("†"), row
+        assert mean == ours[0].removesuffix("†"), row
         assert difference == ("" if row == "Kaiming uniform" else ours[1]), row
-        found = [column.entries[row].ours[0].partition("±")[0] for column in on_target]
+        found = [column.entries[row].ours[0].partition(" ±")[0] for column in on_target]
         assert shares == ("" if found[0] == "–" else ", ".join(found)), row
 
 
@@ -145,9 +145,9 @@ def test_its_pseudo_inputs_are_those_of_the_tables():
     for row, *texts, shares in lines:
         for mean, difference, column in zip(texts[::2], texts[1::2], shown, strict=True):
             ours = column.entries[row].ours
-            assert mean == ours[0].replace("±", " ± ").removesuffix("†"), row
+            assert mean == ours[0].removesuffix("†"), row
             assert difference == ("" if row == "Kaiming uniform" else ours[1]), row
-        found = [column.entries[row].ours[0].partition("±")[0] for column in on_target]
+        found = [column.entries[row].ours[0].partition(" ±")[0] for column in on_target]
         assert shares == ("" if found[0] == "–" else ", ".join(found)), row
 
 
@@ -165,7 +165,7 @@ def test_its_filters_are_those_of_the_tables():
         for text, column in zip(texts, shown, strict=True):
             mean, difference, *_ = [*column.entries[row].ours, ""]
             difference = "" if row == "Kaiming uniform" else f"<br>{difference}"
-            assert text == mean.replace("±", " ± ").removesuffix("†") + difference, row
+            assert text == mean.removesuffix("†") + difference, row
     for row in ("Imp.-3", "Imp.-5"):
         for heads in (4, 8):
             assert by_label[f"cifar10[5000] (width 48, heads {heads})"].entries[row].ours[1] in re.sub(
@@ -181,10 +181,10 @@ def test_its_switches_are_those_of_the_tables():
     assert {row for row, *_ in lines} == set(study.rows)
     for row, mean, difference, *without in lines:
         ours = top1.entries[row].ours
-        assert mean == ours[0].replace("±", " ± "), row
+        assert mean == ours[0], row
         assert difference == ("" if row == "a ConViT" else ours[1]), row
         found = [masked[label].entries.get(row) for label in ("whole", "no content, 100%", "no position, 100%")]
-        assert without == [entry.ours[0].replace("±", " ± ") if entry else "" for entry in found], row
+        assert without == [entry.ours[0] if entry else "" for entry in found], row
 
 
 def test_its_sample_efficiency_is_that_of_the_tables():
@@ -194,12 +194,12 @@ def test_its_sample_efficiency_is_that_of_the_tables():
     assert {row for row, *_ in lines} == set(study.rows)
     for row, *texts in lines:
         for text, column in zip(texts, shown, strict=True):
-            mean, *difference = column.entries[row].ours[:-1]
-            assert text == "<br>".join([mean.replace("±", " ± "), *difference]), row
+            mean, *difference = column.entries[row].ours
+            assert text == "<br>".join([mean, *difference]), row
     gaps = columns(build(study, "convit-efficiency-small_gap", baseline="DeiT"))
     for row, name in (("Mimetic", "mimetic"), ("Imp.-3", "impulse"), ("ConViT", "ConViT")):
         (column,) = [column for column in gaps if column.label.startswith(f"{row}: gap")]
-        means = [column.entries[place].ours[0].partition("±")[0] for place in list(column.entries)[:4]]
+        means = [column.entries[place].ours[0].partition(" ±")[0] for place in list(column.entries)[:4]]
         rounded = ", ".join(f"{float(mean.replace('−', '-')):.0f}".replace("-", "−") for mean in means)
         assert f"{rounded} ({name})" in re.sub(r"\s+", " ", STUDIES)
 
@@ -210,7 +210,7 @@ def test_its_long_range_is_that_of_the_records():
     lines = numbers("## Does favouring neighbours cost global context?", STUDIES)
     assert {row for row, *_ in lines} == set(study.rows)
     for row, final, third in lines:
-        mean = last.entries[row].ours[0].replace("±", " ± ")
+        mean = last.entries[row].ours[0]
         assert final == (f"**{mean}**" if last.entries[row].bold else mean)
         runs = [record for record in study.contents.done.values() if record.row == row]
         early = [record.history[2].test_top1 for record in runs]

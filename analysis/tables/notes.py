@@ -48,7 +48,7 @@ def caption(table: Table, look: Look = PLAIN) -> str:
         lines.append(f"Gain: by seed, {over}, with its 95 % interval")
         if any(cell.p is not None for cell in cells):
             lines.append(f"p: sign-flip test, Holm over {count(table.comparisons, 'comparison')}")
-    if papers := dict.fromkeys(cell.published.source for cell in cells if cell.published):
+    if papers := dict.fromkeys(cell.published.source.partition(" (")[0] for cell in cells if cell.published):
         lines.append(f"Paper: {'; '.join(papers)}")
     if any(cell.excludes_published for cell in cells):
         lines.append("†: the paper's number is outside the 95 % interval of our mean")

@@ -193,7 +193,7 @@ class Panel:
 def to_latex(table: Table, look: Look = PLAIN) -> str:
     """Complete `table` environments for an article, or a column of one in two columns; notes are comments."""
     # Points of the standard classes, whose fonts are wider than others': \small at 345 pt, or \footnotesize at 229 pt.
-    size, room, gap, most = (8.0, 226.0, 6.0, 52) if look.two_column else (9.0, 343.0, 8.0, 44)
+    size, room, gap, most = (8.0, 224.0, 6.0, 52) if look.two_column else (9.0, 343.0, 8.0, 46)
     most -= int(5 * len(caption(table, look)) / room) + 1
 
     def of(text: str) -> float:
@@ -203,10 +203,15 @@ def to_latex(table: Table, look: Look = PLAIN) -> str:
     shown = [replace(column, label=_printed(column.label)) for column in columns(table, look)]
     floats: list[list[Panel]] = []
     left = 0
-    for block in side_by_side(shown, room - beside, of, gap, 6 * size):
-        used = sum(gap + column.width(of, gap, 6 * size) for column in block)
-        labels = {row: _wrap(row, max(beside, room - used), of) for row in table.rows}
-        head = 3 + max(len(_wrap(column.label, column.width(of, gap, 6 * size), of)) for column in block)
+    for least in (room, 6 * size, 3 * size):  # heads are broken where not all columns fit side by side
+        blocks = side_by_side(shown, room - beside, of, gap, least)
+        if len(blocks) == 1:
+            break
+    for block in blocks:
+        used = sum(gap + column.width(of, gap, least) for column in block)
+        names = {row: _printed(row) if table.transposed else row for row in table.rows}
+        labels = {row: _wrap(name, max(beside, room - used), of) for row, name in names.items()}
+        head = 3 + max(len(_wrap(column.label, column.width(of, gap, least), of)) for column in block)
         if head + sum(map(len, labels.values())) > left:
             left = 0
         for row, lines in labels.items():
@@ -226,7 +231,7 @@ def to_latex(table: Table, look: Look = PLAIN) -> str:
         size=r"\footnotesize" if look.two_column else r"\small",
         gap=gap,
         of=of,
-        room=lambda column: column.width(of, gap, 6 * size),
+        room=lambda column: column.width(of, gap, least),
     )
 
 
@@ -239,8 +244,9 @@ def _printed(label: str) -> str:
 
 def _ems(text: str) -> float:
     """An estimate of a text's width in Computer Modern, in its own size."""
-    widths = {"i": 0.3, "j": 0.32, "l": 0.3, " ": 0.34, "m": 0.86, "w": 0.74, "±": 0.8, "−": 0.8, "–": 0.53, "✓": 0.9}
-    return sum(widths.get(char, 0.3 if char in ".,:;'()[]|" else 0.76 if char.isupper() else 0.54) for char in text)
+    widths = {"m": 0.86, "w": 0.74, "–": 0.53, **dict.fromkeys("ijl .,:;'()[]|", 0.31), **dict.fromkeys("±−✓✗†", 0.85)}
+    other = {char: 0.54 if char.islower() or char.isdigit() else 0.8 if ord(char) < 0x250 else 4.5 for char in text}
+    return sum((other | widths)[char] for char in text)
 
 
 def to_html(table: Table, look: Look = PLAIN) -> str:
@@ -274,6 +280,7 @@ def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
     )
     environment.filters |= {"latex": escape_latex, "stack": _stack, "wrap": _wrap, "one_line": one_line}
     environment.filters["caption"] = caption
+    environment.globals["look"] = PLAIN
     environment.tests["filtered_by"] = filtered_by
     return environment.get_template(name).render(**values)
 
@@ -298,7 +305,9 @@ def _stack(lines: list[str], align: str) -> str:
 def _wrap(label: str, width: float, of: Callable[[str], float]) -> list[str]:
     """Lines that are no wider."""
     text = one_line(label)
-    return textwrap.wrap(text, max(4, int(width * len(text) / (of(text) or 1)))) or [""]
+    return textwrap.wrap(
+        text, max(4, int(0.93 * width * len(text) / (of(text) or 1) if of(text) > width else len(text)))
+    ) or [""]
 
 
 def to_markdown(table: Table, look: Look = PLAIN) -> str:

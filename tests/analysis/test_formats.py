@@ -18,6 +18,7 @@ from analysis.frame import load
 from analysis.tables import __main__ as tables
 from analysis.tables.registry import build, names
 from analysis.tables.render import FORMATS, to_csv, to_html, to_latex, to_markdown
+from analysis.tables.shared import Look
 from analysis.text import escape_latex, escape_markdown, one_line, signed
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -92,7 +93,8 @@ def test_no_golden_file_is_left_over():
 def test_every_format_shows_the_same_numbers(tmp_path):
     table = build(load([everything(tmp_path)]))
     cell = table.cells["Mimetic", "cifar10"]
-    for text in (to_latex(table), to_html(table), to_markdown(table)):
+    for write_as in (to_latex, to_html, to_markdown):
+        text = write_as(table, Look(gain=True, digits=2))
         assert f"{cell.ours.mean:.2f}" in text
         assert signed(cell.against.mean).removeprefix("+") in text
         assert "91.16" in text
@@ -132,7 +134,7 @@ def test_html_and_markdown_show_names_as_they_are(tmp_path):
     name = "<script>x</script> a|b *c* `d`"
     table = build(load([write(tmp_path, done("Mimetic", label=name), failed("Imp.-3", message="<b>&"))]))
     page = _Tags()
-    page.feed(to_html(table))
+    page.feed(to_html(table, Look(whole=True)))
     assert "script" not in page.tags
     assert name in page.texts
     assert any("<b>&" in text for text in page.texts)
@@ -185,15 +187,19 @@ def nasty(root: Path) -> Path:
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+@pytest.mark.parametrize("two_column", [False, True])
 @pytest.mark.parametrize("records", [everything, wide, many_rows, nasty, efficiency, ablation, without_terms, costs])
-def test_latex_compiles_with_booktabs_alone_and_nothing_sticks_out(tmp_path, records):
+def test_latex_compiles_with_booktabs_alone_and_nothing_sticks_out(tmp_path, records, two_column):
     study = load([records(tmp_path / "records")])
     found = names(study)
     for name in found:
-        (tmp_path / f"{name}.tex").write_text(to_latex(build(study, name)), encoding="utf-8")
-    inputs = "".join(f"\\input{{{name}}}" for name in found)
+        for gain in (False, True):
+            latex = to_latex(build(study, name), Look(gain=gain, two_column=two_column))
+            (tmp_path / f"{name}{gain}.tex").write_text(latex, encoding="utf-8")
+    inputs = "".join(f"\\input{{{name}{gain}}}\\clearpage " for name in found for gain in (False, True))
     (tmp_path / "document.tex").write_text(
-        f"\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}{inputs}\\end{{document}}"
+        f"\\documentclass{'[twocolumn]' * two_column}{{article}}\\usepackage{{booktabs}}"
+        f"\\begin{{document}}{inputs}\\end{{document}}"
     )
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-draftmode", "document.tex"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace")
