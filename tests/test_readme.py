@@ -11,6 +11,7 @@ import pytest
 
 from analysis.frame import load
 from analysis.published import publication
+from analysis.tables import render
 from analysis.tables.registry import build
 from tests.analysis.table_texts import columns
 from tests.processes import fresh
@@ -84,14 +85,12 @@ def test_every_other_command_works(tmp_path):
 def test_its_numbers_are_those_of_the_tables():
     study = load([ROOT / "results/reference"], "small")
     table = build(study)
-    digits, cifar = [{row: column.entries[row] for row in table.rows} for column in columns(table)[:2]]
+    shown = render.columns(table)
     for line, row in zip(numbers("## What comes out"), table.rows, strict=True):
         label, *texts = line
         assert label.startswith(row)
-        for mean, difference, entry in zip(texts[::2], texts[1::2], (digits[row], cifar[row]), strict=True):
-            ours = entry.ours[0]
-            assert mean == (f"**{ours}**" if entry.bold else ours)
-            assert difference == (entry.ours[1] if row in table.baselines else "")
+        (digits, cifar) = (column.parts[0] for column in shown)
+        assert texts == [f"**{p.texts[row]}**" if row in p.bold else p.texts[row] for p in (digits, cifar)]
     assert set(table.baselines.values()) == {"Kaiming uniform"}
     bases = columns(build(study, baseline="Kaiming uniform"))[1].entries["Trunc normal"]
     assert f'(`--baseline "Kaiming uniform"`: {bases.ours[1]})' in STUDIES

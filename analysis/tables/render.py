@@ -304,10 +304,9 @@ def _stack(lines: list[str], align: str) -> str:
 
 def _wrap(label: str, width: float, of: Callable[[str], float]) -> list[str]:
     """Lines that are no wider."""
-    text = one_line(label)
-    return textwrap.wrap(
-        text, max(4, int(0.93 * width * len(text) / (of(text) or 1) if of(text) > width else len(text)))
-    ) or [""]
+    text, needs = one_line(label), of(label)
+    letters = len(text) if needs <= width else max(4, int(0.93 * width / needs * len(text)))
+    return textwrap.wrap(text, letters or 1) or [""]
 
 
 def to_markdown(table: Table, look: Look = PLAIN) -> str:

@@ -85,10 +85,11 @@ class Layout(Frozen):
 
     def before(self, other: Layout) -> Layout:
         """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own."""
-        rows = dict.fromkeys([*self.rows, *other.rows])
-        contrasts = dict.fromkeys([*self.contrasts, *other.contrasts])
+        rows, contrasts = (
+            list(dict.fromkeys(its)) for its in (self.rows + other.rows, self.contrasts + other.contrasts)
+        )
         columns, title = self.columns or other.columns, self.title or other.title
-        return Layout(rows=list(rows), contrasts=list(contrasts), columns=columns, title=title)
+        return Layout(rows=rows, contrasts=contrasts, columns=columns, title=title)
 
 
 @dataclass
