@@ -12,12 +12,16 @@ FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
-  test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-browser test-wheel test-examples test-latex \
+.PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test \
+  test-faults test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-browser test-wheel test-examples test-latex \
   test-slurm slurm-up slurm-down docs check format lock clean
 
-help: ## Show the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{name[NR] = $$1; text[NR] = $$2; \
+SHOWN := ^(setup|bench-small|test|docs|help-all):.*\#\# 
+help-all: SHOWN := ^[a-z-]+:.*\#\# 
+help: ## The targets of a first day
+help-all: ## All targets
+help help-all:
+	@grep -hE '$(SHOWN)' $(MAKEFILE_LIST) | awk -F ':.*## ' '{name[NR] = $$1; text[NR] = $$2; \
 	  if (length($$1) > width) width = length($$1)} \
 	  END {for (i = 1; i <= NR; i++) printf "  make %-" width "s  %s\n", name[i], text[i]}'
 
@@ -79,10 +83,10 @@ test-faults: setup ## Kill, race, damage and starve runs, with a report
 test-ffcv: setup ## The loader that reads with FFCV, where it is installed
 	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/loaders/test_ffcv_loader.py
 
-test-skipped: setup ## Those that were skipped the last time, as something was not installed
+test-skipped: setup ## What the last run skipped
 	$(BIN)/python -m pytest -n auto --dist worksteal --skipped
 
-test-libraries: $(LIBRARIES) ## Models of transformers and vit-pytorch, which are fetched
+test-libraries: $(LIBRARIES) ## Models of transformers; fetched
 	VITINIT_TEST_LIBRARIES=1 $(BIN)/python -m pytest -n auto tests/initializers
 
 $(LIBRARIES): requirements-libraries.lock $(READY)

@@ -53,3 +53,9 @@ def test_nothing_is_fetched_from_elsewhere(pages):
         assert not re.findall(fetched, page), name
     for path in SITE.rglob("*.css"):
         assert not re.findall(r"(?:url\(|@import)[ \"']*(?:https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+def test_the_search_has_the_texts_of_all_pages_on_a_disk(pages):
+    texts = (SITE / "_static" / "texts.js").read_text(encoding="utf-8")
+    assert all(f'"{name}": ' in texts for name in pages if name.endswith("README.html"))
+    assert "texts.js" in pages["search.html"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -9,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped, undigested
 
 from benchmark.records import store
-from benchmark.records.record import Masked, from_bytes, to_bytes
+from benchmark.records.record import Masked, RunRecord, from_bytes, to_bytes
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError, explain, plain
@@ -165,6 +167,20 @@ def test_a_share_of_the_masked_images_likewise() -> None:
     assert from_bytes(to_bytes(record(masked=[masked])))
     with pytest.raises(VitinitError, match="top1_whole 51.0 is no share of 64 images"):
         to_bytes(record(masked=[masked.model_copy(update={"top1_whole": 51.0})]))
+
+
+def test_a_bitmap_of_correct_images_fits_the_accuracy_and_records_of_before_gain_none() -> None:
+    assert b'"correct"' not in WHOLE
+    images, score = 360, record().score
+    right = np.arange(images) < round(score * images / 100)
+    whole = base64.b64encode(np.packbits(right)).decode()
+    found = from_bytes(to_bytes(record(correct=whole)))
+    assert isinstance(found, RunRecord)
+    assert found.correct_images == right.tolist()
+    fewer = base64.b64encode(np.packbits(right[1:])).decode()
+    for wrong in (fewer, whole[:-4], whole + "AAAA", "no base64", ""):
+        with pytest.raises(VitinitError, match="correct does not hold"):
+            to_bytes(record(correct=wrong))
 
 
 def test_a_record_under_the_name_of_another_run_or_of_a_failure(study: Path) -> None:

@@ -184,6 +184,13 @@ def test_fields_without_a_target_or_without_images_are_none(name: str | None, wi
     assert (report.method_parameters == []) == (name is None)
 
 
+def test_the_mode_and_the_flags_that_a_method_sets_are_put_back() -> None:
+    m = model(VIT)
+    initialize(m, base(), Scripted(script="train"), streams(0))
+    assert not any(module.training for module in m.modules())
+    assert all(parameter.requires_grad for parameter in m.parameters())
+
+
 def test_report_survives_json() -> None:
     report, _ = initialize(model(VIT), base(), registry.build("impulse", {}), streams(0), images())
     assert InitReport.model_validate_json(report.model_dump_json()) == report
@@ -227,6 +234,8 @@ class Scripted(Initializer):
             parameters["head.bias"].add_(1)
         elif self.script == "rogue buffer":
             model.get_buffer("pos_embed").mul_(2)
+        elif self.script == "train":
+            model.train().requires_grad_(False)
         elif self.script in ("nan", "inf"):
             weight[0, 0] = float(self.script)
         return None

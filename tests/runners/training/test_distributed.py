@@ -67,11 +67,11 @@ def begun(model: ModelSpec, recipe: Recipe, world: World, dtype=torch.float32, s
 
 
 def fitted(name: str, micro_batch: int | None, dtype: torch.dtype, world: World = ALONE):
-    """Weights and curves of a whole training."""
+    """Weights, curves and correct test images of a whole training."""
     training, loader = begun(*CASES[name], world, dtype)
     train.train(training, loader, 0, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
     numbers = [(row.train_loss, row.test_loss, row.test_top1) for row in training.history]
-    return training.model.state_dict(), numbers
+    return training.model.state_dict(), numbers, training.correct
 
 
 FLOATS = (torch.float32, torch.float64)
@@ -86,7 +86,7 @@ def in_a_world(cases: list) -> list:
 def largest_difference(first, second) -> tuple[float, float]:
     """In the weights, and in the curves of losses and top-1."""
     weights = max(float((first[0][name] - tensor).abs().max()) for name, tensor in second[0].items())
-    curves = [torch.tensor(numbers, dtype=torch.float64) for _, numbers in (first, second)]
+    curves = [torch.tensor(numbers, dtype=torch.float64) for _, numbers, _ in (first, second)]
     return weights, float((curves[0] - curves[1]).abs().max())
 
 
@@ -107,6 +107,7 @@ def check(case, result, expected) -> None:
     assert weights < (1e-13 if case[2] is torch.float64 else 5e-6), case
     assert curves < 5e-6, case
     assert result[0].keys() == expected[0].keys()
+    assert result[2] == expected[2], "other test images are correct"
 
 
 @pytest.mark.parametrize(
