@@ -77,13 +77,11 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     process = start(*RUN, "--executor", executor, cwd=tmp_path)
     run = until_an_epoch_is_done(tmp_path, process)
     offspring = children(process.pid)
-    sent = time.monotonic()
     if to == "group":
         os.killpg(process.pid, number)
     else:
         os.kill(process.pid if to == "launcher" else grandchildren(process.pid)[0], number)
     out, err = process.communicate(timeout=PATIENCE)
-    assert not ALL or time.monotonic() - sent < 10  # the whole proof is for an idle machine
     assert process.returncode == (1 if to == "run" else 130), out + err
     assert "same command goes on" in " ".join(out.split())
     assert err == ""
