@@ -12,11 +12,16 @@ FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test test-faults \
-  test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-slurm slurm-up slurm-down docs check format lock clean
+.PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test \
+  test-faults test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-browser test-wheel test-examples test-latex \
+  test-slurm slurm-up slurm-down docs check format lock clean
 
-help: ## Show the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{name[NR] = $$1; text[NR] = $$2; \
+SHOWN := ^(setup|bench-small|test|docs|help-all):.*\#\# 
+help-all: SHOWN := ^[a-z-]+:.*\#\# 
+help: ## The targets of a first day
+help-all: ## All targets
+help help-all:
+	@grep -hE '$(SHOWN)' $(MAKEFILE_LIST) | awk -F ':.*## ' '{name[NR] = $$1; text[NR] = $$2; \
 	  if (length($$1) > width) width = length($$1)} \
 	  END {for (i = 1; i <= NR; i++) printf "  make %-" width "s  %s\n", name[i], text[i]}'
 
@@ -102,8 +107,20 @@ test-parquet: $(PYARROW) ## Export of records as parquet; pyarrow is fetched
 $(PYARROW): $(READY)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ pyarrow
 
+test-browser: setup ## The report in a Chromium, which must be here
+	VITINIT_TEST_BROWSER=1 $(BIN)/python -m pytest tests/analysis/test_report_browser.py
+
+test-wheel: setup ## The wheel, installed without the rest
+	VITINIT_TEST_WHEEL=1 $(BIN)/python -m pytest tests/test_wheel.py
+
+test-examples: $(LIBRARIES) ## Commands and examples of the texts: they run and train
+	VITINIT_TEST_EXAMPLES=1 $(BIN)/python -m pytest -n auto tests/test_readme.py tests/test_examples.py
+
+test-latex: setup ## The tables, compiled by pdflatex, which must be here
+	VITINIT_TEST_LATEX=1 $(BIN)/python -m pytest tests/analysis/test_formats.py -k latex_compiles
+
 test-slurm: setup ## Submit to a real SLURM, here (Debian, as root)
-	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 tests/slurm/real
+	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/slurm/real
 
 test-slow: setup ## What takes minutes: torch.compile, bf16, memory
 	VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest tests/slow

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from initializers.errors import VitinitError, forgiving_terminal
+from initializers.errors import VitinitError, forgiving_terminal, of_files, refuse_deleted_folder
 
 
 def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
@@ -23,6 +23,7 @@ def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
         out: The folder, or the one file with its suffix, that is written by default in the folder of a study.
     """
     forgiving_terminal()  # before any help is printed
+    refuse_deleted_folder()
     result = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     takes_results(result)
     result.add_argument("--study", metavar="NAME", help="this study only (default: all that are found)")
@@ -63,6 +64,12 @@ def guarded(command: Callable[[], None]) -> int:
     except BrokenPipeError:  # as behind `| head`: nobody reads any more, nor is there a last flush to fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if not (line := of_files(error)):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nor can what is left in the buffer be written
+        print(f"error: {line}", file=sys.stderr)
+        return 2
     finally:
         gc.freeze()  # both: all that is there counts as old, so that nothing is looked through at once
         gc.unfreeze()

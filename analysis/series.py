@@ -15,13 +15,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Line:
-    """Means over x; all four are as long as one another."""
+    """Means over x; the four arrays are as long as one another."""
 
     x: NDArray[Any]
     mean: NDArray[Any]
     std: NDArray[Any]
     """Sample standard deviation; NaN where n is 1."""
     n: NDArray[Any]
+    least: float = -math.inf
+    most: float = math.inf
+    """Values that there can be: the band ends there."""
+
+    @property
+    def band(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Mean minus and plus one standard deviation, within what there can be."""
+        low, high = self.mean - self.std, self.mean + self.std
+        return low.clip(self.least, self.most), high.clip(self.least, self.most)
 
 
 @dataclass(frozen=True)
@@ -67,20 +76,21 @@ class Chart:
     """What else must be known to read it."""
 
 
-def line(groups: Any) -> Line:
-    """Mean, spread and number of values that are grouped by x (`DataFrame.groupby(x)[values]`)."""
+def line(groups: Any, least: float = -math.inf, most: float = math.inf) -> Line:
+    """Mean, spread and number of values that are grouped by x (`DataFrame.groupby(x)[values]`); see `Line`."""
     stats = groups.agg(["mean", "std", "count"])
-    return Line(stats.index.to_numpy(), *(stats[name].to_numpy() for name in ("mean", "std", "count")))
+    mean, std, n = (stats[name].to_numpy() for name in ("mean", "std", "count"))
+    return Line(stats.index.to_numpy(), mean, std, n, least, most)
 
 
 def lines(groups: Any) -> dict[Any, Line]:
     """The same of values that are grouped by line and x, by line: at once, which is faster than each alone."""
     stats = groups.agg(["mean", "std", "count"])
     names, xs = stats.index.get_level_values(0), stats.index.get_level_values(1)
-    columns = [xs.to_numpy(), *(stats[name].to_numpy() for name in ("mean", "std", "count"))]
+    columns: list[NDArray[Any]] = [xs.to_numpy(), *(stats[name].to_numpy() for name in ("mean", "std", "count"))]
     starts = [i for i in range(len(names)) if i == 0 or names[i] != names[i - 1]]
     return {
-        names[start]: Line(*(column[start:end] for column in columns))
+        names[start]: Line(*[column[start:end] for column in columns])  # type: ignore[arg-type]
         for start, end in zip(starts, [*starts[1:], len(names)], strict=True)
     }
 

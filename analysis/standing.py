@@ -174,7 +174,10 @@ def _failures(study: frame.Study) -> list[str]:
 
 
 def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> list[str]:
-    """Gains over the own base of the methods that were recorded in the same setting, the best first."""
+    """Gains over the same base of the methods that were recorded in the same setting, the best first.
+
+    A gain over a weaker base is larger for that alone, so gains over different bases are not put in one list.
+    """
     from analysis.stats import paired
 
     if beside is None or not beside.contents.done:
@@ -185,14 +188,15 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> l
         (pair.mean, f"{one_line(row)} (n = {pair.n})")
         for row, base in own_bases(beside).items()
         if (theirs := beside.examples[row, None]).method and theirs.method.name != "placebo"
-        if (theirs.model, theirs.recipe) == (ours.model, ours.recipe)
+        if (theirs.model, theirs.recipe, theirs.base) == (ours.model, ours.recipe, ours.base)
         if (row, column) in values and (base, column) in values
         if (pair := paired(values[row, column], values[base, column]))
     ]
+    base = one_line(ours.base.name)
     if not gains:
-        return ["No committed gains of this model and recipe to stand beside."]
+        return [f"{beside.name} holds no gains over the base {base} with this model and recipe to stand beside."]
     gains.append((found.base.mean, f"> {one_line(found.row)} (n = {found.base.n})"))
-    return [f"Gains over the own base, beside {beside.name}:"] + [
+    return [f"Gains over the base {base}, beside {beside.name}:"] + [
         f"  {signed(gain):>7}  {label}" for gain, label in sorted(gains, key=lambda each: -each[0])
     ]
 

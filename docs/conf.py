@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
 
 project = "vitinit"
+copyright = "2026 the vitinit authors, MIT licence"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 include_patterns = [
@@ -72,6 +76,8 @@ html_show_sphinx = False
 def setup(app: Sphinx) -> None:
     """The README has no list of pages where it stands, and no page lists the files of methods."""
     app.connect("source-read", _completed)
+    app.connect("html-page-context", _with_texts)
+    app.connect("build-finished", _write_texts)
 
 
 def _completed(app: Sphinx, page: str, text: list[str]) -> None:
@@ -79,6 +85,24 @@ def _completed(app: Sphinx, page: str, text: list[str]) -> None:
         text[0] += CONTENTS
     if page == "docs/reference/methods":
         text[0] += "\n".join(_section(path) for room in ("bases", "methods") for path in _files(room))
+
+
+def _with_texts(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object) -> None:
+    """Load the texts of all pages on the search page alone."""
+    if page == "search":
+        app.add_js_file("texts.js", priority=100)
+
+
+def _write_texts(app: Sphinx, error: Exception | None) -> None:
+    """Write what the search makes its snippets of: a page that lies on a disk may fetch no other."""
+    if error or app.builder.format != "html":
+        return
+    out = Path(app.outdir)
+    pages = {f"{page}.html": (out / f"{page}.html").read_text(encoding="utf-8") for page in app.env.found_docs}
+    mains = {name: re.search(r"<article.*?</article>", text, re.DOTALL) for name, text in pages.items()}
+    texts = {name: main[0] for name, main in mains.items() if main}
+    script = (ROOT / "docs" / "search.js").read_text(encoding="utf-8")
+    (out / "_static" / "texts.js").write_text(f"const TEXTS = {json.dumps(texts)};\n{script}", encoding="utf-8")
 
 
 def _files(room: str) -> list[Path]:

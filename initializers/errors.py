@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import codecs
 import difflib
+import errno
 import io
+import os
 import re
 import reprlib
 import sys
@@ -68,6 +70,25 @@ class VitinitError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(plain(message, MAX_MESSAGE))
+
+
+def of_files(error: OSError) -> str:
+    """One line for what the file system refuses, such as a name that is too long; empty where it names no file."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"cannot write: {error.strerror}"
+    if error.filename is None:
+        return ""
+    return plain(f"{(error.strerror or str(error)).lower()}: {os.fsdecode(error.filename)}", 400)
+
+
+def refuse_deleted_folder() -> None:
+    """Say in one line, and exit, that the working folder is gone: every relative path would fail in its own way."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        why = "was deleted" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        print(f"error: the folder that this is started in {why}: cd to another one", file=sys.stderr)
+        sys.exit(2)
 
 
 class BrokenFile(VitinitError):

@@ -39,9 +39,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter and not session.config.option.skipped and not hasattr(session.config, "workerinput"):
+    cache = getattr(session.config, "cache", None)  # none with -p no:cacheprovider
+    if reporter and cache and not session.config.option.skipped and not hasattr(session.config, "workerinput"):
         skipped = {report.nodeid for report in reporter.stats.get("skipped", [])}
-        session.config.cache.set("vitinit/skipped", sorted(skipped))
+        cache.set("vitinit/skipped", sorted(skipped))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -29,22 +29,17 @@ def pages() -> dict[str, str]:
     return {str(path.relative_to(SITE)): path.read_text(encoding="utf-8") for path in SITE.rglob("*.html")}
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_every_text_is_a_page_with_its_headings(pages, text):
-    prose = re.sub(r"```.*?```", "", (ROOT / text).read_text(encoding="utf-8"), flags=re.DOTALL)
-    page = " ".join(unescape(re.sub(r"<[^>]*>", "", pages[text.replace(".md", ".html")])).split())
-    for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE):
-        assert heading.replace("`", "").replace("'", "’") in page
+def test_every_text_is_a_page_with_its_headings(pages):
+    for text in TEXTS:
+        prose = re.sub(r"```.*?```", "", (ROOT / text).read_text(encoding="utf-8"), flags=re.DOTALL)
+        page = " ".join(unescape(re.sub(r"<[^>]*>", "", pages[text.replace(".md", ".html")])).split())
+        for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE):
+            assert heading.replace("`", "").replace("'", "’") in page, text
 
 
-@pytest.mark.parametrize(
-    "name", ["initializers.methods.mimetic.Mimetic", "benchmark.spec.RunSpec", "slurm.submit.submit"]
-)
-def test_the_reference_has_the_public_names(pages, name):
-    assert any(f'id="{name}"' in page for page in pages.values())
-
-
-def test_the_reference_has_every_base_and_method(pages):
+def test_the_reference_has_the_public_names_and_every_base_and_method(pages):
+    for name in ("initializers.methods.mimetic.Mimetic", "benchmark.spec.RunSpec", "slurm.submit.submit"):
+        assert any(f'id="{name}"' in page for page in pages.values()), name
     page = pages["docs/reference/methods.html"]
     files = [path for room in ("bases", "methods") for path in (ROOT / "initializers" / room).rglob("[a-z]*.py")]
     assert len(files) > 6
@@ -58,3 +53,9 @@ def test_nothing_is_fetched_from_elsewhere(pages):
         assert not re.findall(fetched, page), name
     for path in SITE.rglob("*.css"):
         assert not re.findall(r"(?:url\(|@import)[ \"']*(?:https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+def test_the_search_has_the_texts_of_all_pages_on_a_disk(pages):
+    texts = (SITE / "_static" / "texts.js").read_text(encoding="utf-8")
+    assert all(f'"{name}": ' in texts for name in pages if name.endswith("README.html"))
+    assert "texts.js" in pages["search.html"]

@@ -1,63 +1,25 @@
-"""Every number in what the texts say of the records is what the records give (see `findings.py`)."""
+"""Every number in what the README says of the records is what the records give."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-import findings
-import findings_in_short
-import findings_of_catalogue
-import findings_of_ends
-import findings_of_masks
-import findings_of_placebos
-import findings_of_tuning
-import pytest
-from records import ROOT
+from analysis.frame import load
+from analysis.tables.registry import build
+from analysis.tables.render import columns
+from tests.records import REFERENCE, ROOT, interval, shows, study, text
 
-from initializers.methods.impulse import Impulse
-
-NAMES = r"`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}|CIFAR-100?|Imp\.-[35]|Table \d|Proposition \d|top-1|\d × \d"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+NAMES = r"`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}|CIFAR-100?|Imp\.-[35]|Table \d|top-1|\d × \d"
 """Digits that state nothing: code, links, papers, data sets, rows, shapes of kernels."""
-
-PARTS: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
-    ("README.md", "## What comes out"): findings_in_short.what_comes_out,
-    ("README.md", "## What we found"): findings_in_short.what_we_found,
-    ("initializers/README.md", "## The solvers of `impulse`"): findings_in_short.the_solvers,
-    ("results/README.md", "# What the committed studies show"): findings.introduction,
-    ("results/README.md", "## Who is ahead at the end of training?"): findings_of_ends.who_is_ahead_at_the_end,
-    ("results/README.md", "## The main job"): findings_in_short.the_main_job,
-    ("results/README.md", "## Each method over both bases"): findings.over_both_bases,
-    ("results/README.md", "## Which parts of impulse matter?"): findings.what_of_impulse_counts,
-    ("results/README.md", "## Is it the pattern?"): findings_of_placebos.is_it_the_pattern,
-    ("results/README.md", "## Which learning rate?"): findings_of_tuning.which_learning_rate,
-    (
-        "results/README.md",
-        "## Which initialisations of the catalogue help?",
-    ): findings_of_catalogue.what_of_the_catalogue_helps,
-    ("results/README.md", "## Which input should impulse be solved on?"): findings.on_what_impulse_is_solved,
-    ("results/README.md", "## Must spatial filters be trained?"): findings.must_filters_be_trained,
-    ("results/README.md", "## Which parts of ConViT matter?"): findings.what_of_convit_counts,
-    ("results/README.md", "## Which initialisation needs the fewest images?"): findings.which_needs_fewest_images,
-    ("results/README.md", "## Does it help where every token answers?"): findings_of_masks.where_every_token_answers,
-    (
-        "results/README.md",
-        "## Does favouring neighbours cost global context?",
-    ): findings.does_locality_cost_global_context,
-}
-"""File and heading of each part, up to the next heading."""
+KAIMING, TRUNC = "Kaiming uniform", "Trunc normal"
 
 
-def plain(text: str) -> str:
-    """Prose alone, on one line: no tables, figures, code blocks or bold."""
-    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return " ".join(re.sub(r"^\|.*|^!\[.*", "", text, flags=re.MULTILINE).replace("**", "").split())
-
-
-def part(file: str, heading: str) -> str:
-    _, found, after = (ROOT / file).read_text(encoding="utf-8").partition(f"{heading}\n")
-    assert found, f"{file} has no {heading}"
-    return plain(re.split(r"^#", after, maxsplit=1, flags=re.MULTILINE)[0])
+def part(heading: str) -> str:
+    """Prose below a heading, on one line: no tables, figures or bold."""
+    below = re.split(r"^#", README.partition(f"{heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    return " ".join(re.sub(r"^\|.*|^!\[.*", "", below, flags=re.MULTILINE).replace("**", "").split())
 
 
 def unheld(text: str, pieces: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -70,58 +32,83 @@ def unheld(text: str, pieces: Iterable[str]) -> tuple[list[str], list[str]]:
     return missing, [sentence for sentence in sentences if re.search(r"\d", sentence)]
 
 
-@pytest.mark.parametrize("where", PARTS, ids=" ".join)
-def test_every_number_is_that_of_the_records(where: tuple[str, str]) -> None:
-    missing, left = unheld(part(*where), PARTS[where]())
-    assert not missing, f"{where}: the records give these, the text does not have them"
-    assert not left, f"{where}: numbers that no piece in findings.py holds to the records"
+def comes_out() -> Iterator[str]:
+    small = study("small")
+    yield f"over {len(small.seeds)} seeds"
+    yield "a 95 % interval"
+    (millions,) = {text(record["parameters"] / 1e6) for record in small.runs["record"]}
+    yield f"({millions} M parameters)"
+
+
+def found() -> Iterator[str]:
+    ends, epochs = study("standard"), study("standard").spec("recipe.epochs")
+    mimetic, impulse = (ends.gain(row, KAIMING) for row in ("Mimetic", "Imp.-3"))
+    convit, base, pattern = (
+        ends.gain(*pair) for pair in (("ConViT", "DeiT"), (KAIMING, TRUNC), ("Mimetic", "Mimetic, placebo"))
+    )
+    assert all(map(shows, (mimetic, convit, base, pattern)))
+    assert not shows(impulse)
+    assert not shows(ends.gain("Trunc normal, Kaiming's scale", KAIMING))
+    assert base.mean() > mimetic.mean()
+    yield f"After {epochs} epochs"
+    yield from (interval(mimetic), interval(impulse), interval(convit), interval(base))
+    yield f"{interval(pattern)} after {epochs}"
+
+    start = study("standard-mechanism")
+    pattern = start.gain("Mimetic", "Mimetic, placebo (spectrum)")
+    assert (pattern > 0).all()
+    impulse, rotated = (start.gain("Impulse, norm 4", row) for row in (KAIMING, "Impulse, placebo (spectrum)"))
+    assert (shows(impulse), shows(rotated)) == (True, False)
+    assert start.spec("recipe.epochs") == 5, "'five'"
+    yield "(norm 4)"
+    yield from (interval(pattern), interval(impulse), interval(rotated, sign=True))
+
+    tier = study("catalogue-small")
+    beside = [row for row in tier.rows if f"{row}, placebo" in tier.rows]
+    own = {row: tier.gain(row, "DeiT" if row == "ConViT" else KAIMING) for row in beside}
+    over = {row: tier.gain(row, f"{row}, placebo") for row in beside}
+    assert {row for row in beside if shows(own[row]) and shows(over[row])} == {"Mimetic", "Mimetic, MLP mean"}
+    yield interval(over["Mimetic"], 2, sign=True)
+
+    filters = study("table4-small")
+    random = {
+        (width, kernel): filters.gain("Random, frozen", KAIMING, width=width, kernel=kernel)
+        for width, kernel in ((128, 3), (128, 5), (128, 8), (64, 5))
+    }
+    impulses = filters.gain("Impulse, frozen", KAIMING, width=128, kernel=3)
+    worst = min(random.values(), key=lambda each: each.mean())
+    assert (shows(random[128, 3]), shows(worst), shows(impulses)) == (False, True, True)
+    yield from (interval(random[128, 3], 2), interval(-worst, 2), interval(-impulses, 2))
+
+    far = study("long-range-small")
+    vits = [far.top1(row).mean() for row in far.rows if "ConvMixer" not in row]
+    yield f"{text(min(vits))} to {text(max(vits))} %, where a ConvMixer reaches {text(far.top1('ConvMixer').mean())} %"
+
+
+def test_every_number_of_the_findings_is_that_of_the_records() -> None:
+    for heading, pieces in (("## What comes out", comes_out()), ("## What we found", found())):
+        missing, left = unheld(part(heading), pieces)
+        assert not missing, f"{heading}: the records give these, the text does not have them"
+        assert not left, f"{heading}: no record gives these numbers"
 
 
 def test_another_number_and_a_new_sentence_are_found() -> None:
-    text = "It gains 2.5 points over `row 1`. It loses nothing."
-    assert unheld(text, ["gains 2.5 points"]) == ([], [])
-    assert unheld(text, ["gains 2.4 points"]) == (["gains 2.4 points"], ["It gains 2.5 points over ."])
-    assert unheld(f"{text} On CIFAR-10 it is 3 % faster.", ["gains 2.5 points"]) == ([], ["On  it is 3 % faster."])
+    said = "It gains 2.5 points over `row 1`. It loses nothing."
+    assert unheld(said, ["gains 2.5 points"]) == ([], [])
+    assert unheld(said, ["gains 2.4 points"]) == (["gains 2.4 points"], ["It gains 2.5 points over ."])
+    assert unheld(f"{said} On CIFAR-10 it is 3 % faster.", ["gains 2.5 points"]) == ([], ["On  it is 3 % faster."])
 
 
-def test_the_table_of_learning_rates_is_that_of_the_records() -> None:
-    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
-    assert [row for row in findings_of_tuning.table() if row not in text] == []
-
-
-def test_the_table_of_the_catalogue_is_that_of_the_records_and_in_their_order() -> None:
-    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
-    assert "\n".join(findings_of_catalogue.table()) in text
-
-
-def test_the_tables_of_the_end_of_training_are_those_of_the_records() -> None:
-    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
-    assert "\n".join(findings_of_ends.table()) in text
-    assert "\n".join(findings_of_ends.contrasts()) in text
-
-
-def test_the_table_of_placebos_is_that_of_the_records() -> None:
-    text = (ROOT / "results/README.md").read_text(encoding="utf-8").replace("|  |", "| |")
-    assert [row for row in findings_of_placebos.table() if row.replace("|  |", "| |") not in text] == []
-
-
-def test_the_table_of_masks_is_that_of_the_records() -> None:
-    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
-    assert [row for row in findings_of_masks.table() if row not in text] == []
-
-
-def test_what_is_said_of_speed_was_measured() -> None:
-    text = part("runners/README.md", "## Speed")
-    assert not [piece for piece in findings_in_short.of_speed() if piece not in text]
-
-
-def test_the_docstring_of_impulse_says_what_was_measured() -> None:
-    text = " ".join(str(Impulse.__doc__).split())
-    assert not [piece for piece in findings_in_short.of_impulse() if piece not in text]
-
-
-def test_the_findings_have_no_other_parts() -> None:
-    text = (ROOT / "results/README.md").read_text(encoding="utf-8")
-    assert re.findall(r"^#+ .*", text, flags=re.MULTILINE) == [
-        heading for file, heading in PARTS if file == "results/README.md"
-    ]
+def test_the_table_is_that_of_analysis_and_of_the_records() -> None:
+    lines = re.findall(r"^\|.* ± .*", README.partition("## What comes out\n")[2], flags=re.MULTILINE)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    table = build(load([REFERENCE], "small"))
+    digits, cifar = columns(table)[:2]
+    for (label, *texts), row in zip(cells, table.rows, strict=True):
+        assert label.startswith(row)
+        for mean, column, data in zip(texts, (digits, cifar), ("digits", "cifar10"), strict=True):
+            top1 = study("small").top1(row, data=data)
+            ours = f"{text(top1.mean())} ± {text(top1.std())}"
+            assert mean == (f"**{ours}**" if row in column.parts[0].bold else ours)
+            assert column.parts[0].texts[row] == ours
+    assert set(table.baselines.values()) == {KAIMING}

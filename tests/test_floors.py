@@ -1,14 +1,20 @@
-"""The floors of the house: a package imports from the ones below it only, and analysis never loads torch."""
+"""The floors of the house and their rooms: imports go down only and never in a circle; what loads torch and when.
+
+An import counts wherever it stands: at the top of a file, inside a function, or for type checking alone.
+"""
+
+from __future__ import annotations
 
 import ast
 import os
 import re
 import subprocess
 import sys
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
+import analysis
 from tests.processes import fresh
 
 ROOT = Path(__file__).parents[1]
@@ -18,31 +24,108 @@ MAY_IMPORT = {
     "benchmark": {"benchmark", "initializers"},
     "runners": {"runners", "benchmark", "initializers", "slurm"},
     "analysis": {"analysis", "benchmark", "initializers"},
-    "vitinit.py": {"initializers"},
+    "vitinit": {"initializers"},
+}
+# From the ground up, a storey a line. A room is a folder, or a file that lies beside the folders. Rooms of one storey
+# know nothing of one another.
+STOREYS = {
+    "initializers": (
+        "errors report targets pseudo_input threads streams",
+        "plugins",
+        "adapter",
+        "adapters",
+        "attention",
+        "registry diagnostics",
+        "whole_model apply",
+        "initialize bases methods",
+    ),
+    "slurm": ("errors torchrun", "command profiles", "jobs", "task", "submit", "check"),
+    "benchmark": (
+        "fields files",
+        "models",
+        "spec speed",
+        "records image_files settings",
+        "datasets",
+        "grids preparing",
+    ),
+    "runners": (
+        "basics",
+        "augmentation terminal",
+        "loaders",
+        "training probes",
+        "one_run measuring",
+        "launching",
+        "cli",
+    ),
+    "analysis": (
+        "text command stats registry series",
+        "frame published unread",
+        "tables",
+        "plotting",
+        "figures standing choose",
+        "curves",
+        "report",
+    ),
+}
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in [ROOT / "vitinit.py", *(path for package in STOREYS for path in (ROOT / package).rglob("*.py"))]
 }
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Modules that a file imports, and what it imports from them, with dots."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names.add(node.module or "")
-    return names
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= inside & MODULES.keys() or {str(node.module)}
+    return frozenset(names)
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_imports_go_down_only(package):
-    files = [ROOT / package] if package.endswith(".py") else list((ROOT / package).rglob("*.py"))
-    assert files
-    for path in files:
-        ours = {name.partition(".")[0] for name in imported(path)} & set(MAY_IMPORT)
-        assert ours <= MAY_IMPORT[package], path
+def tops(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imported(path)}
 
 
-def test_analysis_reads_records_only():
+def below(package: str) -> list[str]:
+    return [name for name in MODULES if name.partition(".")[0] == package]
+
+
+def room(module: str) -> str:
+    """The room that a module lies in; empty for the package itself."""
+    return ".".join(module.split(".")[1:2])
+
+
+def test_imports_go_down_only() -> None:
+    for package, allowed in MAY_IMPORT.items():
+        for name in below(package):
+            assert tops(MODULES[name]) & MAY_IMPORT.keys() <= allowed, name
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    graph = {name: imported(path) & MODULES.keys() - {name} for name, path in MODULES.items()}
+    assert sum(map(len, graph.values())) > 2 * len(MODULES), "imports are found"
+    TopologicalSorter(graph).prepare()  # a CycleError names the modules
+
+
+def test_every_room_has_its_storey_and_imports_from_below() -> None:
+    for package, storeys in STOREYS.items():
+        storey = {name: height for height, names in enumerate(storeys) for name in names.split()}
+        assert sorted(" ".join(storeys).split()) == sorted({room(name) for name in below(package)} - {""}), package
+        arrows = [
+            f"{name} imports {other}"
+            for name in below(package)
+            for other in imported(MODULES[name]) & {*below(package)}
+            if "" != room(name) != room(other) != "" and storey[room(other)] >= storey[room(name)]
+        ]
+        assert not arrows, "these run up or sideways"
+
+
+def test_analysis_reads_records_only() -> None:
     records = {
         "benchmark.records.epoch",
         "benchmark.records.record",
@@ -55,23 +138,31 @@ def test_analysis_reads_records_only():
         "benchmark.files.yaml_text",
     }
     allowed = records | {"initializers.errors", "initializers.report"}
-    for path in (ROOT / "analysis").rglob("*.py"):
-        lower = {name for name in imported(path) if name.partition(".")[0] in ("benchmark", "initializers")}
-        assert lower <= allowed, path
+    for name in below("analysis"):
+        lower = {other for other in imported(MODULES[name]) if other.partition(".")[0] in ("benchmark", "initializers")}
+        assert lower <= allowed, name
 
 
-def test_initializers_import_torch_and_pydantic_only():
-    known = set(sys.stdlib_module_names) | {"torch", "pydantic", "initializers"}
-    for path in (ROOT / "initializers").rglob("*.py"):
-        assert {name.partition(".")[0] for name in imported(path)} <= known, path
+def test_initializers_import_torch_and_pydantic_only() -> None:
+    for name in below("initializers"):
+        assert tops(MODULES[name]) <= {*sys.stdlib_module_names, "torch", "pydantic", "initializers"}, name
 
 
-def test_slurm_knows_nothing_of_the_benchmark():
-    known = set(sys.stdlib_module_names) | {"pydantic", "yaml", "submitit", "slurm"}
+def test_slurm_knows_nothing_of_the_benchmark() -> None:
     words = re.compile(r"\b(run_?id|runs? ids?|grid|study|studies|initiali[sz]er|dataset|seed|vit)\b", re.IGNORECASE)
-    for path in (ROOT / "slurm").rglob("*.py"):
-        assert {name.partition(".")[0] for name in imported(path)} <= known, path
-        assert not words.findall(path.read_text(encoding="utf-8")), path
+    for name in below("slurm"):
+        assert tops(MODULES[name]) <= {*sys.stdlib_module_names, "pydantic", "yaml", "submitit", "slurm"}, name
+        assert not words.findall(MODULES[name].read_text(encoding="utf-8")), name
+
+
+def test_what_analysis_needs_is_what_it_imports() -> None:
+    names = [
+        *below("analysis"),
+        *(name for name in MODULES if name.startswith(("benchmark.records", "benchmark.files"))),
+    ]
+    libraries = set().union(*(tops(MODULES[name]) for name in names)) - sys.stdlib_module_names
+    come_along = {"analysis", "benchmark", "initializers", "markupsafe", "pydantic_core"}  # with jinja2 and pydantic
+    assert (libraries - come_along) | {"bokeh"} == set(analysis.NEEDS)  # of bokeh its JavaScript is read
 
 
 TORCHLESS = (
@@ -90,38 +181,41 @@ TORCHLESS = (
 )
 
 
-def test_the_public_module_brings_no_other_floor_and_has_the_version_of_the_distribution():
+def test_the_public_module_brings_no_other_floor_and_has_the_version_of_the_distribution() -> None:
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     code = "import sys, vitinit; print(vitinit.__version__, *sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     found, *modules = done.stdout.split()
     assert version
     assert found == version[1]
-    assert set(modules) & {*MAY_IMPORT, "timm", "torchvision", "transformers", "lightning"} == {"initializers"}
+    assert set(modules) & {*MAY_IMPORT, "timm", "torchvision", "transformers", "lightning"} == {
+        "initializers",
+        "vitinit",
+    }
 
 
-@pytest.mark.parametrize("module", TORCHLESS)
-def test_no_torch_before_it_is_needed(module):
-    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+def test_no_torch_before_it_is_needed() -> None:
+    code = "import importlib, sys\nfor name in sys.argv[1:]:\n  importlib.import_module(name)\n  "
+    code += "if 'torch' in sys.modules: sys.exit(name)"
+    done = subprocess.run([sys.executable, "-c", code, *TORCHLESS], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    "arguments", [("plan", "smoke"), ("status", "smoke"), ("plan", "table2", "--seeds", "0-3", "--device", "cpu")]
-)
-def test_a_grid_that_was_resolved_before_is_planned_without_torch(arguments, here, monkeypatch, tmp_path):
+def test_a_grid_that_was_resolved_before_is_planned_without_torch(here, monkeypatch, tmp_path) -> None:
+    """Also under other seeds, and by another command."""
     code = "import sys, atexit, runners.cli.main as c; atexit.register(lambda: print('torch' in sys.modules)); c.main()"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert here(*arguments)[0] == 0
+    assert here("plan", "smoke")[0] == 0
     assert list(tmp_path.glob("cache/vitinit/fits/*")), "asked, with torch"
-    command = [sys.executable, "-c", code, *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "False"
+    for arguments in (("plan", "smoke", "--seeds", "0-3", "--device", "cpu"), ("status", "smoke")):
+        command = [sys.executable, "-c", code, *arguments]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == "False", arguments
 
 
-def test_initialisers_are_listed_without_torch_from_the_second_time_on(tmp_path):
+def test_initialisers_are_listed_without_torch_from_the_second_time_on(tmp_path: Path) -> None:
     """Not so where another package has some: a change of theirs would not be seen."""
     script = """
 import sys, runners.cli.main

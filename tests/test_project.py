@@ -31,7 +31,11 @@ def test_the_workflow_runs_targets_that_exist():
 
 
 def test_the_help_of_make_is_in_columns_and_fits_80_of_them():
-    command = ["make", "--no-print-directory", "help"]  # these tests may be run by make, and a make below it says so
+    command = [
+        "make",
+        "--no-print-directory",
+        "help-all",
+    ]  # these tests may be run by make, and a make below it says so
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     described = dict(re.findall(r"^([a-z-]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert [line.split()[1] for line in said] == list(described)
@@ -84,3 +88,10 @@ def test_the_changelog_has_this_version():
     assert versions[:2] == ["Unreleased", stated("version")]
     kinds = set(re.findall(r"^### (.*)", changelog, re.MULTILINE))
     assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_the_short_help_of_make_has_five_targets_and_leads_to_the_long_one():
+    command = ["make", "--no-print-directory", "help"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert len(said.splitlines()) == 5
+    assert "make help-all" in said

@@ -62,7 +62,8 @@ def _line(records: list[RunRecord]) -> Line:
     import pandas as pd
 
     scores = pd.DataFrame([record.evaluated for record in records]).sort_index(axis="columns")
-    return Line(scores.columns.to_numpy(), *(each.to_numpy() for each in (scores.mean(), scores.std(), scores.count())))
+    mean, std, n = (each.to_numpy() for each in (scores.mean(), scores.std(), scores.count()))
+    return Line(scores.columns.to_numpy(), mean, std, n, least=0.0, most=100.0)
 
 
 @FIGURES.add(

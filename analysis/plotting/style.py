@@ -196,8 +196,7 @@ def line_with_band(axes: Axes, numbers: Line, look: Look, stagger: bool = False)
     point = look.point if look.marker or count > FEW else {**look.point, "marker": "o"}
     every = (look.place % step, step)
     (line,) = axes.plot(numbers.x, numbers.mean, markevery=every, **{**look.line, **point, "markersize": 3.5})
-    low, high = numbers.mean - numbers.std, numbers.mean + numbers.std
-    axes.fill_between(numbers.x, low, high, color=look.color, alpha=0.15, linewidth=0)
+    axes.fill_between(numbers.x, *numbers.band, color=look.color, alpha=0.15, linewidth=0)
     return line
 
 

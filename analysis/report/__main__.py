@@ -14,6 +14,7 @@ from analysis.registry import refuse
 from analysis.report.page import to_html
 from analysis.report.section import section
 from analysis.tables.shared import check_baseline
+from initializers.errors import unknown_name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Write one HTML page with the answer, tables, figures, runs and provenance, for reading anywhere.",
         "report.html",
     )
+    parser.add_argument(
+        "--lead", metavar="STUDY", help="study whose answer leads the page (default, of several: one line for each)"
+    )
     args = parser.parse_args(arguments)
 
     def run() -> None:
@@ -30,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         studies = [study for study in found if study.contents.done]
         if not studies:
             found[0].require_runs()
+        names = [study.name for study in studies]
+        if args.lead is not None and args.lead not in names:
+            raise unknown_name("study of --lead", args.lead, names)
         check_baseline(args.baseline, studies)
         from analysis.plotting import fonts
 
@@ -41,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out: Path = args.out or root / "report.html"
         command.folder(out.parent)
         sections = [section(study, args.baseline if args.baseline in study.rows else None) for study in studies]
-        command.write(out, to_html(sections))
+        command.write(out, to_html(sections, args.lead))
         print(f"wrote {out}")
         refuse([error for each in sections for error in each.broken])
 

@@ -203,8 +203,7 @@ def _y_axis(scale: Scale, chart: Chart) -> Axis:
     lines = [line for panel in panels for line in panel.lines.values()]
     ends = [np.array([panel.reference for panel in panels if panel.reference is not None], float)]
     for line in lines:
-        spread = np.nan_to_num(line.std)
-        ends += [line.mean - spread, line.mean + spread]
+        ends += [line.mean, *line.band]
     values = np.concatenate(ends)
     values = values[np.isfinite(values)]
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
@@ -249,7 +248,7 @@ def _picture(panel: Panel, x: Axis, y: Axis, lines: dict[int, Line], strokes: li
         places, heights = across(line.x[finite]), down(line.mean[finite])
         known = np.isfinite(line.mean) & np.isfinite(line.std)
         if known.sum() > 1:
-            low, high = down((line.mean - line.std)[known]), down((line.mean + line.std)[known])
+            low, high = (down(end[known]) for end in line.band)
             its = across(line.x[known])
             band = f"{points(its, high)} {points(its[::-1], low[::-1])}"
             parts.append(f'<polygon fill="var(--c{index})" points="{band}"/>')

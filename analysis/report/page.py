@@ -17,8 +17,13 @@ SHOWN = 8
 """So many values of one field are listed; `argv` may be another one in every run."""
 
 
-def to_html(sections: Sequence[Section]) -> str:
-    """The page."""
+def to_html(sections: Sequence[Section], lead: str | None = None) -> str:
+    """Render the page.
+
+    Args:
+        sections: One a study.
+        lead: The study whose answer comes first; None: the only one, or of several one line for each.
+    """
     from markupsafe import Markup
 
     drawn = any(drawn.plots for section in sections for drawn in section.figures)
@@ -26,8 +31,9 @@ def to_html(sections: Sequence[Section]) -> str:
         "report.html.j2",
         TEMPLATES,
         sections=sections,
-        # the answer is that of the first study that has one, and of what chooses only where there is nothing else
-        first=min(sections, key=lambda section: (not section.answer.forest, section.split == "validation")),
+        first=next((section for section in sections if lead in (None, section.study.name)), None)
+        if lead or len(sections) == 1
+        else None,
         rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
         datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
         seeds=seeds,

@@ -102,6 +102,13 @@ class Dataset(ABC):
             train, test, classes, statistics = self.opened(spec, image_size, data_dir)
         except OSError as error:
             raise VitinitError(f"dataset {spec.label}: {error}") from error
+        for name, split in (("training", train), ("test", test)):
+            if not len(split.labels):
+                raise VitinitError(f"dataset {spec.label}: it has no {name} images")
+        if len(classes) < 2:
+            raise VitinitError(
+                f"dataset {spec.label}: it has one class, and nothing to tell apart; at least 2 are needed"
+            )
         chosen, val = (torch.from_numpy(part) for part in parts(train.labels.numpy(), spec, len(classes), draw))
         return Sources(train, test, classes, statistics, chosen, val)
 
@@ -215,6 +222,7 @@ class InMemory(Dataset):
             if not holds:
                 raise VitinitError(f"dataset {self.name}: its `read` gives {what}")
 
+        check(len(classes) >= 2, f"{len(classes)} class names; at least 2 are needed")
         for number, (name, (images, labels)) in enumerate(zip(("training", "test"), splits, strict=True)):
             has = [f"{array.dtype} {' x '.join(map(str, array.shape))}" for array in (images, labels)]
             square = images.ndim == 4 and images.shape[1] == 3 and images.shape[2] == images.shape[3]
@@ -222,12 +230,15 @@ class InMemory(Dataset):
             shape = (len(images), *images.shape[2:]) if self.dense else (len(images),)
             of = "uint8, N x S x S" if self.dense else "integers, N"
             check(labels.dtype.kind in "iu" and labels.shape == shape, f"{name} labels of {has[1]}; they are {of}")
+            check(len(images) > 0, f"no {name} images")
             known = labels[labels != IGNORED] if self.dense else labels
             low, high = (int(known.min()), int(known.max())) if known.size else (0, 0)
             check(
                 low >= 0 and high < len(classes),
                 f"{name} labels from {low} to {high}; of {len(classes)} classes they are 0 to {len(classes) - 1}",
             )
+            if name == "training" and not self.dense and (present := len(np.unique(labels))) < len(classes):
+                check(False, f"{len(classes)} class names, and training images of {present} of them only")
             if self.images:
                 count = self.images[number]
                 check(len(images) == count, f"{len(images)} {name} images; its `images` says {count}")

@@ -39,7 +39,7 @@ class Folder(Dataset):
     def opened(
         self, spec: DatasetSpec, image_size: int, data_dir: Path
     ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
-        """Either layout; without a folder `train`, a fifth of each class is the test split."""
+        """Either layout; without `test`, `val` is the test split; without `train`, a fifth of each class is."""
         train, test = _splits(spec)
         return _decoded(train, image_size), _decoded(test, image_size), tuple(train), None
 
@@ -55,17 +55,24 @@ class Folder(Dataset):
 FOLDER = Folder(name="folder", origin="is your own: write folder:PATH")
 
 
+def held_out(root: Path) -> str | None:
+    """Name of the folder beside `train` that is the test split: `test`, or `val` where there is no `test`."""
+    if not (root / "train").is_dir():
+        return None
+    return next((name for name in ("test", "val") if (root / name).is_dir()), None)
+
+
 def _splits(spec: DatasetSpec) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     """The files of each class, of training and test split."""
     root = Path(str(spec.path)).resolve()
     if (root / "train").is_dir():
-        held_out = next((name for name in ("test", "val") if (root / name).is_dir()), None)
-        if held_out is None:
+        other = held_out(root)
+        if other is None:
             raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
-        train, test = _files(root / "train", root), _files(root / held_out, root)
+        train, test = _files(root / "train", root), _files(root / other, root)
         if train.keys() != test.keys():
             raise VitinitError(
-                f"{root}: class count mismatch, {len(train)} in train and {len(test)} in {held_out}; "
+                f"{root}: class count mismatch, {len(train)} in train and {len(test)} in {other}; "
                 f"only in one of them: {', '.join(sorted(train.keys() ^ test.keys()))}"
             )
     else:

@@ -84,9 +84,9 @@ def _row(outcome: Outcome, reason: str) -> Row:
         **flatten(outcome.spec.model_dump(mode="json")),
     }
     if isinstance(outcome, RunRecord):
-        # What the other columns hold already, and what has a line a layer, epoch or tensor: one row has no room for it.
+        # What the other columns hold already, and what has a line a layer, epoch, tensor or image.
         held = ("run_id", "study", "row", "status", "spec", "execution", "environment")
-        left_out: dict[str, Any] = dict.fromkeys((*held, "history", "sessions", "probes", "masked"), True)
+        left_out: dict[str, Any] = dict.fromkeys((*held, "history", "sessions", "probes", "masked", "correct"), True)
         of_init = dict.fromkeys(("method_parameters", "norms", "offset_maps", "start"), True)
         left_out["init"] = {**of_init, "placebo": {"treated", "method", "matched", "weights"}}
         fields = outcome.model_dump(mode="json", exclude=left_out)

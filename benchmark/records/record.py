@@ -13,6 +13,7 @@ reproduce`).
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -26,8 +27,10 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import PydanticSerializationError
@@ -46,6 +49,17 @@ def _share_of(percent: float, images: int) -> bool:
     """Whether a number of whole images can have this share; rounding apart."""
     count = percent * images / 100
     return abs(count - round(count)) < 1e-6
+
+
+def _is_bitmap(text: str, percent: float, images: int) -> bool:
+    """Check a bitmap of correct images: its length, the bits beyond the last image, and the share of those set."""
+    try:
+        packed = base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    beyond, bits = -images % 8, int.from_bytes(packed, "big")
+    whole = 8 * len(packed) == images + beyond and not bits & ((1 << beyond) - 1)
+    return whole and abs(100 * bits.bit_count() / images - percent) < 1e-6
 
 
 def _finite(values: Any) -> Any:
@@ -166,12 +180,21 @@ class RunRecord(_Outcome):
     """Before the first epoch and after each evaluated one; empty without attention, with --no-probes, or where old."""
     masked: list[Masked] = Field(default_factory=list)
     """After the last epoch of a ConViT; empty where `probes` is."""
+    correct: str | None = None
+    """Images of the test split, or of the validation part, that are classified correctly after the last epoch: one bit
+    each, in the order of the split, the first one the highest bit of the first byte; base64. `correct_images` unpacks
+    it. None where masks are predicted, and in records of before this was taken, which do not have the field."""
     weights: Sha256 | None = None
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
     execution: Details
     """What changes speed or place only: device, threads, executor."""
     environment: Details
     """Provenance: commit, versions, processor."""
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = fields_of(self)
+        return {name: value for name, value in fields.items() if value is not None or name != "correct"}
 
     @model_validator(mode="after")
     def _as_the_spec_says(self) -> RunRecord:
@@ -197,6 +220,8 @@ class RunRecord(_Outcome):
         for epoch, top1 in self.evaluated.items() if self.metric == "top1" else ():
             if not _share_of(top1, images):
                 raise ValueError(f"{on}_top1 {top1} of epoch {epoch} is no share of {images} images")
+        if self.correct is not None and (self.metric != "top1" or not _is_bitmap(self.correct, self.score, images)):
+            raise ValueError(f"correct does not hold the {self.score} % of {images} images that {on}_{self.metric} has")
         for masked in self.masked:
             for name in ("top1", "top1_whole"):
                 if not _share_of(getattr(masked, name), masked.images):
@@ -210,6 +235,14 @@ class RunRecord(_Outcome):
         times: dict[str, Any] = {"written": True, "seconds": True, "sessions": True, "init": {"seconds", "cached"}}
         rows: dict[str, Any] = {"history": {"__all__": {"seconds", "images_per_s"}}, "probes": {"__all__": {"seconds"}}}
         return self.model_dump(mode="json", exclude={**times, **rows})
+
+    @property
+    def correct_images(self) -> list[bool] | None:
+        """One entry for each image that accuracy is measured on: whether it is classified correctly at the end."""
+        if self.correct is None:
+            return None
+        bits = "".join(f"{byte:08b}" for byte in base64.b64decode(self.correct))
+        return [bit == "1" for bit in bits[: getattr(self.dataset, self.spec.dataset.evaluate_on)]]
 
     @property
     def sources(self) -> dict[str, str]:

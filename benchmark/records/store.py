@@ -13,6 +13,7 @@ would say something else than what came after.)
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import time
@@ -38,6 +39,11 @@ from benchmark.records.record import (
     whole_or_parsed,
 )
 from initializers.errors import VitinitError, explain, plain
+
+
+class Unreadable(VitinitError):
+    """A file that this user may not read, or that the disk does not give: it may hold a valid record."""
+
 
 SUFFIX = {"done": ".json", "failed": ".failed.json", "skipped": ".skipped.json"}
 
@@ -100,7 +106,9 @@ class Contents:
     failed: dict[str, FailureRecord] = field(default_factory=dict)
     skipped: dict[str, SkipRecord] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """One line for each file that is no valid record: its path and what is wrong."""
+    """One line for each file that is no valid record, or cannot be read: its path and what is wrong."""
+    unreadable: list[str] = field(default_factory=list)
+    """Those of `problems` that cannot be read, and may be valid."""
 
     def settle(self) -> None:
         """Leave one outcome of each run: a finished one, otherwise the latest."""
@@ -227,6 +235,7 @@ class Store:
             return contents
         except OSError as error:
             contents.problems.append(plain(f"{folder}: cannot be read: {error.strerror or error}"))
+            contents.unreadable.append(contents.problems[-1])
             return contents
         for name in names:
             try:
@@ -235,6 +244,8 @@ class Store:
                 if not os.path.lexists(f"{folder}/{name}"):
                     return self._read(study, kind, parse)  # a run ended, and its record is under another name
                 contents.problems.append(f"{plain(f'{folder}/{name}')}: {plain(str(error), 240)}")
+                if isinstance(error, Unreadable):
+                    contents.unreadable.append(contents.problems[-1])
                 continue
             if now - max(state[1:3]) > _SETTLED_NS:
                 seen[name] = (state, outcome)
@@ -278,12 +289,20 @@ class Store:
             raise VitinitError(f"{path}: does not hold the rows and contrasts of a grid: {plain(why, 160)}") from None
 
     def outcome(self, study: str, run_id: str) -> Outcome | None:
-        """What one run has come to: done before failed before skipped. A file that is not valid counts as absent."""
+        """What one run has come to: done before failed before skipped. A file that is not valid counts as absent.
+
+        Raises:
+            VitinitError: a file cannot be read; the message names it.
+        """
         for status in (*SUFFIX, "done"):  # once more at the end: done may have replaced failed meanwhile
             path = self._path(study, run_id, status)
-            with contextlib.suppress(VitinitError):
+            try:
                 outcome: Outcome = _read(str(path.parent), path.name, study, from_bytes)[1]
                 return outcome
+            except Unreadable as error:
+                raise VitinitError(f"{path}: {error}") from None
+            except VitinitError:
+                continue
         return None
 
     def supersede(self, study: str, run_id: str) -> list[Path]:
@@ -348,6 +367,8 @@ class Store:
         """A damaged file where a record is to go is renamed, not overwritten: it may be all that is left."""
         try:
             _read(str(path.parent), path.name, study, from_bytes)
+        except Unreadable as error:
+            raise OSError(0, str(error)) from None  # it may be valid, and is not ours to rename
         except VitinitError:
             with contextlib.suppress(FileNotFoundError):
                 _aside(path, "invalid")
@@ -390,7 +411,8 @@ def _read(
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise VitinitError(f"cannot be read: {error.strerror or error}") from None
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP
+        raise (VitinitError if absent else Unreadable)(f"cannot be read: {error.strerror or error}") from None
     outcome = parse(data)
     if name != outcome.run_id + SUFFIX[outcome.status]:
         raise VitinitError(f"holds {outcome.status} run {outcome.run_id}")

@@ -16,8 +16,8 @@ from initializers.whole_model import ByMatrix, Place
 class IdInit(ByMatrix):
     """IDInit (arXiv 2503.04626, ICLR 2025), our reading: no code of its authors was found.
 
-    With m outputs and n inputs, a weight is `tau` where i = j modulo min(m, n), and 0 elsewhere, plus noise N(0,
-    `loose`^2). The last Linear of a branch starts near 0: `eps` where i = j; and -`eps` at i = j modulo m in the
+    With m outputs and n inputs, a weight is `tau` where i = j modulo min(m, n), and 0 elsewhere, plus noise of
+    std `loose`. The last Linear of a branch starts near 0: `eps` where i = j; and -`eps` at i = j modulo m in the
     columns from m on, or where there are none at j = i + 1 modulo n. Biases are 0.
 
     Not verified: `tau` for GELU, how the paper treats W_q, W_k and W_v (here three matrices), any result on a ViT. A

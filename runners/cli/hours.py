@@ -43,15 +43,23 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
         table.add_column(heading, justify="left" if heading in ("model", "from") else "right", overflow="fold")
     total, unknown = 0.0, 0
     for (dataset, shape, epochs), members in groups.items():
-        known = [measured.seconds.get(cell.run_id, guessed.get(cell.run_id)) for cell in members]
+        scaled = {**guessed, **measured.in_proportion}
+        known = [measured.seconds.get(cell.run_id, scaled.get(cell.run_id)) for cell in members]
         times = [seconds for seconds in known if seconds is not None]
         total, unknown = total + sum(times), unknown + len(members) - len(times)
-        source = "records" if members[0].run_id in measured.seconds else "speed" if times else "unknown"
+        first = members[0].run_id
+        source = "records" if first in measured.seconds else "its model" if first in measured.in_proportion else "speed"
+        source = source if times else "unknown"
         each = duration(sum(times) / len(times)) if times else ""
         hours = f"{sum(times) / 3600:.2f}" if times else ""
         table.add_row(safe(dataset), shape, epochs, str(len(members)), each, hours, source)
     console.print(table)
-    where = sorted({*measured.measured_on, *([reports[0].name] if guessed else [])})
+    where = sorted(
+        {
+            *measured.measured_on,
+            *([reports[0].name] if guessed.keys() - measured.seconds.keys() - measured.in_proportion.keys() else []),
+        }
+    )
     if not where:
         console.print(f"nothing like it was measured on {chosen} yet; measure this machine with: vitinit speed")
         return

@@ -6,10 +6,11 @@ import errno
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from initializers.errors import VitinitError, forgiving_terminal
+from initializers.errors import VitinitError, forgiving_terminal, of_files
 from runners.cli import listing as cli_listing
 from runners.cli import plan as cli_plan
 from runners.cli import proposition as cli_proposition
@@ -25,7 +26,6 @@ from slurm.errors import SlurmError
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
 
 app = typer.Typer(
-    help="A reproducible benchmark of how Vision Transformers are initialised.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -33,6 +33,24 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(store_app, name="store")
 app.add_typer(slurm_app, name="slurm")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from vitinit import __version__
+
+        print(f"vitinit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A reproducible benchmark of how Vision Transformers are initialised."""
+
 
 for command in (
     cli_plan.plan,
@@ -61,11 +79,14 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if not (line := of_files(error)):
             raise
-        with Path(os.devnull).open("w") as nowhere:  # what is left in the buffer cannot be written at the end either
-            os.dup2(nowhere.fileno(), 1)
-        print(f"error: cannot write: {error.strerror}", file=sys.stderr)
+        if error.errno == errno.ENOSPC:
+            with Path(os.devnull).open(
+                "w"
+            ) as nowhere:  # what is left in the buffer cannot be written at the end either
+                os.dup2(nowhere.fileno(), 1)
+        print(f"error: {line}", file=sys.stderr)
         sys.exit(2)
 
 

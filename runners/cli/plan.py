@@ -8,7 +8,7 @@ import re
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
@@ -95,19 +95,39 @@ def status(
     from rich.live import Live
 
     store, loaded = Store(results), load_grid(grid, seeds, weights)
-    planned, contents = planned_of(loaded, store, only, data_dir)
+
+    def look() -> tuple[list[Planned], Outline]:
+        return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
 
     def shown() -> Group:
         return Group(_status(loaded, planned, contents), *_without_folder(results))
 
-    if not watch:
+    planned, contents = look()
+    if watch and not console.is_terminal:
+        _watch_in_lines(look, interval)
+        planned, contents = look()
+    if not watch or not console.is_terminal:
         console.print(shown())
         return
     with suppress(KeyboardInterrupt), Live(shown(), console=console) as view:
         while any(item.state in ("live", "queued", "to do") for item in planned):
             time.sleep(interval)
-            planned, contents = planned_of(loaded, store, only, data_dir)
+            planned, contents = look()
             view.update(shown(), refresh=True)
+
+
+def _watch_in_lines(look: Callable[[], tuple[list[Planned], Outline]], interval: float) -> None:
+    """Print the time and the counts whenever these change, for a log, until nothing is left or until Ctrl-C."""
+    said = ""
+    with suppress(KeyboardInterrupt):
+        while True:
+            planned, _ = look()
+            if (counts := _counts(planned)) != said:
+                console.print(f"{time.strftime('%H:%M:%S')} {counts}", soft_wrap=True)
+                said = counts
+            if not any(item.state in ("live", "queued", "to do") for item in planned):
+                return
+            time.sleep(interval)
 
 
 def _without_folder(results: Path) -> list[str]:
@@ -142,13 +162,13 @@ def load_grid(grid: str, seeds: str | None, weights: Path | None = None) -> Grid
 
 
 def planned_of(
-    grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None
+    grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None, recorded: bool = False
 ) -> tuple[list[Planned], Outline]:
-    """The runs of a loaded grid that `--only` chooses, and what the study's folder holds."""
+    """The runs of a loaded grid that `--only` chooses, and what the study's folder holds; `recorded`: as in `plan`."""
     from benchmark.datasets.load import data_dir as data_folder
     from runners.launching.plan import plan as plan_grid
 
-    planned, contents = plan_grid(grid, store, data_folder(data_dir))
+    planned, contents = plan_grid(grid, store, data_folder(data_dir), recorded)
     kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
     if planned and not kept:
         raise _nothing_matches(grid, only or [])
@@ -254,7 +274,10 @@ def not_records(planned: list[Planned], contents: Outline) -> list[str]:
     for problem in contents.problems:
         found = re.search(r"/([0-9a-f]{16})(\.failed|\.skipped)?\.json: ", problem)
         becomes = "renamed when its run is carried out again" if found and found[1] in again else "left alone"
-        lines.append(f"not a record, {becomes}: {problem}")
+        if problem in contents.unreadable:
+            lines.append(f"no run begins before this can be read, for it may be a record: {problem}")
+        else:
+            lines.append(f"not a record, {becomes}: {problem}")
     return lines
 
 
@@ -295,15 +318,18 @@ def warn_of_precision(cells: list[Cell]) -> None:
 
 
 def left_out(planned: list[Planned]) -> list[str]:
-    """A line for each folder of images that holds more than images."""
+    """Lines for each folder of images: that `val` is its test split, and what it holds besides images."""
     folders = dict.fromkeys(path for item in planned if (path := item.cell.spec.dataset.path))
     if not folders:
         return []
+    from benchmark.datasets.folder import held_out
     from benchmark.image_files.images import IMAGE_FORMATS, passed_over
 
     lines = []
     for folder in folders:
         with suppress(OSError):  # what cannot be listed is refused when it is read
+            if held_out(Path(folder)) == "val":
+                lines.append(f"folder:{folder}: there is no folder test, so accuracy is measured on val")
             found = passed_over(Path(folder))
             if found:
                 kinds = ", ".join(
@@ -340,14 +366,17 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
     return Group(table, *(safe(line) for line in failed), _details(planned, contents))
 
 
-def _details(planned: list[Planned], contents: Outline) -> str:
-    """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
+def _counts(planned: list[Planned]) -> str:
+    """Number of runs, and of those in each state."""
     from runners.launching.plan import STATES
 
     counts = Counter(item.state for item in planned)
-    lines = [
-        f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
-    ]
+    return f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[each]} {each}" for each in STATES if counts[each])
+
+
+def _details(planned: list[Planned], contents: Outline) -> str:
+    """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
+    lines = [_counts(planned)]
     lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
     for state in ("queued", "to do"):
         reasons = Counter(p.reason for p in planned if p.state == state and p.reason)

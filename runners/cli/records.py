@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from benchmark.records.record import FailureRecord, Outcome, RunRecord
 from benchmark.records.store import Store
+from benchmark.settings import flat
 from initializers.errors import VitinitError, count, plain
 from runners.basics.environment import ROOT, code, git
 from runners.basics.machine import MOST_THREADS
@@ -42,8 +44,12 @@ class Found:
     record: Outcome
 
 
-def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
-    """Print one record: its spec, accuracy, initialisation, provenance, and the command that repeats it."""
+def show(
+    run_id: RunIdArgument,
+    results: ResultsOption = LOCAL,
+    full: Annotated[bool, typer.Option("--full", help="The whole record: every field, every epoch.")] = False,
+) -> None:
+    """Print one record: what was run, its accuracy, where it ran, and the command that repeats it."""
     every = find(run_id, results)
     # several studies may share a run
     found = max((one for one in every if one.root == every[0].root), key=lambda one: one.record.written)
@@ -60,6 +66,8 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
         )
         content["init"].pop("offset_maps", None)
     trace = str(content.pop("traceback", ""))
+    if not full:
+        content = _summary(found)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
     for line in [*text.splitlines(), *trace.splitlines()]:
         printable = "".join(char if char.isprintable() else "?" for char in line)
@@ -67,6 +75,38 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     if isinstance(record, RunRecord):
         for line in how_to_repeat(found, record):
             _say(line)
+    if not full:
+        _say(f"the whole record, every epoch: vitinit show {record.run_id} --full")
+
+
+def _summary(found: Found) -> dict[str, Any]:
+    """The fields of a record that a reader wants first."""
+    record = found.record
+    spec, known = record.spec, record.model_dump(mode="json")
+    summary: dict[str, Any] = {key: known[key] for key in ("run_id", "status", "study", "row", "written")}
+    summary["file"] = str(found.path)
+    summary["reason"] = known.get("reason") or f"{known.get('error')}: {known.get('message')}"
+    summary["dataset"] = spec.dataset.label
+    summary["model"] = spec.model.describe()
+    for kind, part in (("base", spec.base), ("method", spec.method)):
+        params = flat(json.dumps(part.params)) if part and part.params else {}
+        summary[kind] = part and " ".join([part.name, *(f"{key}={value}" for key, value in params.items())])
+    recipe = spec.recipe
+    summary["recipe"] = f"{recipe.name}: {recipe.epochs} epochs, batches of {recipe.batch_size}, lr {recipe.lr:g}"
+    summary["seed"] = spec.seed
+    if isinstance(record, RunRecord):
+        del summary["reason"]
+        data = record.dataset
+        counts = {"training": data.train, "validation": data.val, "test": data.test}
+        summary["images"] = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
+        summary["training_loss"] = f"{record.history[0].train_loss:.4g} to {record.last.train_loss:.4g}"
+        summary["seconds"] = round(record.seconds, 1)
+    ran = known.get("environment", {})
+    names = ("host", "gpu", "processor", "commit", "dirty", "source")
+    summary |= {name: ran[name] for name in names if ran.get(name) is not None}
+    summary["torch"] = ran.get("packages", {}).get("torch")
+    summary["device"] = known.get("execution", {}).get("device")
+    return {key: value for key, value in summary.items() if value is not None}
 
 
 def reproduce(

@@ -21,6 +21,8 @@ class Estimate:
 
     seconds: dict[str, float] = field(default_factory=dict)
     """By run_id."""
+    in_proportion: dict[str, float] = field(default_factory=dict)
+    """The same of runs of which only the model has been timed, with other data or another recipe: by operations."""
     measured_on: tuple[str, ...] = ()
     """The processors or GPUs."""
 
@@ -36,24 +38,43 @@ def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> Estim
         roots: results folders, in order of preference.
         device: `cpu` or `cuda`; records of the other say nothing.
     """
+    cells = list(cells)
     wanted = {_kind(cell.spec): cell.spec for cell in cells}
+    models = {_model(cell.spec) for cell in cells}
+    rates: dict[str, list[tuple[float, str]]] = {}
     measured: dict[str, list[tuple[float, str]]] = {}
     for root in roots:
-        found = defaultdict(list)
+        found, timed = defaultdict(list), defaultdict(list)
         store = Store(root)
         for study in store.folders() if root.is_dir() else ():
             for record in store.read(study).done.values():
-                kind = _kind(record.spec)
-                if kind in wanted and kind not in measured and record.execution.get("device") == device:
+                if record.execution.get("device") != device:
+                    continue
+                kind, model = _kind(record.spec), _model(record.spec)
+                if kind in wanted and kind not in measured:
                     found[kind].append((record.seconds / record.spec.recipe.epochs, _machine(record)))
+                if model in models and model not in rates:
+                    data = record.dataset
+                    tested = data.val if record.spec.dataset.evaluate_on == "val" else data.test
+                    flops = _operations(record.spec, (data.train, tested or 0), data.classes)
+                    timed[model].append((record.seconds / flops, _machine(record)))
         measured |= found
+        rates |= timed
     seconds = {
         cell.run_id: cell.spec.recipe.epochs * sum(each for each, _ in known) / len(known)
         for cell in cells
         if (known := measured.get(_kind(cell.spec)))
     }
-    machines = {machine for kind in measured.values() for _, machine in kind}
-    return Estimate(seconds, tuple(sorted(machines)))
+    scaled, used = {}, [known for kind, known in measured.items() if kind in wanted]
+    for cell in cells:
+        dataset = datasets.get(cell.spec.dataset.name)
+        counts, known = dataset.counts(cell.spec.dataset), rates.get(_model(cell.spec))
+        if cell.run_id not in seconds and counts and known:
+            rate = sum(each for each, _ in known) / len(known)
+            scaled[cell.run_id] = rate * _operations(cell.spec, counts, dataset.classes or 10)
+            used.append(known)
+    machines = {machine for known in used for _, machine in known}
+    return Estimate(seconds, scaled, tuple(sorted(machines)))
 
 
 def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float]:
@@ -68,11 +89,18 @@ def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float
         dataset = datasets.get(spec.dataset.name)
         counts = dataset.counts(spec.dataset)
         if gflops and counts:
-            recipe, classes = spec.recipe, dataset.classes or 10
-            training = recipe.epochs * training_flops(spec.model, classes) * counts[0]
-            flops = training + len(recipe.evaluated_epochs) * spec.model.forward_operations(classes) * counts[1]
-            seconds[cell.run_id] = flops / (1e9 * gflops)
+            seconds[cell.run_id] = _operations(spec, counts, dataset.classes or 10) / (1e9 * gflops)
     return seconds
+
+
+def _operations(spec: RunSpec, counts: tuple[int, int], classes: int) -> float:
+    """Floating-point operations of a run on so many training and held-out images."""
+    training = spec.recipe.epochs * training_flops(spec.model, classes) * counts[0]
+    return training + len(spec.recipe.evaluated_epochs) * spec.model.forward_operations(classes) * counts[1]
+
+
+def _model(spec: RunSpec) -> str:
+    return f"{spec.model.model_dump_json()}{spec.recipe.precision}"
 
 
 def _kind(spec: RunSpec) -> str:

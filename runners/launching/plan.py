@@ -35,12 +35,19 @@ class Planned:
         return ", ".join(self.cell.place) if self.cell.misfit else self.cell.spec.dataset.label
 
 
-def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outline]:
-    """What each run of a grid needs; nothing is written.
+def plan(grid: Grid, store: Store, data_dir: Path, recorded: bool = False) -> tuple[list[Planned], Outline]:
+    """Return what each run of a grid needs; nothing is written.
 
     A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `queued` when it
     waits in a job of a cluster, else `skip` when its initialiser does not fit its model or its dataset is not here,
     else `failed` when its last attempt failed, else `to do`.
+
+    Args:
+        grid: the runs.
+        store: where records are.
+        data_dir: where datasets lie.
+        recorded: whether a launch of before, which may have had another `data_dir`, decides which data are missing: it
+            has left a skip record for each run without.
     """
     # Before the records are read: a run that ends in between is then found done, never to do.
     unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
@@ -49,6 +56,7 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outli
     handed = look.handed
     contents = store.outline(grid.name)
     missing = cache(lambda spec: unavailable(spec, data_dir))
+    launched = recorded and grid.name in store.folders()
 
     def planned(cell: Cell) -> Planned:
         run_id = cell.run_id
@@ -63,7 +71,8 @@ def plan(grid: Grid, store: Store, data_dir: Path) -> tuple[list[Planned], Outli
             if look.silence:  # not to know is no reason to hand it out again
                 asked = f"was handed out as job {job.job_id}; cannot ask: {look.silence}"
                 return Planned(cell, "queued", asked, silent=True)
-        if reason := cell.misfit or missing(cell.spec.dataset):
+        found_before = launched and run_id not in contents.skipped
+        if reason := cell.misfit or (None if found_before else missing(cell.spec.dataset)):
             return Planned(cell, "skip", reason)
         if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")

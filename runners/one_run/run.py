@@ -267,6 +267,7 @@ def _record(
         )
         if probes
         else [],
+        correct=training.correct,
         weights=weights,
         execution=asdict(opened.execution),
         environment={**opened.provenance, "changed_while_running": changes} if changes else opened.provenance,

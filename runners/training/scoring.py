@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -43,17 +46,22 @@ class Top1:
     def __init__(self, device: torch.device) -> None:
         self.totals = torch.zeros(3, dtype=torch.float64, device=device)
         """Loss, correct ones, and how many."""
+        self.correct: list[Tensor] = []
+        """Which images are classified correctly, batch by batch."""
 
     def add(self, logits_BK: Tensor, labels_B: Tensor) -> None:
         """Count a batch."""
         self.totals[0] += F.cross_entropy(logits_BK.float(), labels_B, reduction="sum")
-        self.totals[1] += (logits_BK.argmax(-1) == labels_B).sum()
+        self.correct.append(logits_BK.argmax(-1) == labels_B)
+        self.totals[1] += self.correct[-1].sum()
         self.totals[2] += len(labels_B)
 
-    def over(self, world: World) -> tuple[float, float]:
-        """Mean loss and top-1 in percent, over all images of all processes."""
+    def over(self, world: World) -> tuple[float, float, str]:
+        """Mean loss, top-1 in percent and the bitmap of `RunRecord.correct`, over all images of all processes."""
         loss, correct, count = world.sum(self.totals).tolist()
-        return loss / count, 100 * correct / count
+        here = torch.cat(self.correct) if self.correct else torch.zeros(0, dtype=torch.bool)
+        images = np.concatenate(world.gather(here.cpu().numpy()))  # parts of processes are in order of rank
+        return loss / count, 100 * correct / count, base64.b64encode(np.packbits(images).tobytes()).decode()
 
 
 class MeanIoU:
@@ -76,11 +84,11 @@ class MeanIoU:
         pairs = masks_BSS[counted].long() * classes + logits_BSSK.argmax(-1)[counted]
         self.confusion_KK += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
 
-    def over(self, world: World) -> tuple[float, float]:
-        """Mean loss of a pixel and mean IoU in percent, over all images of all processes."""
+    def over(self, world: World) -> tuple[float, float, None]:
+        """Mean loss of a pixel, mean IoU in percent, and no bitmap of images, over all images of all processes."""
         *counts, loss = world.sum(torch.cat([self.confusion_KK.flatten(), self.loss[None]])).tolist()
         confusion_KK = torch.tensor(counts, dtype=torch.float64).view_as(self.confusion_KK)
-        return loss / sum(counts), mean_iou(confusion_KK)
+        return loss / sum(counts), mean_iou(confusion_KK), None
 
 
 def mean_iou(confusion_KK: Tensor) -> float:

@@ -43,6 +43,7 @@ class Training:
         loss_sum: sum of their training losses.
         epoch_seconds: time that they took.
         history: one row for each finished epoch.
+        correct: images classified correctly at the last evaluation, as `RunRecord.correct` has them.
     """
 
     def __init__(self, model: nn.Module, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
@@ -67,6 +68,7 @@ class Training:
         self.loss_sum = torch.zeros((), device=device)
         self.epoch_seconds = 0.0
         self.history: list[EpochRow] = []
+        self.correct: str | None = None
 
     @property
     def total_steps(self) -> int:
@@ -86,6 +88,7 @@ class Training:
             "loss_sum": self.loss_sum,
             "epoch_seconds": self.epoch_seconds,
             "history": [row.model_dump() for row in self.history],
+            "correct": self.correct,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -106,6 +109,7 @@ class Training:
         self.loss_sum.copy_(state["loss_sum"])
         self.epoch_seconds = float(state["epoch_seconds"])
         self.history = [EpochRow.model_validate(row) for row in state["history"]]
+        self.correct = state.get("correct")  # checkpoints of before do not hold it
         if len(self.history) != self.epoch or not 0 <= self.step <= self.steps_per_epoch:
             raise ValueError(f"{len(self.history)} epochs of history, but it stands at {self.epoch}, {self.step}")
 
@@ -162,7 +166,7 @@ def train(
             training_seconds = time.perf_counter() - start
             loss = score = None
             if recipe.evaluates_after(epoch + 1):
-                loss, score = evaluate(model, loader, recipe, between_steps, world, micro_batch)
+                loss, score, training.correct = evaluate(model, loader, recipe, between_steps, world, micro_batch)
             if not all(math.isfinite(each) for each in (train_loss, loss) if each is not None):
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, {evaluate_on} loss {loss}")
             row = EpochRow(
@@ -249,10 +253,12 @@ def evaluate(
     between_batches: Callable[[], None] = lambda: None,
     world: World = ALONE,
     micro_batch: int | None = None,
-) -> tuple[float, float]:
-    """Mean cross-entropy (no label smoothing) and top-1, or mean IoU, in percent over all held-out images.
+) -> tuple[float, float, str | None]:
+    """Evaluate on all held-out images of all processes.
 
-    Of all processes; which of the two, `loader.metric` says.
+    Returns:
+        Mean cross-entropy (no label smoothing); top-1, or mean IoU, in percent, as `loader.metric` says; and the images
+        classified correctly, as `RunRecord.correct` has them, None of masks.
     """
     model.eval()
     dense = loader.metric == "miou"

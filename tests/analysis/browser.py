@@ -121,7 +121,7 @@ class Browser:
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A browser of its own."""
-    assert CHROMIUM
+    assert CHROMIUM, "no chromium on this machine"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, (Path(folder) / "said").open("w") as said:
         command = [CHROMIUM, *OPTIONS.split(), f"--user-data-dir={folder}/profile", "about:blank"]
         process = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, "TMPDIR": folder})

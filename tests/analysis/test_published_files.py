@@ -30,31 +30,28 @@ def twice(content: dict[str, Any]) -> None:
 CELL = ("tables", "Table 2", "cells", 0)
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (edit((*CELL, "value"), 170.0), "less than or equal to 100"),
-        (twice, "two numbers for"),
-        (edit((*CELL, "row"), "Kaiming"), "not among the rows and columns"),
-        (edit((*CELL, "setting"), {"dataset": "food101", "train_fraction": 0.5}), "whose size is known"),
-        (edit((*CELL, "sdt"), 1), "is not a field here"),
-        (edit(("paper",), "2404.01140"), "holds paper 2404.01140"),
-        (None, "Invalid JSON"),
-    ],
-)
-def test_a_bad_file_is_one_line(tmp_path, damage, says):
-    text = (FOLDER / "2404.01139.json").read_text()
-    if damage:
+DAMAGES = [
+    (edit((*CELL, "value"), 170.0), "less than or equal to 100"),
+    (twice, "two numbers for"),
+    (edit((*CELL, "row"), "Kaiming"), "not among the rows and columns"),
+    (edit((*CELL, "setting"), {"dataset": "food101", "train_fraction": 0.5}), "whose size is known"),
+    (edit((*CELL, "sdt"), 1), "is not a field here"),
+    (edit(("paper",), "2404.01140"), "holds paper 2404.01140"),
+    (None, "Invalid JSON"),
+]
+
+
+def test_a_bad_file_is_one_line(tmp_path):
+    for damage, says in DAMAGES:
+        text = (FOLDER / "2404.01139.json").read_text()
         content = json.loads(text)
-        damage(content)
-        text = json.dumps(content)
-    else:
-        text = text[:-100]
-    (tmp_path / "2404.01139.json").write_text(text)
-    with pytest.raises(VitinitError, match=says) as error:
-        published.publication("2404.01139", tmp_path)
-    assert len(str(error.value).splitlines()) == 1
-    assert len(str(error.value)) <= 300
+        if damage:
+            damage(content)
+        (tmp_path / "2404.01139.json").write_text(json.dumps(content) if damage else text[:-100])
+        with pytest.raises(VitinitError, match=says) as error:
+            published.publication("2404.01139", tmp_path)
+        assert len(str(error.value).splitlines()) == 1
+        assert len(str(error.value)) <= 300
 
 
 def test_an_unknown_paper_is_named():

@@ -150,6 +150,8 @@ def test_the_answer_is_that_of_a_study_which_was_tested(tmp_path):
     for name in ("catalogue-small-tuning", "segmentation-small"):
         shutil.copytree(REFERENCE / name, tmp_path / name)
     page = write_report(tmp_path / "report.html", "--results", tmp_path)
+    assert "catalogue-small-tuning</a> (validation images, no result)" in page
+    page = write_report(tmp_path / "led.html", "--results", tmp_path, "--lead", "segmentation-small")
     assert "Study segmentation-small: test mean IoU minus that of" in page
     page = write_report(tmp_path / "alone.html", "--results", tmp_path, "--study", "catalogue-small-tuning")
     assert "Study catalogue-small-tuning: validation top-1 minus that of" in page
@@ -208,7 +210,7 @@ def test_a_damaged_file_of_maps_costs_its_own_figures_only(tmp_path, capsys):
     shutil.copy(REFERENCE / f"standard/{run_id}.json", tmp_path / "standard")
     (tmp_path / f"standard/maps/{run_id}.npz").write_bytes(b"half")
     write(tmp_path, done("Mimetic", (30.0, 40.0)), done("Kaiming uniform", (20.0, 30.0)))
-    assert report.main(["--results", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 2
+    assert report.main(["--results", str(tmp_path), "--lead", "small", "--out", str(tmp_path / "page.html")]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"{run_id}.npz" in said

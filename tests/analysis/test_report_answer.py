@@ -166,7 +166,7 @@ def test_a_row_of_the_grid_without_any_record_is_named(tmp_path):
 
 def test_one_seed_has_no_interval_and_a_study_without_a_base_no_plot(tmp_path):
     write(tmp_path, done("Kaiming uniform", (40.0,)), done("Mimetic", (45.5,)), done("Mimetic", (9.0,), study="other"))
-    page = Page(write_report(tmp_path / "report.html", "--results", tmp_path))
+    page = Page(write_report(tmp_path / "report.html", "--results", tmp_path, "--lead", "small"))
     ((attrs, words),) = shown(page).values()
     assert "+5.50 no interval" in words
     assert attrs["class"] == "open"
@@ -174,6 +174,6 @@ def test_one_seed_has_no_interval_and_a_study_without_a_base_no_plot(tmp_path):
     page = Page(write_report(tmp_path / "other.html", "--results", tmp_path, "--study", "other"))
     assert page.find("h1")[0][1] == "Which initialisation is most accurate?"
     assert not page.find("table", **{"class": "forest"})
-    page = Page(write_report(tmp_path / "to.html", "--results", tmp_path, "--baseline", "Mimetic"))
+    page = Page(write_report(tmp_path / "to.html", "--results", tmp_path, "--baseline", "Mimetic", "--lead", "small"))
     assert page.find("h1")[0][1] == "Which initialisation gains accuracy over Mimetic?"
     assert "−5.50" in shown(page)["cifar10", "Kaiming uniform"][1]

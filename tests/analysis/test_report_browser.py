@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import re
 import statistics
 from collections import Counter
@@ -12,13 +13,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from browser import CHROMIUM, Browser, browser
+from browser import Browser, browser
 from PIL import Image
 from report_page import EVIL, few_records, hostile_report, write_report
 
 from tests.processes import until
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+pytestmark = pytest.mark.skipif(os.environ.get("VITINIT_TEST_BROWSER") != "1", reason="make test-browser")
 
 CHART = "document.querySelector('.chart')"
 DRAWN = "drawn.length > 0 && drawn[0].plots[0].plot.inner_width > 50"

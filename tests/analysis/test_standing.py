@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import done, failed
+from synthetic_records import done, failed, finished, spec
 
 from analysis import choose, standing
 from analysis.frame import LOCAL, REFERENCE, Study, load
@@ -194,12 +193,12 @@ def test_a_method_that_failed_at_every_seed_is_said_with_the_seeds(tmp_path: Pat
     assert said.endswith("; Mine failed at seeds 0, 2 (Diverged); Mine failed at seed 1 (OutOfMemoryError)\n")
 
 
-@pytest.mark.parametrize("module", [choose, standing])
-def test_the_help_names_the_default_of_results(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        module.main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"(default: {LOCAL} when it holds records, otherwise {REFERENCE})" in said
+def test_the_help_names_the_default_of_results(capsys: pytest.CaptureFixture[str]) -> None:
+    for module in (choose, standing):
+        with pytest.raises(SystemExit, match="0"):
+            module.main(["--help"])
+        said = " ".join(capsys.readouterr().out.split())
+        assert f"(default: {LOCAL} when it holds records, otherwise {REFERENCE})" in said
 
 
 def test_one_seed_is_too_few(tmp_path: Path) -> None:
@@ -234,7 +233,9 @@ def test_gains_of_another_model_or_recipe_are_not_listed(tmp_path: Path) -> None
     assert "+5.00  Mimetic, same (n = 3)" in text
     assert "wide" not in text
     assert "learned" not in text
-    assert "No committed gains of this model and recipe" in printed(ours, load([tmp_path / "reference"], "longer"))
+    assert "longer holds no gains over the base kaiming_uniform with this model" in printed(
+        ours, load([tmp_path / "reference"], "longer")
+    )
 
 
 def on(processor: str) -> dict[str, Any]:
@@ -275,3 +276,14 @@ def test_any_library_of_another_version_is_named_and_no_other(tmp_path: Path) ->
     text = printed(load([tmp_path], "rank-mine"), load([tmp_path], "tier"))
     assert "Here: A, torch 2.6.0, timm 1.0.31. There: A, torch 2.6.0, timm 0.6.0." in text
     assert "numpy" not in text
+
+
+def test_gains_over_another_base_are_not_listed(tmp_path: Path) -> None:
+    ours = study(tmp_path / "mine", BASE + 3 + NOISE, BASE + NOISE[::-1])
+    for seed in range(3):
+        for row in ("Trunc normal", "Mimetic"):
+            run = spec(row, seed=seed, epochs=1).model_copy(update={"base": spec("Trunc normal").base})
+            Store(tmp_path).write(finished(run, (40.0,), study="tier", row=row))
+    text = printed(ours, load([tmp_path], "tier"))
+    assert "  Mimetic (n = 3)" not in text
+    assert "tier holds no gains over the base kaiming_uniform" in text

@@ -23,8 +23,7 @@ def series(values, seeds=None):
     return pd.Series(values, index=range(len(values)) if seeds is None else seeds, dtype=float)
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 11])
-@pytest.mark.parametrize("shift", [0.0, 1.0])
+@pytest.mark.parametrize(("n", "shift"), [(2, 1.0), (5, 0.0), (11, 1.0)])
 def test_sign_flips_against_scipy(n, shift):
     for values in (RNG.normal(shift, size=n), RNG.integers(-2, 3, size=n) + shift):
         expected = scipy_stats.permutation_test(
@@ -68,7 +67,7 @@ def test_no_interval_under_three_pairs_and_no_p_for_one():
     assert stats.sample([5.0]) == stats.Sample(1, 5.0, None, None)
 
 
-@pytest.mark.parametrize("n", [3, 5, 20])
+@pytest.mark.parametrize("n", [3, 20])
 def test_intervals_against_scipy(n):
     values = RNG.normal(2, size=n)
     sample = stats.sample(values)
@@ -91,10 +90,10 @@ def test_coverage_of_both_intervals(n):
     assert bootstrap == pytest.approx({5: 0.844, 10: 0.901, 20: 0.926}[n], abs=0.045)
 
 
-@pytest.mark.parametrize("n", range(1, 14))
-def test_iqm_is_the_trimmed_mean_of_scipy(n):
-    values = RNG.normal(size=(3, n))
-    assert stats.iqm(values) == pytest.approx(scipy_stats.trim_mean(values, 0.25, axis=-1))
+def test_iqm_is_the_trimmed_mean_of_scipy():
+    for n in range(1, 14):
+        values = RNG.normal(size=(3, n))
+        assert stats.iqm(values) == pytest.approx(scipy_stats.trim_mean(values, 0.25, axis=-1))
 
 
 def test_aggregates_against_scipy():

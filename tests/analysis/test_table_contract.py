@@ -16,7 +16,7 @@ from analysis.frame import Study, load
 from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import TABLES, Kind, build, names
 from analysis.tables.render import FORMATS, columns
-from analysis.tables.shared import METRICS, Look, Table
+from analysis.tables.shared import METRICS, Look
 from analysis.text import number, signed
 from initializers.errors import VitinitError
 
@@ -40,18 +40,13 @@ def allowing(studies: dict[str, Study], kind: Kind) -> dict[str, Study]:
     return found
 
 
-def numbered(table: Table, name: str) -> bool:
-    cells = [table.cells[row, name] for row in table.rows]
-    return any(cell.ours or cell.switch is not None or cell.published or cell.published_difference for cell in cells)
-
-
 def test_places_are_told_apart():
     places = [kind.place for kind in KINDS.values()]
     assert len(set(places)) == len(places)
     assert all(re.fullmatch(r"(_[a-z_]+)?", kind.name) for kind in KINDS.values()), "a part of a file's name"
 
 
-def test_every_place_of_the_table_has_a_cell(studies, kind):
+def test_every_place_has_a_cell_and_other_studies_no_such_table(studies, kind):
     for study in allowing(studies, kind).values():
         name = study.name + kind.name
         assert name in names(study)
@@ -65,57 +60,44 @@ def test_every_place_of_the_table_has_a_cell(studies, kind):
             assert all(text.isprintable() for text in [table.caption, *table.notes]), "one line each"
             paired = [row for (row, _), cell in table.cells.items() if cell.against]
             assert set(paired) <= table.baselines.keys(), "what a difference is to"
-
-
-def test_it_can_be_written_in_every_format(studies, kind):
-    for study in allowing(studies, kind).values():
-        table = build(study, study.name + kind.name)
-        written = {name: write_as(table) for name, (_, write_as) in FORMATS.items()}
-        assert all(text.endswith("\n") for text in written.values())
-        lines = list(csv.DictReader(io.StringIO(written["csv"])))
-        assert len(lines) == len(table.cells)
-        assert {line["mean"] != "" for line in lines} >= {True}
-        shown = columns(table)
-        assert [column.label for column in shown] == [name for name in table.columns if numbered(table, name)]
-        assert all(part.texts.keys() == set(table.rows) for column in shown for part in column.parts)
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_nothing_is_wider_than_the_terminal_and_nothing_is_lost(studies, kind, width):
-    for study in allowing(studies, kind).values():
-        table = build(study, study.name + kind.name)
-        lines = [line.plain for line in to_terminal(table, width, Look(gain=True, digits=2))]
-        assert max(map(cell_len, lines)) <= width
-        printed = " ".join(lines)
-        for cell in table.cells.values():
-            if cell.ours:
-                assert number(cell.ours.mean) in printed
-            if cell.against:
-                assert signed(cell.against.mean) in printed
-
-
-def test_the_same_records_give_the_same_bytes(studies, kind):
-    for study in allowing(studies, kind).values():
-        one, other = (build(each, study.name + kind.name) for each in (study, load(study.folders, study.name)))
-        assert one is not other
-        for _, write_as in FORMATS.values():
-            assert write_as(one) == write_as(other)
-
-
-def test_any_row_can_be_the_baseline(studies, kind):
-    study = next(iter(allowing(studies, kind).values()))
-    for row in study.rows[:2]:
-        table = build(study, study.name + kind.name, baseline=row)
-        for _, write_as in FORMATS.values():
-            assert write_as(table)
-
-
-def test_nothing_is_said_of_a_study_that_does_not_allow_it(studies, kind):
     for study in studies.values():
         if not kind.allowed(study):
             assert study.name + kind.name not in names(study)
             with pytest.raises(VitinitError, match=r"unknown table .*available"):
                 build(study, study.name + kind.name)
+
+
+def test_formats_and_terminals_lose_nothing_and_the_same_records_give_the_same_bytes(studies, kind):
+    for study in allowing(studies, kind).values():
+        table, other = (build(each, study.name + kind.name) for each in (study, load(study.folders, study.name)))
+        written = {name: write_as(table) for name, (_, write_as) in FORMATS.items()}
+        assert written == {name: write_as(other) for name, (_, write_as) in FORMATS.items()}
+        assert all(text.endswith("\n") for text in written.values())
+        lines = list(csv.DictReader(io.StringIO(written["csv"])))
+        assert len(lines) == len(table.cells)
+        assert {line["mean"] != "" for line in lines} >= {True}
+        shown = columns(table)
+        cells = {name: [table.cells[row, name] for row in table.rows] for name in table.columns}
+        numbers = [
+            name
+            for name, its in cells.items()
+            if any(c.ours or c.switch is not None or c.published or c.published_difference for c in its)
+        ]
+        assert [column.label for column in shown] == numbers
+        assert all(part.texts.keys() == set(table.rows) for column in shown for part in column.parts)
+        for width in (80, 120):
+            printed = [line.plain for line in to_terminal(table, width, Look(gain=True, digits=2))]
+            assert max(map(cell_len, printed)) <= width
+            for cell in table.cells.values():
+                if cell.ours:
+                    assert number(cell.ours.mean) in " ".join(printed)
+                if cell.against:
+                    assert signed(cell.against.mean) in " ".join(printed)
+    study = next(iter(allowing(studies, kind).values()))
+    for row in study.rows[:2]:
+        table = build(study, study.name + kind.name, baseline=row)
+        for _, write_as in FORMATS.values():
+            assert write_as(table), "any row can be the baseline"
 
 
 def test_no_table_without_a_finished_run(tmp_path):

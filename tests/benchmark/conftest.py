@@ -1,13 +1,25 @@
-"""Fixtures for the tests of the store."""
+"""Fixtures that several of these tests share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 from stored_records import record
 
+from benchmark.datasets import pathfinder, shapes
 from benchmark.records.store import Store
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _drawn_once() -> Iterator[None]:
+    """Images that are drawn are drawn once for all tests: their bits are pinned where they are tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pathfinder, shapes):
+            patch.setattr(module, "generate", cache(module.generate))
+        yield
 
 
 @pytest.fixture

@@ -40,20 +40,17 @@ def test_a_record_of_before_gains_no_field() -> None:
         assert written <= record.history[0].model_dump().keys()
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
+def test_what_does_not_fit_together_is_refused() -> None:
+    first, last = history((30.0, 41.5))
+    for rows in (
         history((30.0, 41.5), also={"test_top1": 50.0}),
-        [*history((30.0,)), *history((30.0, 41.5), metric="top1")[1:]],
+        [first, *history((30.0, 41.5), metric="top1")[1:]],
         history((30.0, 41.5), on="val"),
         history((30.0, 100.5)),
-        [*history((30.0,)), {**history((30.0, 41.5))[1], "test_miou": None}],
-    ],
-    ids=["both", "one-then-the-other", "of-the-other-split", "more-than-all", "none-at-the-end"],
-)
-def test_what_does_not_fit_together_is_refused(rows: list[dict[str, Any]]) -> None:
-    with pytest.raises(ValueError, match=r"history|less than or equal to 100"):
-        RunRecord.model_validate_json(content(dense("Mimetic", (30.0, 41.5)), history=rows))
+        [first, {**last, "test_miou": None}],
+    ):
+        with pytest.raises(ValueError, match="history"):
+            RunRecord.model_validate_json(content(dense("Mimetic", (30.0, 41.5)), history=rows))
 
 
 def test_a_mean_iou_need_be_no_share_of_the_images() -> None:

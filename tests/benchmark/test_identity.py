@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -48,13 +47,11 @@ def later_fields() -> dict[str, dict]:
     return {**spec.LATER, "model": dict(ViT.later)}
 
 
-@pytest.mark.parametrize("name", grid.names())
-def test_the_run_ids_of_the_published_grids_are_the_frozen_ones(name: str) -> None:
-    assert current(name) == frozen().get(name), WHAT_TO_DO.format(name=name)
-
-
-def test_no_frozen_grid_has_gone() -> None:
-    assert frozen().keys() <= set(grid.names())
+def test_the_run_ids_of_the_published_grids_are_the_frozen_ones() -> None:
+    known = frozen()
+    for name in grid.names():
+        assert current(name) == known.pop(name, None), WHAT_TO_DO.format(name=name)
+    assert not known, "a grid has gone"
 
 
 def test_a_changed_default_changes_the_ids(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,22 +177,19 @@ def reference_run(**parts: object) -> RunSpec:
     return RunSpec.model_validate(json.loads(REFERENCE[0].read_bytes())["spec"] | parts)
 
 
-@pytest.mark.parametrize(("part", "field"), [(part, field) for part in OTHER for field in OTHER[part]])
-def test_every_part_of_a_spec_counts(part: str, field: str) -> None:
-    of = json.loads(REFERENCE[0].read_bytes())["spec"][part] | TOGETHER.get((part, field), {})
-    # a dataset has a path if and only if it is a folder's
-    before = reference_run(**{part: {**of, "path": "others"} if field == "path" else of})
-    assert reference_run(**{part: {**of, field: OTHER[part][field]}}).run_id != before.run_id
+def test_every_part_of_a_spec_counts() -> None:
+    for part, field in [(each, field) for each in OTHER for field in OTHER[each]]:
+        of = json.loads(REFERENCE[0].read_bytes())["spec"][part] | TOGETHER.get((part, field), {})
+        # a dataset has a path if and only if it is a folder's
+        before = reference_run(**{part: {**of, "path": "others"} if field == "path" else of})
+        assert reference_run(**{part: {**of, field: OTHER[part][field]}}).run_id != before.run_id, field
+    assert len({run.run_id for run in (reference_run(), reference_run(seed=5), reference_run(method=None))}) == 3
 
 
 def test_every_field_has_another_value_above() -> None:
     kinds = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}
     assert {part: set(kind.model_fields) for part, kind in kinds.items()} == {part: set(OTHER[part]) for part in OTHER}
     assert RunSpec.model_fields.keys() == kinds.keys() | {"model", "seed"}
-
-
-def test_the_seed_and_whether_there_is_a_method_count() -> None:
-    assert len({run.run_id for run in (reference_run(), reference_run(seed=5), reference_run(method=None))}) == 3
 
 
 def test_a_file_that_lay_elsewhere_is_no_other_setting_and_another_file_is() -> None:
@@ -224,25 +218,6 @@ def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
         assert run.canonical() == json.dumps(whole, sort_keys=True, separators=(",", ":"))
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"mix_images": 8}, "both are off"),
-        ({"mixup": 0.8, "mix_images": 1}, "greater than or equal to 2"),
-        ({"cutmix": 1.0, "mix_images": 12}, "batch_size 32 is not divisible by mix_images 12"),
-        ({"crop_scale": [1.0, 0.08]}, "crop_scale is the least and the largest value"),
-        ({"crop_scale": [0.0, 1.0]}, "greater than 0"),
-        ({"crop_ratio": [2.0, 1.0]}, "crop_ratio is the least and the largest value"),
-        ({"crop_ratio": [0.1, 10.0]}, "crop_scale is off"),
-        ({"crop_pct": 0.0}, "greater than 0"),
-        ({"random_erasing": 1.5}, "less than or equal to 1"),
-    ],
-)
-def test_fields_that_make_no_sense_are_refused(fields: dict, says: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(says)):
-        Recipe(name="any", epochs=1, batch_size=32, lr=1, **fields)
-
-
 def test_parameters_that_are_no_numbers_have_no_identity() -> None:
     content = json.loads(REFERENCE[0].read_bytes())["spec"]
     content["base"]["params"] = {"std": float("nan")}
@@ -250,30 +225,19 @@ def test_parameters_that_are_no_numbers_have_no_identity() -> None:
         _ = RunSpec.model_validate(content).run_id
 
 
-@pytest.mark.parametrize(
-    ("version", "message"),
-    [
-        (2, "schema version 2 is newer than this vitinit, which reads 1: upgrade"),
-        (10**9, "schema version 1000000000 is newer than this vitinit, which reads 1: upgrade"),
-        (0, "schema version 0 is unknown; this vitinit reads 1"),
-        (-1, "schema version -1 is unknown; this vitinit reads 1"),
-        ("1", "schema version 1 is unknown; this vitinit reads 1"),
-        (None, "schema version None is unknown; this vitinit reads 1"),
-    ],
-)
-def test_another_schema_version_is_refused_by_name(version: object, message: str) -> None:
+def test_another_schema_version_is_refused_by_name() -> None:
     """With and without a digest, and whatever else a later version has changed."""
     whole = to_bytes(from_bytes(REFERENCE[0].read_bytes()))
-    content = undigested() | {"schema_version": version}
-    later = {**content, "status": "paused", "new": {}}
-    in_place = whole.replace(b'"schema_version": 1', b'"schema_version": ' + json.dumps(version).encode())
-    for data in (json.dumps(content).encode(), json.dumps(later).encode(), in_place):
-        with pytest.raises(VitinitError) as info:
-            from_bytes(data)
-        assert str(info.value) == message
-
-
-def test_a_record_without_a_schema_version_is_refused() -> None:
+    newer = "schema version {} is newer than this vitinit, which reads 1: upgrade"
+    unknown = "schema version {} is unknown; this vitinit reads 1"
+    for version, message in ((2, newer), (10**9, newer), (0, unknown), (-1, unknown), ("1", unknown), (None, unknown)):
+        content = undigested() | {"schema_version": version}
+        later = {**content, "status": "paused", "new": {}}
+        in_place = whole.replace(b'"schema_version": 1', b'"schema_version": ' + json.dumps(version).encode())
+        for data in (json.dumps(content).encode(), json.dumps(later).encode(), in_place):
+            with pytest.raises(VitinitError) as info:
+                from_bytes(data)
+            assert str(info.value) == message.format(version)
     content = undigested()
     del content["schema_version"]
     with pytest.raises(VitinitError, match="schema_version"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -9,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped, undigested
 
 from benchmark.records import store
-from benchmark.records.record import FailureRecord, Masked, SkipRecord, from_bytes, to_bytes
+from benchmark.records.record import Masked, RunRecord, from_bytes, to_bytes
 from benchmark.records.store import Store
 from benchmark.spec import RunSpec
 from initializers.errors import VitinitError, explain, plain
@@ -79,76 +81,70 @@ def test_a_study_that_vanishes_is_none_and_hides_no_other(study: Path) -> None:
 # --- what is no record ---
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty"),
-        (b" \n\n", "is empty"),
-        (WHOLE[:500], "Invalid JSON: EOF while parsing"),
-        (WHOLE[:-1], "the digest does not match"),
-        (WHOLE + b" ", "the digest does not match"),
-        (WHOLE.replace(b'"test_top1": 7', b'"test_top1": 6', 1), "the digest does not match"),
-        (json.dumps(json.loads(WHOLE)).encode(), "the digest cannot be checked"),
-        (edited(lambda content: None), "has no digest: changed after it was written, or not written by vitinit"),
-        (at("history.5.test_top1", 100.0), "has no digest"),
-        (WHOLE.replace(b'"small"', b'"sma\xffl"').rpartition(b",\n ")[0] + b"}", "Invalid JSON"),
-        (b"\x1f\x8b\x08\x00binary\x00\xff\xfe", "Invalid JSON"),
-        (b'{"hello": "world"}', "is not a record of a run, but JSON of another kind"),
-        (b"[1, 2]", "is not a record of a run, but JSON of another kind"),
-        (b"null", "is not a record of a run, but JSON of another kind"),
-        (b"[" * 100_000, "Invalid JSON: recursion limit exceeded"),
-        (b'{"a":' * 100_000, "Invalid JSON: recursion limit exceeded"),
-        (at("run_id", "0" * 16), "is not the hash of the spec"),
-        (sealed(undigested() | {"study": "other"}), "belongs to study 'other'"),
-        (at("study", "../small"), "study: String should match pattern"),
-        (at("status", "started"), "unknown name 'started'; available: done, failed, skipped"),
-        (at("spec.seed", 99), "is not the hash of the spec"),
-        (at("spec.recipe.lr", -1), "lr: Input should be greater than 0"),
-        (at("history.0.test_top1", 100.5), "test_top1: Input should be less than or equal to 100"),
-        (at("history.0.test_top1", "16.4"), "test_top1: Input should be a valid number"),
-        (at("history.0.test_top1", None), "does not hold test_top1 of the epochs that are evaluated"),
-        (at("history.0.seconds", -1), "seconds: Input should be greater than or equal to 0"),
-        (at("history.0.train_loss", -0.5), "train_loss: Input should be greater than or equal to 0"),
-        (at("history.0.train_loss", float("nan")), "train_loss: Input should be a finite number"),
-        (at("history.0.epoch", 2), "history does not hold epochs 1 to 6"),
-        (at("history.0.epoch", True), "epoch: Input should be a valid integer"),
-        (edited(lambda content: content["history"].pop()), "history does not hold epochs 1 to 6"),
-        (at("history", []), "history: is empty, and must not be"),
-        (at("seconds", -0.1), "seconds: Input should be greater than or equal to 0"),
-        (at("seconds", float("inf")), "seconds: Input should be a finite number"),
-        (at("seconds", True), "seconds: Input should be a valid number"),
-        (at("parameters", 0), "parameters: Input should be greater than 0"),
-        (at("dataset.train", -5), "train: Input should be greater than 0"),
-        (at("dataset.checksum", "abc"), "checksum: String should match pattern"),
-        (at("weights", "abc"), "weights: String should match pattern"),
-        (at("environment.cuda", float("nan")), "environment: holds nan"),
-        (at("environment.packages.torch", [1, {"x": float("-inf")}]), "environment: holds -inf"),
-        (at("history.5.test_top1", 73.123456), "test_top1 73.123456 of epoch 6 is no share of 360 images"),
-        (at("history.0.test_top1", 100 * 41.001 / 360), "of epoch 1 is no share of 360 images"),
-        (at("extra", 1), "extra: is not a field here"),
-        (at("history", {"a": 1}), "history: must be a list"),
-        (edited(lambda content: content.pop("history")), "history: Field required"),
-    ],
-)
-def test_a_file_that_is_no_record_is_named_in_one_line_and_left_alone(
-    study: Path, content: bytes, message: str
-) -> None:
+NO_RECORDS: list[tuple[bytes, str]] = [
+    (b"", "is empty"),
+    (b" \n\n", "is empty"),
+    (WHOLE[:500], "Invalid JSON"),
+    (WHOLE[:-1], "the digest does not match"),
+    (WHOLE + b" ", "the digest does not match"),
+    (WHOLE.replace(b'"test_top1": 7', b'"test_top1": 6', 1), "the digest does not match"),
+    (json.dumps(json.loads(WHOLE)).encode(), "the digest cannot be checked"),
+    (edited(lambda content: None), "has no digest: changed after it was written, or not written by vitinit"),
+    (b"\x1f\x8b\x08\x00binary\x00\xff\xfe", "Invalid JSON"),
+    (b'{"hello": "world"}', "is not a record of a run, but JSON of another kind"),
+    (b"[1, 2]", "is not a record of a run, but JSON of another kind"),
+    (b"[" * 100_000, "Invalid JSON"),
+    (at("run_id", "0" * 16), "is not the hash of the spec"),
+    (sealed(undigested() | {"study": "other"}), "belongs to study 'other'"),
+    (at("study", "../small"), "study: "),
+    (at("status", "started"), "unknown name 'started'; available: done, failed, skipped"),
+    (at("spec.seed", 99), "is not the hash of the spec"),
+    (at("spec.recipe.lr", -1), "lr: "),
+    (at("history.0.test_top1", 100.5), "test_top1: "),
+    (at("history.0.test_top1", "16.4"), "test_top1: "),
+    (at("history.0.test_top1", None), "does not hold test_top1 of the epochs that are evaluated"),
+    (at("history.0.seconds", -1), "seconds: "),
+    (at("history.0.train_loss", -0.5), "train_loss: "),
+    (at("history.0.train_loss", float("nan")), "train_loss: "),
+    (at("history.0.epoch", 2), "history does not hold epochs 1 to 6"),
+    (at("history.0.epoch", True), "epoch: "),
+    (edited(lambda content: content["history"].pop()), "history does not hold epochs 1 to 6"),
+    (at("history", []), "history: is empty, and must not be"),
+    (at("history", {"a": 1}), "history: must be a list"),
+    (at("seconds", -0.1), "seconds: "),
+    (at("seconds", float("inf")), "seconds: "),
+    (at("seconds", True), "seconds: "),
+    (at("parameters", 0), "parameters: "),
+    (at("dataset.train", -5), "train: "),
+    (at("dataset.checksum", "abc"), "checksum: "),
+    (at("weights", "abc"), "weights: "),
+    (at("environment.cuda", float("nan")), "environment: holds nan"),
+    (at("environment.packages.torch", [1, {"x": float("-inf")}]), "environment: holds -inf"),
+    (at("history.5.test_top1", 73.123456), "test_top1 73.123456 of epoch 6 is no share of 360 images"),
+    (at("history.0.test_top1", 100 * 41.001 / 360), "of epoch 1 is no share of 360 images"),
+    (at("extra", 1), "extra: is not a field here"),
+    (edited(lambda content: content.pop("history")), "history: "),
+]
+
+
+def test_a_file_that_is_no_record_is_named_in_one_line_and_left_alone(study: Path) -> None:
     path = study / REFERENCE[0].name
-    path.write_bytes(content)
-    assert message in problem_with(study)
-    assert path.read_bytes() == content
-    assert not path.with_name("other").exists()
+    for content, message in NO_RECORDS:
+        path.write_bytes(content)
+        assert message in problem_with(study)
+        assert path.read_bytes() == content
     Store(study.parent).write(record())
     kept = next(study.glob(f"{path.name}.invalid-*"))
     assert kept.read_bytes() == content
     assert set(Store(study.parent).read("small").done) == {record(0).run_id, record(1).run_id}
 
 
-@pytest.mark.parametrize("other", [failed(record()), skipped(record())], ids=["failed", "skipped"])
-def test_a_failure_or_a_skip_without_a_digest_is_none(study: Path, other: FailureRecord | SkipRecord) -> None:
-    name = f"{other.run_id}.{other.status}.json"
-    (study / name).write_text(other.model_dump_json(indent=1))
-    assert problem_with(study, name).startswith("has no digest")
+def test_a_failure_or_a_skip_without_a_digest_is_none(study: Path) -> None:
+    for other in (failed(record()), skipped(record())):
+        path = study / f"{other.run_id}.{other.status}.json"
+        path.write_text(other.model_dump_json(indent=1))
+        assert problem_with(study, path.name).startswith("has no digest")
+        path.unlink()
 
 
 def test_a_digest_computed_anew_hides_no_share_that_the_test_images_cannot_have(study: Path) -> None:
@@ -173,14 +169,25 @@ def test_a_share_of_the_masked_images_likewise() -> None:
         to_bytes(record(masked=[masked.model_copy(update={"top1_whole": 51.0})]))
 
 
-def test_a_record_under_the_name_of_another_run(study: Path) -> None:
-    (study / "0123456789abcdef.json").write_bytes(WHOLE)
-    assert f"holds done run {record().run_id}" in problem_with(study, "0123456789abcdef.json")
+def test_a_bitmap_of_correct_images_fits_the_accuracy_and_records_of_before_gain_none() -> None:
+    assert b'"correct"' not in WHOLE
+    images, score = 360, record().score
+    right = np.arange(images) < round(score * images / 100)
+    whole = base64.b64encode(np.packbits(right)).decode()
+    found = from_bytes(to_bytes(record(correct=whole)))
+    assert isinstance(found, RunRecord)
+    assert found.correct_images == right.tolist()
+    fewer = base64.b64encode(np.packbits(right[1:])).decode()
+    for wrong in (fewer, whole[:-4], whole + "AAAA", "no base64", ""):
+        with pytest.raises(VitinitError, match="correct does not hold"):
+            to_bytes(record(correct=wrong))
 
 
-def test_a_finished_record_under_the_name_of_a_failure(study: Path) -> None:
-    (study / f"{record().run_id}.failed.json").write_bytes(WHOLE)
-    assert f"holds done run {record().run_id}" in problem_with(study, f"{record().run_id}.failed.json")
+def test_a_record_under_the_name_of_another_run_or_of_a_failure(study: Path) -> None:
+    for name in ("0123456789abcdef.json", f"{record().run_id}.failed.json"):
+        (study / name).write_bytes(WHOLE)
+        assert f"holds done run {record().run_id}" in problem_with(study, name)
+        (study / name).unlink()
 
 
 def test_a_subset_of_another_size_than_the_spec_says(study: Path) -> None:
@@ -194,36 +201,16 @@ def test_a_subset_of_another_size_than_the_spec_says(study: Path) -> None:
 # --- what is no file ---
 
 
-def a_directory(path: Path) -> None:
-    path.mkdir()
+NO_FILES: list[tuple[Callable[[Path], object], str]] = [
+    (Path.mkdir, "is not a file"),
+    (os.mkfifo, "is not a file"),
+    (lambda path: path.symlink_to("/dev/zero"), "is not a file"),
+    (lambda path: path.symlink_to(path.name), "cannot be read: Too many levels of symbolic links"),
+    (lambda path: path.symlink_to("missing"), "cannot be read: No such file or directory"),
+]
 
 
-def a_pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def a_link_to_itself(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
-def a_broken_link(path: Path) -> None:
-    path.symlink_to("missing")
-
-
-def a_device(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (a_directory, "is not a file"),
-        (a_pipe, "is not a file"),
-        (a_link_to_itself, "cannot be read: Too many levels of symbolic links"),
-        (a_broken_link, "cannot be read: No such file or directory"),
-        (a_device, "is not a file"),
-    ],
-)
+@pytest.mark.parametrize(("make", "message"), NO_FILES, ids=["folder", "pipe", "device", "loop", "broken-link"])
 def test_something_else_than_a_file_is_named_and_never_waited_for(
     study: Path, make: Callable[[Path], None], message: str
 ) -> None:

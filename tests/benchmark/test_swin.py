@@ -43,18 +43,17 @@ def initialised(method: dict[str, Any] | None = None, scale: float = 1.0, **fiel
     return model
 
 
-@pytest.mark.parametrize("name", ["swin_tiny", "swin_small", "swin_base"])
-def test_parameters_are_those_of_timms_factory(name: str) -> None:
-    with torch.device("meta"):
-        ours, theirs = build_model(preset(name, 224), 1000), timm.create_model(f"{name}_patch4_window7_224")
-    shapes = [{key: tuple(value.shape) for key, value in model.state_dict().items()} for model in (ours, theirs)]
-    assert shapes[0] == shapes[1]
-    assert [len(stage.blocks) for stage in ours.layers] == [len(stage.blocks) for stage in theirs.layers]
-    windows = [
-        [(block.window_size, block.shift_size, block.attn.num_heads) for each in model.layers for block in each.blocks]
-        for model in (ours, theirs)
-    ]
-    assert windows[0] == windows[1]
+def test_parameters_are_those_of_timms_factory() -> None:
+    for name in ("swin_tiny", "swin_small", "swin_base"):
+        with torch.device("meta"):
+            ours, theirs = build_model(preset(name, 224), 1000), timm.create_model(f"{name}_patch4_window7_224")
+        shapes = [{key: tuple(value.shape) for key, value in model.state_dict().items()} for model in (ours, theirs)]
+        assert shapes[0] == shapes[1]
+        windows = [
+            [[(b.window_size, b.shift_size, b.attn.num_heads) for b in stage.blocks] for stage in model.layers]
+            for model in (ours, theirs)
+        ]
+        assert windows[0] == windows[1]
 
 
 def test_parameters_by_hand() -> None:
@@ -68,36 +67,34 @@ def test_parameters_by_hand() -> None:
     assert parameter_count(build_model(preset(), 10)) == by_hand
 
 
-@pytest.mark.parametrize(
-    ("image_size", "patch_size", "depths", "windows"),
-    [
-        (32, 4, [2, 2], [4, 4]),
-        (32, 2, [2, 2, 6, 2], [4, 4, 4, 2]),
-        (32, 4, [2, 2, 6, 2], [4, 4, 2, 1]),
-        (8, 1, [2, 2], [4, 4]),
-        (24, 2, [1, 1, 1], [6, 6, 3]),
-        (224, 4, [2, 2, 6, 2], [7, 7, 7, 7]),
-        (44, 4, [3], [11]),
-        (72, 4, [2, 2], [3, 3]),
-        (88, 4, [2, 2], [22, 11]),
-    ],
-)
-def test_windows_fill_the_grid_of_every_stage(image_size: int, patch_size: int, depths: Any, windows: Any) -> None:
-    spec: Any = preset(image_size=image_size, patch_size=patch_size, depths=depths)
-    assert spec.windows == windows
-    assert spec.depth == sum(depths)
-    model: Any = build_model(spec, 10)
-    for stage, window in zip(model.layers, windows, strict=True):
-        assert stage.output_resolution[0] % window == 0, "timm pads nothing"
-        assert {block.window_size for block in stage.blocks} == {(window, window)}
-    assert [layer.relative_bias.window[0] for layer in attention_layers(model)] == [  # type: ignore[union-attr]
-        window for window, depth in zip(windows, depths, strict=True) for _ in range(depth)
-    ]
+WINDOWS: list[tuple[int, int, list[int], list[int]]] = [
+    (32, 4, [2, 2], [4, 4]),
+    (32, 2, [2, 2, 6, 2], [4, 4, 4, 2]),
+    (32, 4, [2, 2, 6, 2], [4, 4, 2, 1]),
+    (24, 2, [1, 1, 1], [6, 6, 3]),
+    (224, 4, [2, 2, 6, 2], [7, 7, 7, 7]),
+    (44, 4, [3], [11]),
+    (72, 4, [2, 2], [3, 3]),
+    (88, 4, [2, 2], [22, 11]),
+]
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
+def test_windows_fill_the_grid_of_every_stage() -> None:
+    for image_size, patch_size, depths, windows in WINDOWS:
+        spec: Any = preset(image_size=image_size, patch_size=patch_size, depths=depths)
+        assert spec.windows == windows
+        assert spec.depth == sum(depths)
+        with torch.device("meta"):
+            model: Any = build_model(spec, 10)
+        for stage, window in zip(model.layers, windows, strict=True):
+            assert stage.output_resolution[0] % window == 0, "timm pads nothing"
+            assert {block.window_size for block in stage.blocks} == {(window, window)}
+        by_layer = [window for window, depth in zip(windows, depths, strict=True) for _ in range(depth)]
+        assert [layer.relative_bias.window[0] for layer in attention_layers(model)] == by_layer  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"window_size": 7}, "window_size 7 does not divide the side 8 of stage 1"),
         ({"window_size": 4, "image_size": 48}, "window_size 4 does not divide the side 6 of stage 2"),
         ({"image_size": 20}, "stage 1 has 5 x 5 tokens, which cannot be merged two by two"),
@@ -111,11 +108,10 @@ def test_windows_fill_the_grid_of_every_stage(image_size: int, patch_size: int, 
         ({"window_size": 0}, "window_size"),
         ({"patch_size": 0}, "patch_size"),
         ({"image_size": "32"}, "image_size"),
-    ],
-)
-def test_what_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(VitinitError, match=words):
-        preset(**fields)
+    ]
+    for fields, words in cases:
+        with pytest.raises(VitinitError, match=words):
+            preset(**fields)
 
 
 def test_maps_are_those_of_the_models_own_softmax_shifted_windows_too() -> None:

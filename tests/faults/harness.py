@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 import yaml
 
@@ -30,6 +31,7 @@ from tests.processes import FORKS, PATIENCE
 
 ALL = os.environ.get("FAULTS") == "all"
 """`make test-faults` sets FAULTS=all; `make test` runs the quick share."""
+thorough = pytest.mark.skipif(not ALL, reason="takes long: make test-faults")
 
 ROWS = {
     "dropout": {

@@ -26,14 +26,16 @@ LEFT = {
 @pytest.mark.parametrize("moment", sorted(MOMENTS.keys() - {"any time"}))
 def test_a_kill_strikes_at_its_moment(tmp_path, moment):
     (cell, *_) = cells(tmp_path)
-    first, last = setting(tmp_path / "first", steps=3), setting(tmp_path / "last", steps=3)
+    first = setting(tmp_path / "first", steps=3)
     assert attempt(cell, first, Kill(moment, 1)) == -9
     patterns = {"claim": "claim-*", "checkpoint": "step-*.ckpt", "weights": "*.pt", "record": f"{cell.run_id}.json"}
     assert tuple(what for what, pattern in patterns.items() if list(first.root.rglob(pattern))) == LEFT[moment]
-    assert attempt(cell, last, Kill(moment, MOMENTS[moment])) == -9
+    if ALL:
+        last = setting(tmp_path / "last", steps=3)
+        assert attempt(cell, last, Kill(moment, MOMENTS[moment])) == -9
 
 
-@pytest.mark.parametrize("number", range(12) if ALL else (0, 5, 10, 3))
+@pytest.mark.parametrize("number", range(12) if ALL else (0, 5))
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, tally):
     cell = cells(tmp_path)[number]
     left_alone, killed = setting(tmp_path / "left alone"), setting(tmp_path / "killed")

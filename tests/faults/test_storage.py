@@ -15,7 +15,7 @@ from benchmark.records.store import Store
 from initializers.errors import VitinitError
 from runners.basics.stop import Stop
 from runners.one_run.carry_out import carry_out
-from tests.faults.harness import assert_same, cells, finish, setting
+from tests.faults.harness import assert_same, cells, finish, setting, thorough
 from tests.processes import FORKS, PATIENCE, ROOT, call
 
 # Root may write everywhere, unless it gives that up.
@@ -102,6 +102,7 @@ def check_message_and_fetch(message: str, where, cell) -> None:
     assert cell.spec.run_id in Store(where.root).read(where.study).done
 
 
+@thorough
 def test_without_space_for_a_checkpoint_the_run_goes_on(small_disk, tmp_path, tally):
     cell = cells(tmp_path)[0]
     where, left_alone = setting(small_disk, steps=8, keep_weights=False), setting(tmp_path / "left alone")
@@ -113,6 +114,7 @@ def test_without_space_for_a_checkpoint_the_run_goes_on(small_disk, tmp_path, ta
     tally("no space for a checkpoint", 1, 1)
 
 
+@thorough
 def test_without_space_for_a_record_it_is_safe_elsewhere(small_disk, tmp_path, tally):
     cell = cells(tmp_path)[0]
     where, left_alone = (
@@ -142,6 +144,7 @@ def test_a_writer_that_fails_loses_nothing(tmp_path, tally):
     tally("nothing reaches the disk", 1, 1)
 
 
+@thorough
 def test_a_disk_that_becomes_read_only_loses_nothing(small_disk, tmp_path, tally):
     cell = cells(tmp_path)[0]
     where, left_alone = setting(small_disk, steps=3, keep_weights=False), setting(tmp_path / "left alone")
@@ -175,6 +178,7 @@ def test_a_folder_without_permission_stops_before_anything_trains(tmp_path):
     assert list(results.iterdir()) == []
 
 
+@thorough
 @needs_permissions
 def test_a_study_that_may_not_be_listed_is_named_and_the_others_are_read(tmp_path):
     results, locked = tmp_path / "results", tmp_path / "results/locked"

@@ -1,4 +1,4 @@
-"""Small tensors and two shared cores: one torch thread is fastest."""
+"""Small tensors and two shared cores: one thread is fastest, of torch and of numpy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 
 @pytest.fixture(autouse=True, scope="package")
 def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    with threadpool_limits(1):
+        yield
     torch.set_num_threads(threads)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -54,26 +52,22 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "weight_selection": [{"qkv": "per_matrix"}],
     "placebo": [
         {"keep": "norm"},
-        {"keep": "entropy"},
         {"of": {"name": "impulse", "kernel_size": 5, "position_scale": 2.0}},
-        {"of": {"name": "impulse", "pseudo_input": "images", "per_layer": True, "weight_norm": 3.0}, "keep": "entropy"},
+        {"of": {"name": "impulse", "pseudo_input": "images", "per_layer": True, "weight_norm": 3.0}},
     ],
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 
-NEEDED: dict[str, dict[str, Any]] = {"weight_selection": {"weights": str(larger_checkpoint())}}
-"""What no default can stand for: it must be given."""
+NEEDED: dict[str, dict[str, Any]] = {
+    "weight_selection": {"weights": str(larger_checkpoint())},
+    "lsuv": {"images": 4},
+}
+"""What no default can stand for, and what it makes slow."""
 RESOURCES = Resources(training_images=images)
 
 
 def build(name: str, params: dict[str, Any] | None = None) -> Initializer:
     return registry.build(name, {**NEEDED.get(name, {}), **(params or {})})
-
-
-def parts(name: str, params: dict[str, Any], base: str = "trunc_normal") -> tuple[Initializer, Initializer | None]:
-    """Base and method to run: the initialiser itself, over `base` when it is a method."""
-    made = build(name, params)
-    return (made, None) if made.kind == "base" else (build(base), made)
 
 
 def fits(name: str, arch: str) -> bool:
@@ -84,222 +78,153 @@ def fits(name: str, arch: str) -> bool:
     return True
 
 
-FITTING = [(name, arch) for name in registry.names() for arch in ARCHS if fits(name, arch)]
-CASES = [
-    pytest.param(name, params, arch, id=f"{name}-{i}-{arch}")
-    for name, arch in FITTING
-    for i, params in enumerate([{}, *PARAMETERS.get(name, [])])
-]
-METHOD_CASES = [case for case in CASES if case.values[0] in METHODS]
+FITTING = {name: [arch for arch in ARCHS if fits(name, arch)] for name in registry.names()}
 
 
-def fresh(name: str, params: dict[str, Any], arch: str, seed: int, built: int = 0, base: str = "trunc_normal") -> Any:
-    m = model(ARCHS[arch], seed=built)
-    initialize(m, *parts(name, params, base), streams(seed), resources=RESOURCES)
-    return m
-
-
-@contextmanager
-def global_seed(seed: int) -> Iterator[None]:
-    before = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
-    yield
-    torch.set_rng_state(before[0])
-    np.random.set_state(before[1])
-    random.setstate(before[2])
+def cases() -> list[Any]:
+    """Every initialiser on every family that it fits and with all of its parameters; methods over bases in turn."""
+    found: list[Any] = []
+    for name, archs in FITTING.items():
+        params = [{}, *PARAMETERS.get(name, [])]
+        for i in range(max(len(archs), len(params))):
+            base = BASES[len(found) % len(BASES)] if name in METHODS else name
+            given, arch = params[i % len(params)], archs[i % len(archs)]
+            found.append(pytest.param(base, name, given, arch, id=f"{name}-{i}-{arch}-{base}"))
+    return found
 
 
 def global_draws() -> tuple[float, float, float]:
     return float(torch.rand(())), float(np.random.rand()), random.random()
 
 
-def test_registry_holds_the_methods_of_the_papers() -> None:
-    assert {"kaiming_uniform", "trunc_normal"} <= set(BASES)
-    assert {"mimetic", "impulse", "convit_gpsa", "conv_filters"} <= set(METHODS)
-    assert set(BASES) | set(METHODS) == set(registry.names())
-    assert not set(BASES) & set(METHODS)
+def seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+@pytest.mark.parametrize(("base", "name", "params", "arch"), cases())
+def test_what_every_initializer_promises(base: str, name: str, params: dict[str, Any], arch: str) -> None:
+    """The seed alone decides; all is set by a base, and by a method what it declares; nothing else is changed."""
+    made = build(name, params)
+    method = made if made.kind == "method" else None
+    given = {"init/base": generator(1), "init/method": generator(2)}
+    own = given["init/method" if method else "init/base"]
+    unused = own.get_state()
+
+    def started(built: int, seed: int, there: float, with_method: bool = True) -> tuple[Any, list[str]]:
+        m = model(ARCHS[arch], seed=built).train(built == 1)
+        for parameter in m.parameters():
+            parameter.detach().fill_(there)
+        flags = [parameter.requires_grad for parameter in m.parameters()]
+        seed_all(built)
+        expected = global_draws()
+        seed_all(built)
+        chosen = build(base) if method else made
+        given["init/base"].manual_seed(1 if method else seed)
+        given["init/method"].manual_seed(seed)
+        changed: list[str] = []
+        if built == 1 and with_method:
+            report, _ = initialize(m, chosen, method, given.__getitem__, images(), resources=RESOURCES)
+            changed = report.method_parameters
+        else:
+            chosen.apply_with(m, given["init/base"], silent, RESOURCES)
+            if method and with_method:
+                method.apply_with(m, given["init/method"], silent, RESOURCES)
+        assert global_draws() == expected, "global generators are left alone"
+        assert m.training == (built == 1)
+        if not (method and with_method):
+            assert flags == [parameter.requires_grad for parameter in m.parameters()]
+        assert {parameter.dtype for parameter in m.parameters()} == {torch.float32}
+        return m, changed
+
+    with torch.random.fork_rng(devices=[]):
+        plain = state(started(1, 5, float("nan"), with_method=False)[0]) if method else {}
+        own.manual_seed(5)
+        unused = own.get_state()
+        m, changed = started(1, 5, float("nan"))
+        drawn = not torch.equal(own.get_state(), unused)
+        again, other = (state(started(2, seed, 7.0)[0]) for seed in (5, 6))
+    first = state(m)
+    assert all(value.isfinite().all() for value in first.values())
+    assert differing(first, again) == set(), "whatever was there and whatever the global generators"
+    assert (differing(first, other) != set()) == drawn
+    assert not (drawn and made.deterministic)
+    assert m.eval()(images()).isfinite().all()
+    if method:
+        assert set(changed) == differing(plain, first), "the base draws the same under every method"
+        assert changed or (base == "zero" and name in ("zero_branch", "depth_scaled")), (
+            "which starts with zero branches"
+        )
+        assert all(any(fnmatch.fnmatchcase(n, pattern) for pattern in made.touches) for n in changed)
 
 
 @pytest.mark.parametrize("name", registry.names())
-def test_builds_from_defaults_and_from_its_own_dump(name: str) -> None:
+def test_an_initializer_is_a_value(name: str) -> None:
+    """Records and run ids rest on this."""
     cls = registry.get(name)
-    made = cls()
+    made, fields = cls(), cls.model_fields
     assert cls.name == name
     assert cls.kind in ("base", "method")
-    assert cls.touches
-    assert all(not field.is_required() for field in cls.model_fields.values())
-    assert build(name, made.model_dump(mode="json")) == made, "records and run ids rest on this"
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_parameters_that_came_later_are_recorded_only_away_from_their_defaults(name: str) -> None:
-    cls = registry.get(name)
-    made = cls()
-    assert made.recorded_params().keys() == cls.model_fields.keys() - cls.later.keys()
+    assert all(not field.is_required() for field in fields.values())
+    assert build(name, made.model_dump(mode="json")) == made
+    assert made.recorded_params().keys() == fields.keys() - cls.later.keys()
     assert build(name, made.recorded_params()) == made
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_is_frozen(name: str) -> None:
-    made = build(name)
-    for field in type(made).model_fields:
+    for field in fields:
         with pytest.raises(ValidationError):
             setattr(made, field, getattr(made, field))
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_unknown_parameter_is_refused_by_name(name: str) -> None:
     with pytest.raises(VitinitError, match="no_such_parameter") as caught:
         build(name, {"no_such_parameter": 1})
     message = str(caught.value)
-    assert name in message
     assert "\n" not in message
-    for field in registry.get(name).model_fields:
-        assert field in message, "the error lists what is allowed"
-
-
-@pytest.mark.parametrize(("name", "params", "arch"), CASES)
-def test_same_seed_gives_the_same_bits_whatever_the_global_generators(
-    name: str, params: dict[str, Any], arch: str
-) -> None:
-    states = []
-    for other in (1, 2):
-        with global_seed(other):
-            states.append(state(fresh(name, params, arch, seed=5, built=other)))
-    assert differing(*states) == set()
-
-
-@pytest.mark.parametrize(("name", "arch"), FITTING)
-def test_another_seed_gives_other_bits_unless_nothing_is_drawn(name: str, arch: str) -> None:
-    base, method = parts(name, {})
-    states, drawn = [], False
-    for seed in (1, 2):
-        m = model(ARCHS[arch])
-        build("trunc_normal").apply(m, generator(0), silent)
-        given = generator(seed)
-        (method or base).apply_with(m, given, silent, RESOURCES)
-        drawn |= not torch.equal(given.get_state(), generator(seed).get_state())
-        states.append(state(m))
-    assert (differing(*states) == set()) == (not drawn)
-    assert not (drawn and registry.get(name).deterministic)
-
-
-@pytest.mark.parametrize(("name", "params", "arch"), CASES)
-def test_leaves_the_global_generators_alone(name: str, params: dict[str, Any], arch: str) -> None:
-    m = model(ARCHS[arch])
-    with global_seed(3):
-        expected = global_draws()
-    with global_seed(3):
-        initialize(m, *parts(name, params), streams(0), images(), silent, RESOURCES)
-        assert global_draws() == expected
-
-
-@pytest.mark.parametrize(
-    ("base", "name", "params", "arch"),
-    [
-        pytest.param(base, *case.values, id=f"{base}-{case.id}")
-        for case in METHOD_CASES
-        for base in (BASES if case.values[1] == {} else ["trunc_normal"])
-    ],
-)
-def test_method_changes_only_what_it_declares_and_leaves_it_finite(
-    name: str, params: dict[str, Any], arch: str, base: str
-) -> None:
-    m = model(ARCHS[arch])
-    build(base).apply(m, streams(0)("init/base"), silent)
-    before = state(m)
-    method = build(name, params)
-    method.apply_with(m, streams(0)("init/method"), silent, RESOURCES)
-    changed = differing(before, state(m))
-    assert changed or (base == "zero" and name in ("zero_branch", "depth_scaled")), "which starts with zero branches"
-    assert {n for n in changed if not any(fnmatch.fnmatchcase(n, p) for p in method.touches)} == set()
-    assert all(value.isfinite().all() for value in m.state_dict().values())
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_every_pattern_of_touches_names_a_parameter_of_some_model(name: str) -> None:
+    assert all(word in message for word in (name, *fields)), "the error lists what is allowed"
     resmlp = resolve_model({"preset": "resmlp_micro", "image_size": 32, "patch_size": 4})
     known = {n for spec in (*ARCHS.values(), resmlp) for n in model(spec).state_dict()}
-    for pattern in registry.get(name).touches:
-        assert fnmatch.filter(known, pattern), pattern
+    assert cls.touches
+    for pattern in cls.touches:
+        assert fnmatch.filter(known, pattern), f"{pattern} names no parameter"
 
 
-@pytest.mark.parametrize("keep", ["spectrum", "norm"])
-@pytest.mark.parametrize(("name", "arch"), [(n, arch) for n, arch in FITTING if n in METHODS and n != "placebo"])
-def test_a_method_has_a_placebo_that_sets_the_same_to_the_same_norms_unless_it_sets_zeros(
-    name: str, arch: str, keep: str
-) -> None:
-    params = {"of": {"name": name, **NEEDED.get(name, {})}, "keep": keep}
-    base, theirs = (state(fresh(*which, arch, seed=0)) for which in (("trunc_normal", {}), (name, {})))
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "placebo"])
+def test_a_method_has_a_placebo_that_sets_the_same_to_the_same_norms_unless_it_sets_zeros(name: str) -> None:
+    arch = FITTING[name][-1]
+
+    def made(method: str | None, **params: Any) -> dict[str, torch.Tensor]:
+        m = model(ARCHS[arch])
+        initialize(m, build("trunc_normal"), method and build(method, params), streams(0), resources=RESOURCES)
+        return state(m)
+
+    base, theirs = made(None), made(name)
     zeros = all(not theirs[tensor].any() for tensor in differing(base, theirs) if theirs[tensor].ndim > 1)
-    patterned = build(name, NEEDED.get(name, {})).patterned(model(ARCHS[arch]))
+    patterned = build(name).patterned(model(ARCHS[arch]))
     assert not (zeros and patterned)
-    if not patterned:
-        with pytest.raises(VitinitError, match=rf"'placebo': '{name}' gives no weight of \w+ a pattern"):
-            build("placebo", params).check(model(ARCHS[arch]))
-        return
-    build("placebo", params).check(model(ARCHS[arch]))
-    placebo = state(fresh("placebo", params, arch, seed=0))
-    assert differing(theirs, placebo)
-    assert differing(base, placebo) <= differing(base, theirs)
-    for tensor in differing(base, theirs):
-        assert torch.linalg.norm(placebo[tensor]) == pytest.approx(float(torch.linalg.norm(theirs[tensor])), rel=1e-4)
+    for keep in ("spectrum", "norm"):
+        params = {"of": {"name": name, **NEEDED.get(name, {})}, "keep": keep}
+        if not patterned:
+            with pytest.raises(VitinitError, match=rf"'placebo': '{name}' gives no weight of \w+ a pattern"):
+                build("placebo", params).check(model(ARCHS[arch]))
+            continue
+        placebo = made("placebo", **params)
+        assert differing(theirs, placebo)
+        assert differing(base, placebo) <= differing(base, theirs)
+        for tensor in differing(base, theirs):
+            norms = [float(torch.linalg.norm(one[tensor])) for one in (placebo, theirs)]
+            assert norms[0] == pytest.approx(norms[1], rel=1e-4)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("name", BASES)
-def test_base_sets_every_parameter_whatever_was_there(name: str, arch: str) -> None:
-    states = []
-    for built in (1, 2):
-        m = model(ARCHS[arch], seed=built)
-        with torch.no_grad():
-            for parameter in m.parameters():
-                parameter.fill_(float("nan") if built == 1 else 7.0)
-        build(name).apply(m, streams(0)("init/base"), silent)
-        assert all(parameter.isfinite().all() for parameter in m.parameters())
-        assert all(parameter.requires_grad for parameter in m.parameters())
-        states.append(state(m))
-    assert differing(*states) == set()
-
-
-@pytest.mark.parametrize(("name", "arch"), FITTING)
-def test_the_model_gives_finite_outputs(name: str, arch: str) -> None:
-    assert fresh(name, {}, arch, seed=0)(images()).isfinite().all()
-
-
-@pytest.mark.parametrize(("name", "arch"), [(n, a) for n in registry.names() for a in ARCHS if (n, a) not in FITTING])
-def test_a_refusal_is_one_line_before_anything_is_changed(name: str, arch: str) -> None:
-    m = model(ARCHS[arch])
-    before = state(m)
-    with pytest.raises(VitinitError) as caught:
-        initialize(m, *parts(name, {}), streams(0))
-    assert "\n" not in str(caught.value)
-    assert name in str(caught.value)
-    assert differing(before, state(m)) == set()
-
-
-def test_bases_fit_every_architecture_and_methods_those_that_have_what_they_set() -> None:
-    for name in ("kaiming_uniform", "trunc_normal"):
-        assert {arch for n, arch in FITTING if n == name} == set(ARCHS)
-    for name in ("mimetic", "impulse"):
-        assert {arch for n, arch in FITTING if n == name} == set(ARCHS) - {"convmixer", "mixer"}
-    assert [arch for n, arch in FITTING if n == "convit_gpsa"] == ["convit"]
-    assert [arch for n, arch in FITTING if n == "conv_filters"] == ["convmixer"]
-    assert [arch for n, arch in FITTING if n == "impulse_mixing"] == ["mixer"]
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_every_initializer_fits_some_architecture(name: str) -> None:
-    assert any(n == name for n, _ in FITTING)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_base_draws_the_same_numbers_under_every_method(name: str) -> None:
-    arch = next(arch for n, arch in FITTING if n == name)
-    base = build("kaiming_uniform")
-    alone, with_method = model(ARCHS[arch]), model(ARCHS[arch], seed=9)
-    initialize(alone, base, None, streams(0))
-    report, _ = initialize(with_method, base, build(name), streams(0), resources=RESOURCES)
-    assert differing(state(alone), state(with_method)) == set(report.method_parameters)
+def test_what_fits_which_family_and_a_refusal_changes_nothing() -> None:
+    attention = ["vit", "vit_token", "convit"]
+    expected = {name: list(ARCHS) for name in (*BASES, "lsuv")} | {
+        name: attention for name in METHODS if name != "lsuv"
+    }
+    expected |= {"convit_gpsa": ["convit"], "conv_filters": ["convmixer"], "impulse_mixing": ["mixer"]}
+    expected["weight_selection"] = ["vit"]
+    assert expected == FITTING
+    for name in METHODS:
+        for arch in set(ARCHS) - set(FITTING[name]):
+            m = model(ARCHS[arch])
+            before = state(m)
+            with pytest.raises(VitinitError, match=name) as caught:
+                initialize(m, build("trunc_normal"), build(name), streams(0))
+            assert "\n" not in str(caught.value)
+            assert differing(before, state(m)) == set()

@@ -35,8 +35,8 @@ def by_numpy(products: np.ndarray) -> tuple[list[float], list[int], list[float]]
     )
 
 
-@pytest.mark.parametrize("spec", [VIT, CONVIT], ids=["vit", "convit"])
-def test_spectra_are_those_of_the_products(spec: Any) -> None:
+def test_spectra_are_those_of_the_products() -> None:
+    spec = CONVIT  # gated layers and a plain one
     m = based(spec)
     for layer, found in zip(m.blocks, starts(m, None), strict=True):
         attn, heads = layer.attn, spec.heads
@@ -67,7 +67,7 @@ def test_rank_and_condition_leave_out_what_is_zero() -> None:
     assert found.norm == [pytest.approx(math.sqrt(40)), 0]
 
 
-@pytest.mark.parametrize("spec", [VIT, VIT_TOKEN, CONVIT], ids=["vit", "vit_token", "convit"])
+@pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
 def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
     m = based(spec)
     maps: list[np.ndarray] = []

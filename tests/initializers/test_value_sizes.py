@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import vitinit
 
 D, HEADS = 48, 4
-SIZES = [(48, 96), (48, 52), (24, 48), (48, 24), (4, 48)]
+SIZES = [(24, 52), (48, 24)]
 """Rows of W_q and W_k, and those of W_v."""
 
 
@@ -79,8 +79,7 @@ def test_a_placebo_of_mimetic_has_its_spectra(key: int, value: int) -> None:
         torch.testing.assert_close(torch.linalg.svdvals(ours), torch.linalg.svdvals(theirs), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("key", "value"), SIZES)
-@pytest.mark.parametrize(("base", "gain"), [("orthogonal", 0.0), ("spectral", 0.5)])
+@pytest.mark.parametrize(("key", "value", "base", "gain"), [(48, 52, "orthogonal", 0.0), (24, 48, "spectral", 0.5)])
 def test_a_base_sets_each_matrix_for_itself(key: int, value: int, base: str, gain: float) -> None:
     """All singular values are (outputs / inputs)^gain."""
     m = made(key, value, base=base)
@@ -103,7 +102,6 @@ def test_a_base_that_takes_them_as_one_matrix_has_all_of_their_rows() -> None:
     torch.testing.assert_close(joined.T @ joined, torch.eye(D))
 
 
-@pytest.mark.parametrize(("key", "value"), SIZES)
 @pytest.mark.parametrize(
     ("method", "asked"),
     [
@@ -114,7 +112,8 @@ def test_a_base_that_takes_them_as_one_matrix_has_all_of_their_rows() -> None:
         ("placebo", {"of": "conditioned"}),
     ],
 )
-def test_methods_that_are_not_made_for_it_say_so(key: int, value: int, method: str, asked: dict[str, Any]) -> None:
+def test_methods_that_are_not_made_for_it_say_so(method: str, asked: dict[str, Any]) -> None:
+    key, value = 24, 48
     m = nn.Sequential(Own(key, value))
     before = state(m)
     why = f"is made for values as wide as keys, and in '0' W_v has {value} rows and W_k {key}"

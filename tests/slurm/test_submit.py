@@ -3,6 +3,7 @@
 import shlex
 import sys
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -53,23 +54,21 @@ def test_requeueing_can_be_turned_off():
         assert "#SBATCH --requeue" not in script(Profile(sbatch=sbatch), 1, Path("/f"), "name", Path("/c"))
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 2500])
-@pytest.mark.parametrize("parallel", [None, 1, 2, 3, 20, 1000])
-@pytest.mark.parametrize("limit", [1, 6, 1001])
-def test_arrays_share_the_limit(count, parallel, limit):
-    arrays = split(count, parallel, limit)
-    assert sum(array.size for array in arrays) == count
-    assert all(1 <= array.size <= limit and array.parallel >= 1 for array in arrays)
-    assert len(arrays) == -(-count // limit)
-    if parallel is None:
-        assert all(array.parallel == array.size and array.after is None for array in arrays)
-        return
-    lane = {}
-    for i, array in enumerate(arrays):  # the arrays of a lane run one after another
-        lane[i] = i if array.after is None else lane[array.after]
-        assert array.after is None or array.after < i
-        assert array.parallel == arrays[lane[i]].parallel
-    assert sum(arrays[i].parallel for i in set(lane.values())) == (parallel if arrays else 0)
+def test_arrays_share_the_limit():
+    for count, parallel, limit in product((0, 1, 5, 6, 7, 2500), (None, 1, 2, 3, 20, 1000), (1, 6, 1001)):
+        arrays = split(count, parallel, limit)
+        assert sum(array.size for array in arrays) == count
+        assert all(1 <= array.size <= limit and array.parallel >= 1 for array in arrays)
+        assert len(arrays) == -(-count // limit)
+        if parallel is None:
+            assert all(array.parallel == array.size and array.after is None for array in arrays)
+            continue
+        lane = {}
+        for i, array in enumerate(arrays):  # the arrays of a lane run one after another
+            lane[i] = i if array.after is None else lane[array.after]
+            assert array.after is None or array.after < i
+            assert array.parallel == arrays[lane[i]].parallel
+        assert sum(arrays[i].parallel for i in set(lane.values())) == (parallel if arrays else 0)
 
 
 def test_no_two_arrays_wait_for_the_same_one():

@@ -99,6 +99,11 @@ def run(
     loaded = load_grid(grid, seeds, weights)
     store, folder = Store(results), datasets.data_dir(data_dir)
     planned, contents = planned_of(loaded, store, only, data_dir)
+    if contents.unreadable:
+        more = f" (and {len(contents.unreadable) - 1} more)" if len(contents.unreadable) > 1 else ""
+        raise VitinitError(
+            f"{contents.unreadable[0]}{more}. It may be a record: chmod -R a+rX by its owner, or another --results"
+        )
     last = max((item.cell.spec.recipe.epochs for item in planned), default=0)
     if maps_at and max(maps_at) > last:
         raise VitinitError(f"--maps-at {max(maps_at)}: the last epoch of these runs is {last}")

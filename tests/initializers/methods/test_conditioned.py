@@ -22,9 +22,8 @@ def conditioned(spec: Any, seed: int = 0, **params: Any) -> tuple[Any, Any]:
     return before, after
 
 
-@pytest.mark.parametrize("spec", [VIT, WIDE], ids=["48", "60"])
-def test_rows_of_every_head_are_orthonormal_and_heads_are_independent(spec: Any) -> None:
-    _, m = conditioned(spec)
+def test_rows_of_every_head_are_orthonormal_and_heads_are_independent() -> None:
+    _, m = conditioned(WIDE)
     query, key, _ = qkv_rows(m)
     heads = [*query, *key]
     for head in heads:

@@ -31,18 +31,19 @@ def is_uniform(values: np.ndarray, bound: float) -> bool:
     return bool(inside and values.std() == pytest.approx(bound / math.sqrt(3), rel=0.1))
 
 
-@pytest.mark.parametrize("params", [{"filter": "random"}, {}, {"filter": "gaussian", "variance": 1.0}])
-@pytest.mark.parametrize("f", [3, 8])
-def test_biases_are_uniform(f: int, params: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("params", "f"), [({"filter": "random"}, 3), ({}, 8), ({"filter": "gaussian", "variance": 1.0}, 3)]
+)
+def test_biases_are_uniform(params: dict[str, Any], f: int) -> None:
     assert is_uniform(filters(f, **params)[1], 1 / f)
 
 
-@pytest.mark.parametrize("f", [3, 5])
-def test_random_filters_are_uniform(f: int) -> None:
+def test_random_filters_are_uniform() -> None:
+    f = 5
     assert is_uniform(filters(f, filter="random")[0], 1 / f)
 
 
-@pytest.mark.parametrize(("f", "n"), [(3, 1), (3, 9), (5, 25), (5, 4), (8, 3)])
+@pytest.mark.parametrize(("f", "n"), [(3, 1), (3, 9), (5, 4), (8, 3)])
 def test_a_box_has_n_equal_entries_and_an_impulse_one(f: int, n: int) -> None:
     weight_DPQ, _ = filters(f, filter="box", entries=n) if n > 1 else filters(f)
     assert ((weight_DPQ != 0).sum((1, 2)) == n).all()
@@ -52,7 +53,7 @@ def test_a_box_has_n_equal_entries_and_an_impulse_one(f: int, n: int) -> None:
     assert np.abs(share - n / f**2).max() <= 5 * math.sqrt(n / f**2 * (1 - n / f**2) / WIDTH)
 
 
-@pytest.mark.parametrize(("f", "s"), [(3, 1.0), (5, 0.3)])
+@pytest.mark.parametrize(("f", "s"), [(5, 0.3)])
 def test_gaussians_have_their_shape_a_place_for_a_centre_and_one_scale(f: int, s: float) -> None:
     weight_DPQ, _ = filters(f, filter="gaussian", variance=s)
     shapes = {}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import CONVIT, VIT, differing, f64, generator, loop_targets, model, silent, softmax, state, streams
+from small_models import CONVIT, differing, f64, generator, model, silent, softmax, state, streams
 from timm.models.convit import GPSA
 
 from initializers import registry
@@ -42,8 +42,7 @@ def positional_attention(attn: GPSA, side: int) -> np.ndarray:
     return softmax(scores)
 
 
-@pytest.mark.parametrize("strength", [1.0, 0.5])
-@pytest.mark.parametrize("heads", [1, 4, 9, 16])
+@pytest.mark.parametrize(("heads", "strength"), [(1, 1.0), (4, 0.5), (9, 1.0), (16, 0.5)])
 def test_equals_timms_local_init(heads: int, strength: float) -> None:
     theirs = GPSA(WIDTHS[heads], num_heads=heads, locality_strength=strength)
     theirs.local_init()
@@ -54,8 +53,7 @@ def test_equals_timms_local_init(heads: int, strength: float) -> None:
         assert torch.equal(attn.gating_param, theirs.gating_param)
 
 
-@pytest.mark.parametrize("strength", [1.0, 0.5])
-@pytest.mark.parametrize("heads", [4, 9, 16])
+@pytest.mark.parametrize(("heads", "strength"), [(4, 0.5), (9, 1.0)])
 def test_equals_the_formula(heads: int, strength: float) -> None:
     side = math.isqrt(heads)
     c = (side - 1) / 2
@@ -66,46 +64,9 @@ def test_equals_the_formula(heads: int, strength: float) -> None:
             np.testing.assert_array_equal(weight[h1 + side * h2], expected)
 
 
-@pytest.mark.parametrize("base", ["kaiming_uniform", "trunc_normal"])
-def test_pos_proj_bias_is_zero_over_every_base(base: str) -> None:
-    for attn in gated(convit(base=base)):
+def test_pos_proj_bias_is_zero_over_a_base_that_has_some() -> None:
+    for attn in gated(convit(base="kaiming_uniform")):
         assert not attn.pos_proj.bias.any()
-
-
-def test_gate_is_open_by_0731() -> None:
-    attn = gated(convit())[0]
-    assert abs(1 / (1 + math.exp(-attn.gating_param[0].item())) - 0.731) < 0.0005
-    # with content attention made flat, a row of the map is 0.731 of position and the rest spread evenly
-    with torch.no_grad():
-        attn.qk.weight.zero_()
-    attn.rel_indices = attn.get_rel_indices(16)
-    got = f64(attn.get_attention(torch.randn(1, 16, 48, generator=generator())))[0]
-    np.testing.assert_allclose(got, 0.7310586 * positional_attention(attn, 4) + 0.2689414 / 16, atol=1e-6)
-
-
-def test_nine_heads_peak_at_their_nine_neighbours() -> None:
-    offsets = [(h % 3 - 1, h // 3 - 1) for h in range(9)]  # head h1 + 3 h2: row h1 - 1, column h2 - 1
-    assert len(set(offsets)) == 9
-    targets = loop_targets(6, 6, offsets)
-    attention = positional_attention(gated(convit(9))[0], 6)
-    for head in range(9):
-        for row in np.flatnonzero(targets[head].any(1)):
-            assert attention[head, row].argmax() == targets[head, row].argmax()
-
-
-def test_a_stronger_locality_peaks_more_sharply() -> None:
-    weak, strong = (positional_attention(gated(convit(9, locality_strength=s))[0], 6) for s in (0.5, 2.0))
-    assert strong.max(-1).mean() > weak.max(-1).mean() + 0.2
-
-
-def test_four_heads_look_between_tokens() -> None:
-    attention = positional_attention(gated(convit(4))[0], 6)
-    query = 2 * 6 + 2
-    for head, (dy, dx) in enumerate([(-1, -1), (0, -1), (-1, 0), (0, 0)]):  # upper left token of the four that tie
-        top = np.argsort(attention[head, query])[::-1][:4]
-        corner = (2 + dy) * 6 + 2 + dx
-        assert set(top.tolist()) == {corner, corner + 1, corner + 6, corner + 7}
-        np.testing.assert_allclose(attention[head, query][top], attention[head, query][top[0]], rtol=1e-9)
 
 
 def test_report_measures_nine_heads_against_their_targets_and_four_against_none() -> None:
@@ -126,32 +87,17 @@ def test_report_measures_nine_heads_against_their_targets_and_four_against_none(
     assert report(4).pseudo_input is None
 
 
-@pytest.mark.parametrize("heads", [2, 3, 6, 12])
+@pytest.mark.parametrize("heads", [2, 12])
 def test_heads_that_are_no_square_are_refused(heads: int) -> None:
     m = model(CONVIT, heads=heads)
     with pytest.raises(VitinitError, match=rf"square .*{heads}"):
         registry.build("convit_gpsa", {}).check(m)
 
 
-def test_a_plain_vit_is_refused() -> None:
-    with pytest.raises(VitinitError, match="convit"):
-        registry.build("convit_gpsa", {}).check(model(VIT))
-
-
 def test_a_strength_that_is_not_positive_is_refused() -> None:
     for strength in (0, -1.0, float("inf")):
         with pytest.raises(VitinitError, match="locality_strength"):
             registry.build("convit_gpsa", {"locality_strength": strength})
-
-
-def test_self_attention_layers_and_everything_else_keep_the_base() -> None:
-    m = model(CONVIT)
-    registry.build("trunc_normal", {}).apply(m, generator(99), silent)
-    before, after = state(m), state(convit())
-    set_by_method = ("attn.v.weight", "pos_proj.weight", "cls_token")
-    for name in before:
-        assert torch.equal(before[name], after[name]) != name.endswith(set_by_method), name
-    assert not any(name.endswith(set_by_method) for name in before if name.startswith("blocks.2."))
 
 
 SWITCHES: list[dict[str, Any]] = [
@@ -165,8 +111,8 @@ SWITCHES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("switches", SWITCHES)
-@pytest.mark.parametrize("heads", [4, 9])
-def test_switches_change_what_they_name_and_nothing_else(heads: int, switches: dict[str, Any]) -> None:
+def test_switches_change_what_they_name_and_nothing_else(switches: dict[str, Any]) -> None:
+    heads = 9
     default, switched = state(convit(heads)), state(convit(heads, **switches))
     base = model(CONVIT, heads=heads, width=WIDTHS[heads])
     registry.build("trunc_normal", {}).apply(base, generator(99), silent)
@@ -190,7 +136,7 @@ def test_what_is_frozen(switches: dict[str, Any]) -> None:
     assert frozen == {f"blocks.{layer}.attn.{part}" for layer in (0, 1) for part in parts}
 
 
-@pytest.mark.parametrize("gate", [-1.5, 0.0, 2.0])
+@pytest.mark.parametrize("gate", [-1.5, 1.0])
 def test_a_gate_gives_position_its_sigmoid(gate: float) -> None:
     attn = gated(convit(9, gate=gate))[0]
     with torch.no_grad():

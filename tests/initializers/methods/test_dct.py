@@ -12,8 +12,7 @@ from initializers import registry
 PLACES = {"query": 0, "key": 1, "value": 2}
 
 
-@pytest.mark.parametrize(("width", "heads"), [(48, 4), (60, 5)])
-@pytest.mark.parametrize("matrix", PLACES)
+@pytest.mark.parametrize(("matrix", "width", "heads"), [("query", 48, 4), ("key", 60, 5), ("value", 60, 5)])
 def test_one_matrix_is_scipy_s_orthonormal_dct_of_type_two_and_the_rest_stays(
     matrix: str, width: int, heads: int
 ) -> None:

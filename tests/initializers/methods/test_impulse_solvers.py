@@ -30,10 +30,8 @@ from small_models import (
     generator,
     layer_norm,
     loop_targets,
-    model,
     qkv_rows,
     silent,
-    softmax,
 )
 
 from initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
@@ -75,19 +73,8 @@ def test_gradient_starts_uniform_within_one_over_root_width() -> None:
     assert norms.std() > 0.01, "steps=0 leaves the draw as it is, not renormalised"
 
 
-def test_first_step_renormalises_then_moves_every_weight_by_the_learning_rate() -> None:
-    _, query_0, key_0 = solve_gradient(steps=0)
-    _, query, key = solve_gradient(steps=1, lr=1e-4)
-    n_q = np.linalg.norm(query_0, axis=1).mean()
-    query_0 *= n_q / np.linalg.norm(query_0, axis=1, keepdims=True)
-    key_0 *= n_q / np.linalg.norm(key_0, axis=1, keepdims=True)
-    for moved in (query - query_0, key - key_0):  # Adam's first step is lr * sign(gradient)
-        assert np.quantile(np.abs(moved), 0.05) > 0.99e-4
-        assert np.abs(moved).max() < 1.01e-4
-
-
-@pytest.mark.parametrize("lr", [1e-4, 3e-3])
-def test_gradient_equals_250_steps_by_hand(lr: float) -> None:
+def test_gradient_equals_250_steps_by_hand() -> None:
+    lr = 3e-3
     _, query_0, key_0 = solve_gradient(steps=0)
     pseudo, query, key = solve_gradient(steps=250, lr=lr)
     targets = loop_targets(*SMALL_GRID, SMALL_OFFSETS)
@@ -102,8 +89,9 @@ def test_gradient_equals_250_steps_by_hand(lr: float) -> None:
     assert np.abs(key - early[1]).max() > 5 * tolerance
 
 
-@pytest.mark.parametrize("rank", [5, 24], ids=["low-rank", "full-rank"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+@pytest.mark.parametrize(
+    ("rank", "dtype", "tolerance"), [(5, torch.float64, 1e-10), (24, torch.float64, 1e-10), (5, torch.float32, 1e-4)]
+)
 def test_gradient_of_many_layers_equals_a_loop_over_layers_and_heads(
     rank: int, dtype: torch.dtype, tolerance: float
 ) -> None:
@@ -152,51 +140,6 @@ def test_a_progress_callback_that_raises_ends_the_gradient_solver() -> None:
         solve(Gradient(), torch.eye(12), SMALL_GRID, SMALL_OFFSETS, 4, generator(), progress)
 
 
-def test_renormalisation_is_asymmetric() -> None:
-    """Q over D, per head and column; K over d, per head and input feature (paper-facts 1.6, item 6)."""
-    _, query_0, _ = solve_gradient(steps=0)
-    _, query, key = solve_gradient(steps=101, lr=1e-9)  # renormalised at steps 0 and 100, hardly moved
-    n_q = np.linalg.norm(query_0, axis=1).mean()
-    np.testing.assert_allclose(np.linalg.norm(query, axis=1), n_q, rtol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(key, axis=1), n_q, rtol=1e-5)
-    assert np.linalg.norm(key, axis=2).std() > 0.01 * n_q
-
-
-def test_nothing_is_renormalised_after_the_last_hundred() -> None:
-    _, query, _ = solve_gradient(steps=200, lr=1e-3)
-    assert np.linalg.norm(query, axis=1).std() > 1e-3
-
-
-def test_gradient_lowers_the_loss_and_reports_progress() -> None:
-    targets = loop_targets(*SMALL_GRID, SMALL_OFFSETS)
-    losses = []
-    for steps in (0, 1000):
-        pseudo, query, key = solve_gradient(steps=steps, lr=1e-2)
-        attention = softmax(pseudo @ query @ key @ pseudo.T / 2)
-        losses.append(((attention - targets) ** 2).mean())
-    assert losses[1] < losses[0] / 4
-    seen: list[tuple[int, int]] = []
-    pseudo_ND = torch.tensor(pseudo, dtype=torch.float32)
-    solve(
-        Gradient(steps=250),
-        pseudo_ND,
-        SMALL_GRID,
-        SMALL_OFFSETS,
-        4,
-        generator(),
-        lambda done, total: seen.append((done, total)),
-    )
-    assert seen[-1] == (250, 250)
-    assert seen == sorted(seen)
-
-
-def test_gradient_works_under_no_grad_and_keeps_the_defaults_of_the_paper() -> None:
-    assert Gradient().model_dump() == {"name": "gradient", "steps": 10_000, "lr": 1e-4, "renormalize_every": 100}
-    m = impulse(VIT, solver={"name": "gradient", "steps": 2})
-    assert all(parameter.grad is None for parameter in m.parameters())
-    assert all(parameter.requires_grad for parameter in m.parameters())
-
-
 def test_gradient_in_the_model_is_the_loop_on_the_layer_normed_embedding() -> None:
     """From the start that `steps: 0` leaves in the model, the loop by hand ends where the model does."""
     query_0, key_0, _ = qkv_rows(impulse(VIT, 4, solver={"name": "gradient", "steps": 0}))
@@ -212,8 +155,7 @@ def test_gradient_in_the_model_is_the_loop_on_the_layer_normed_embedding() -> No
 # --- svd solver, 2.5 -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("norm", [7.0, 2.0])
-@pytest.mark.parametrize("tokens_by", [(6, 7), (3, 4)], ids=["more-tokens-than-width", "fewer"])
+@pytest.mark.parametrize(("tokens_by", "norm"), [((6, 7), 7.0), ((3, 4), 2.0)])
 def test_svd_equals_the_formula_on_a_random_pseudo_input(tokens_by: tuple[int, int], norm: float) -> None:
     features, width = 6, 24
     pseudo = random_pseudo_input(math.prod(tokens_by), width)
@@ -249,16 +191,6 @@ def test_svd_noise_is_on_the_zeros_of_the_target_only() -> None:
     noise = f64(torch.nn.init.trunc_normal_(torch.empty(1, width, width), std=0.6, generator=generator(2)))[0]
     off = ~np.eye(width, dtype=bool)
     np.testing.assert_allclose(wanted[off], 3 * noise[off], atol=1e-3)
-
-
-def test_svd_on_the_rank_deficient_sincos_embedding_still_finds_every_target() -> None:
-    m = impulse(TINY, solver="svd", offsets="fixed")
-    assert np.linalg.matrix_rank(layer_norm(f64(m.pos_embed)[0]), tol=1e-3) < 64
-    query, key, _ = qkv_rows(m)
-    np.testing.assert_allclose(np.linalg.norm(query, axis=(1, 2)), 7, rtol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(key, axis=(1, 2)), 7, rtol=1e-5)
-    _, argmax = mass_and_argmax(position_attention(m), loop_targets(16, 16, [(0, 0), (-1, 0), (0, 1)]))
-    assert argmax == 1.0
 
 
 def test_svd_on_the_rank_deficient_sincos_embedding_equals_the_formula_cut_to_its_rank() -> None:
@@ -341,8 +273,7 @@ def test_rotation_draws_nothing() -> None:
     assert torch.equal(g.get_state(), before)
 
 
-@pytest.mark.parametrize(("temperature", "norm", "mass"), [(5.0, 4.6, 0.30), (20.0, 9.2, 0.90)])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("temperature", "norm", "mass", "seed"), [(5.0, 4.6, 0.30, 0), (20.0, 9.2, 0.90, 1)])
 def test_rotation_at_vit_tiny_patch_2(temperature: float, norm: float, mass: float, seed: int) -> None:
     m = impulse(TINY, seed, solver={"name": "rotation", "temperature": temperature})
     offsets = [(k // 3 - 1, k % 3 - 1) for k in torch.randint(9, (3,), generator=generator(seed)).tolist()]
@@ -352,11 +283,3 @@ def test_rotation_at_vit_tiny_patch_2(temperature: float, norm: float, mass: flo
     query, key, _ = qkv_rows(m)
     for part in (query, key):
         np.testing.assert_allclose(np.linalg.norm(part, axis=(1, 2)), norm, rtol=0.03)
-
-
-def test_rotation_reaches_kernel_5_with_every_offset() -> None:
-    pseudo_ND = pseudo_input(model(TINY).pos_embed[0])
-    offsets = [(m, n) for m in range(-2, 3) for n in range(-2, 3)]
-    query, key = solve(Rotation(), pseudo_ND, (16, 16), offsets, 64, generator())
-    logits = f64(pseudo_ND) @ f64(query).transpose(0, 2, 1) @ f64(key) @ f64(pseudo_ND).T / 8
-    assert mass_and_argmax(softmax(logits), loop_targets(16, 16, offsets))[1] == 1.0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import CONVIT, TINY, VIT, differing, f64, generator, model, qkv_rows, silent, state
+from small_models import CONVIT, VIT, differing, f64, generator, model, qkv_rows, silent, state
 
 from initializers import registry
 
@@ -43,8 +43,7 @@ def value_path(m: Any, layer: int = 0) -> np.ndarray:
     return value.T @ f64(m.blocks[layer].attn.proj.weight).T
 
 
-@pytest.mark.parametrize("kind", ["normal", "uniform"])
-@pytest.mark.parametrize("strengths", [(0.7, 0.7, 0.4, 0.4), (0.5, 0.9, 0.2, 0.8)])
+@pytest.mark.parametrize(("kind", "strengths"), [("normal", (0.7, 0.7, 0.4, 0.4)), ("uniform", (0.5, 0.9, 0.2, 0.8))])
 def test_products_are_the_paper_s_for_the_noise_that_was_drawn(
     kind: str, strengths: tuple[float, float, float, float]
 ) -> None:
@@ -69,37 +68,6 @@ def test_both_factors_share_the_singular_values_evenly() -> None:
     np.testing.assert_allclose(value @ value.T, proj.T @ proj, atol=2e-5)
 
 
-def test_heads_and_layers_have_noise_of_their_own() -> None:
-    m = mimetic(VIT)
-    (first, first_key, _), (second, second_key, _) = qkv_rows(m, 0), qkv_rows(m, 1)
-    products = [q.T @ k for q, k in zip([*first, *second], [*first_key, *second_key], strict=True)]
-    for i in range(len(products)):
-        for j in range(i):
-            off = ~np.eye(D, dtype=bool)
-            assert abs(np.corrcoef(products[i][off], products[j][off])[0, 1]) < 0.15
-
-
-def test_vit_tiny_diagonals() -> None:
-    m = mimetic(TINY)
-    query, key, _ = qkv_rows(m)
-    for q, k in zip(query, key, strict=True):
-        assert abs(np.diag(q.T @ k).mean() - 0.40) < 0.02, "rank 64 of 192 leaves 0.40 of the 0.70"
-    path = value_path(m)
-    diagonal, off = np.diag(path), path[~np.eye(192, dtype=bool)]
-    assert abs(diagonal.mean() + 0.4) < 0.01
-    assert abs(diagonal.std() - 0.4 / np.sqrt(192)) < 0.006  # 0.029; 192 values, sampling error 0.0015
-    assert abs(off.std() - 0.4 / np.sqrt(192)) < 0.0006
-    assert abs(off.mean()) < 0.001
-
-
-def test_released_order_keeps_the_mean_diagonal_and_widens_it_eightfold() -> None:
-    product, released = value_path(mimetic(TINY)), value_path(mimetic(TINY, vproj_order="released"))
-    assert abs(np.diag(released).mean() + 0.40) < 0.01
-    assert abs(np.diag(released).std() - 0.24) < 0.03
-    assert abs(np.diag(product).std() - 0.03) < 0.006
-    np.testing.assert_allclose(np.trace(released), np.trace(product), atol=1e-3)
-
-
 def test_released_order_is_the_transposed_product_of_the_factors_the_other_way_round() -> None:
     released = value_path(mimetic(VIT, 7, vproj_order="released"))
     g = generator(7)
@@ -110,28 +78,6 @@ def test_released_order_is_the_transposed_product_of_the_factors_the_other_way_r
     # a pair of singular vectors may have either sign, hence the sizes alone off the diagonal
     np.testing.assert_allclose(np.abs(released), np.abs((right @ left).T), atol=1e-4)
     np.testing.assert_allclose(np.diag(released), np.diag(right @ left), atol=1e-4)
-
-
-def test_released_order_leaves_query_and_key_as_they_are() -> None:
-    for a, b in zip(qkv_rows(mimetic(VIT))[:2], qkv_rows(mimetic(VIT, vproj_order="released"))[:2], strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_uniform_noise_is_bounded_and_has_the_variance_of_the_normal_one() -> None:
-    z = (value_path(mimetic(TINY, noise="uniform")) + 0.4 * np.eye(192)) / 0.4
-    assert abs(z.std() - 1 / np.sqrt(192)) < 0.0005
-    assert np.abs(z).max() < np.sqrt(3 / 192) * 1.001
-    assert np.abs((value_path(mimetic(TINY)) + 0.4 * np.eye(192)) / 0.4).max() > 3.5 / np.sqrt(192)
-
-
-def test_biases_and_everything_else_keep_the_base() -> None:
-    m = model(VIT)
-    registry.build("kaiming_uniform", {}).apply(m, generator(99), silent)
-    before, after = state(m), state(mimetic(VIT))
-    assert before["blocks.0.attn.qkv.bias"].any()
-    for name in before:
-        changed = name.endswith(("attn.qkv.weight", "attn.proj.weight"))
-        assert torch.equal(before[name], after[name]) != changed, name
 
 
 def test_convit_gated_and_plain_layers_get_the_same_products() -> None:
@@ -150,11 +96,10 @@ def test_convit_gated_and_plain_layers_get_the_same_products() -> None:
         assert abs(path[~np.eye(48, dtype=bool)].std() - 0.4 / np.sqrt(48)) < 0.004
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("width", "heads"), [(160, 10), (200, 8), (256, 4)])
-def test_wide_models_have_the_same_products_and_balanced_factors(width: int, heads: int, seed: int) -> None:
-    m = mimetic(VIT.model_copy(update={"width": width, "heads": heads, "depth": 1}), seed)
-    g, query_key = generator(seed), qkv_rows(m, 0)
+@pytest.mark.parametrize(("width", "heads"), [(160, 10), (256, 4)])
+def test_wide_models_have_the_same_products_and_balanced_factors(width: int, heads: int) -> None:
+    m = mimetic(VIT.model_copy(update={"width": width, "heads": heads, "depth": 1}))
+    g, query_key = generator(), qkv_rows(m, 0)
     for head in range(heads):
         query, key = query_key[0][head], query_key[1][head]
         expected = best_of_rank(0.7 * noise("normal", width, g) + 0.7 * np.eye(width), width // heads)

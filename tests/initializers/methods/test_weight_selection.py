@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import pickle
 import shutil
 from fractions import Fraction
@@ -56,7 +55,6 @@ def select(m: nn.Module, path: Path, **params: Any) -> None:
 
 
 SIZES = [
-    pytest.param({"width": 96, "depth": 3, "heads": 8}, {}, id="half as wide"),
     pytest.param({"width": 384, "heads": 6}, {"width": 192, "heads": 3}, id="ViT-S to ViT-T"),
     pytest.param(
         {"width": 35, "depth": 4, "heads": 5, "mlp_ratio": 3.0},
@@ -65,7 +63,6 @@ SIZES = [
     ),
     pytest.param({"width": 53, "heads": 1}, {"width": 51, "heads": 17}, id="nearly as wide, more heads"),
     pytest.param({"patch_size": 4, "layer_scale": 0.1}, {"image_size": 16, "patch_size": 2}, id="smaller patches"),
-    pytest.param({}, {}, id="as large"),
 ]
 
 
@@ -87,7 +84,7 @@ def test_every_tensor_is_evenly_selected_but_the_classifier(
     )
 
 
-@pytest.mark.parametrize("smaller", [1, 2, 7, 23, 45, 192, 577])
+@pytest.mark.parametrize("smaller", [1, 7, 192])
 def test_places_are_those_of_fractions_and_of_numpy_but_for_its_rounding(smaller: int) -> None:
     for larger in (*range(smaller, 120), 384, 768, 1000, 2304):
         if larger >= smaller:
@@ -97,13 +94,6 @@ def test_places_are_those_of_fractions_and_of_numpy_but_for_its_rounding(smaller
             if larger % smaller:
                 exact = np.linspace(0, larger - 1, smaller)
                 assert np.abs(exact - found).max() <= 0.5 + 1e-9
-
-
-def test_rows_of_one_tensor_stay_those_of_query_key_and_value() -> None:
-    for width, theirs in itertools.product(range(2, 60), range(2, 120)):
-        if theirs >= width:
-            parts = evenly(3 * theirs, 3 * width) // theirs
-            assert parts.tolist() == [part for part in range(3) for _ in range(width)]
 
 
 @pytest.mark.parametrize(("wide", "narrow"), [(35, 21), (48, 24)])
@@ -126,14 +116,7 @@ def test_per_matrix_selects_the_same_rows_of_query_key_and_value(wide: int, narr
     assert differing(state(m), state(fused)) == (expected if wide % narrow else set()), "the rest is as in the code"
 
 
-def test_fixed_positions_of_a_model_twice_as_wide_become_the_models_own(tmp_path: Path) -> None:
-    larger, m = model(width=96, heads=8), model()
-    before = m.pos_embed.clone()
-    select(m, saved(larger, tmp_path / "larger.pt"))
-    torch.testing.assert_close(m.pos_embed, before)
-
-
-ALSO = {"timm ViT qk-norm", "timm Swin", "timm ConvMixer", "timm MLP-Mixer", "torchvision ViT", "Hugging Face ViT"}
+ALSO = {"timm Swin", "timm ConvMixer", "torchvision ViT", "Hugging Face ViT"}
 
 
 @pytest.mark.parametrize("name", sorted(ALSO))
@@ -195,7 +178,6 @@ class Executed:
 BAD = {
     "not there": (lambda path: None, "No such file"),
     "a folder": (lambda path: path.mkdir(), "is not a file"),
-    "empty": (lambda path: path.touch(), "is damaged, or holds more than tensors"),
     "text": (lambda path: path.write_text("weights"), "is damaged, or holds more than tensors"),
     "cut off": (
         lambda path: path.write_bytes(larger_checkpoint().read_bytes()[:-500]),
@@ -206,7 +188,6 @@ BAD = {
         "is damaged, or holds more than tensors",
     ),
     "a whole model": (lambda path: torch.save(model(), path), "holds more than tensors .*state_dict"),
-    "a tensor": (lambda path: torch.save(torch.ones(3), path), "holds no tensors by name"),
     "no tensor": (lambda path: torch.save({"model": {"epoch": 3}}, path), "holds no tensors by name"),
     "integers": (
         lambda path: torch.save({name: value.int() for name, value in model().state_dict().items()}, path),

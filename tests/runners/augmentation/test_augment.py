@@ -9,10 +9,7 @@ import torch
 from benchmark.spec import Recipe
 from runners.augmentation.crop_and_flip import crop_and_flip
 from runners.basics.streams import stream
-
-CUDA = pytest.param(
-    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
-)
+from tests.runners.small_run import DEVICES
 
 
 def recipe(**fields) -> Recipe:
@@ -24,11 +21,7 @@ def images() -> torch.Tensor:
     return torch.randint(0, 256, (512, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
 
-def test_nothing_asked_nothing_changed(images):
-    assert torch.equal(crop_and_flip(images, recipe(), stream(0, "augment")), images)
-
-
-@pytest.mark.parametrize("device", ["cpu", CUDA])
+@pytest.mark.parametrize("device", DEVICES)
 def test_crop_is_a_window_of_the_zero_padded_image_and_every_offset_occurs(images, device):
     padding = 2
     cropped = crop_and_flip(images.to(device), recipe(crop_padding=padding), stream(0, "augment")).cpu()
@@ -46,10 +39,9 @@ def test_crop_is_a_window_of_the_zero_padded_image_and_every_offset_occurs(image
     assert len(seen) == (2 * padding + 1) ** 2
 
 
-@pytest.mark.parametrize("device", ["cpu", CUDA])
-@pytest.mark.parametrize("size", [16, 15])
-def test_flip_mirrors_columns_at_its_rate(images, size, device):
-    images = images[..., :size, :size].contiguous()
+@pytest.mark.parametrize("device", DEVICES)
+def test_flip_mirrors_columns_at_its_rate(images, device):
+    images = images[..., :15, :15].contiguous()
     flipped = crop_and_flip(images.to(device), recipe(hflip=0.3), stream(0, "augment")).cpu()
     mirrored = (flipped == images.flip(-1)).all(dim=(1, 2, 3))
     assert (mirrored | (flipped == images).all(dim=(1, 2, 3))).all()
@@ -70,5 +62,6 @@ def test_the_draws_are_those_of_recorded_runs(images):
 def test_a_part_of_the_batch_is_augmented_as_in_the_whole(images):
     settings = recipe(crop_padding=2, hflip=0.5)
     whole = crop_and_flip(images, settings, stream(0, "augment"))
+    assert torch.equal(crop_and_flip(images, recipe(), stream(0, "augment")), images), "nothing asked"
     part = slice(100, 237)
     assert torch.equal(crop_and_flip(images[part], settings, stream(0, "augment"), part), whole[part])

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from timm.data.mixup import FastCollateMixup, Mixup
+from timm.data.mixup import FastCollateMixup
 from timm.data.random_erasing import RandomErasing
 from timm.loss import SoftTargetCrossEntropy
 from torch.nn import functional as F
@@ -38,22 +38,17 @@ def labels() -> torch.Tensor:
     return torch.randint(CLASSES, (64,), generator=torch.Generator().manual_seed(1))
 
 
-def timms(kind, settings: Recipe, seed: int, epoch: int, chunk: int):
-    """timm's mixing, with the global generator where our stream begins."""
-    np.random.seed(derive(seed, "mix", epoch, chunk) % 2**32)
-    return kind(settings.mixup, settings.cutmix, mode="batch", label_smoothing=0.1, num_classes=CLASSES)
-
-
-@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (1.0, 0.8), (0.1, 0.1)])
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.8, 0.0), (0.0, 1.0), (1.0, 0.8)])
 def test_mixing_is_timms_bit_for_bit_chunk_by_chunk(images, labels, mixup, cutmix):
     settings = recipe(mixup=mixup, cutmix=cutmix, mix_images=4)
+    timms = FastCollateMixup(mixup, cutmix, mode="batch", label_smoothing=0.1, num_classes=CLASSES)
     cut = set()
     for epoch in range(3):
         mixed, targets = mix(images, labels, settings, CLASSES, 3, epoch, first=24)
         for number, start in enumerate(range(0, 64, 4)):
             part = slice(start, start + 4)
-            batch = list(zip(images[part], labels[part].tolist(), strict=True))
-            expected, shares = timms(FastCollateMixup, settings, 3, epoch, 6 + number)(batch)
+            np.random.seed(derive(3, "mix", epoch, 6 + number) % 2**32)  # timm draws from the global generator
+            expected, shares = timms(list(zip(images[part], labels[part].tolist(), strict=True)))
             assert torch.equal(mixed[part], expected)
             logits = torch.randn(4, CLASSES)
             ours = F.cross_entropy(logits, targets[part], label_smoothing=0.1)
@@ -61,31 +56,6 @@ def test_mixing_is_timms_bit_for_bit_chunk_by_chunk(images, labels, mixup, cutmi
             either = (mixed[part] == images[part]) | (mixed[part] == images[part].flip(0))
             cut.add(either.all().item())
     assert cut == {kind for kind, alpha in ((False, mixup), (True, cutmix)) if alpha}
-
-
-def test_mixed_pixels_are_those_of_timms_other_implementation_but_for_rounding(images, labels):
-    settings = recipe(mixup=1.0, cutmix=0.8)
-    for epoch in range(8):
-        mixed, _ = mix(images[:8], labels[:8], settings, CLASSES, 0, epoch, 0)
-        expected, _ = timms(Mixup, settings, 0, epoch, 0)(images[:8].float(), labels[:8])
-        assert (mixed.float() - expected).abs().max() <= 0.5
-
-
-def test_lambda_is_beta_distributed_and_either_kind_comes_half_the_time():
-    settings = recipe(mixup=1.0, cutmix=0.8, batch_size=2)
-    pair = torch.stack([torch.zeros(3, 32, 32), torch.full((3, 32, 32), 255.0)]).to(torch.uint8)
-    shares = []
-    cut = 0
-    for epoch in range(800):
-        mixed, targets = mix(pair, torch.tensor([0, 1]), settings, 2, 0, epoch, 0)
-        is_cut = set(mixed.unique().tolist()) <= {0, 255}
-        cut += is_cut
-        shares += [] if is_cut else [targets[0, 0].item()]
-        # the label's share is that of the pixels that are really there, but for their rounding
-        assert mixed[0].float().mean().item() / 255 == pytest.approx(1 - targets[0, 0].item(), abs=0.002)
-    assert abs(cut / 800 - 0.5) < 4 * (0.25 / 800) ** 0.5
-    quarters = np.histogram(shares, 4, (0, 1))[0] / len(shares)  # Beta(1, 1) is uniform
-    assert np.abs(quarters - 0.25).max() < 0.1
 
 
 def test_erasing_is_timms_bit_for_bit(images):
@@ -100,16 +70,6 @@ def test_erasing_is_timms_bit_for_bit(images):
     for part in (slice(0, 20), slice(20, 64)):
         assert torch.equal(erase(normalised[part].clone(), settings, 3, 1, 2, part), ours[part])
     assert not torch.equal(erase(normalised.clone(), settings, 3, 1, 3), ours)
-
-
-def test_erased_pixels_are_noise_of_mean_0_and_std_1():
-    erased = erase(torch.full((256, 3, 32, 32), 9.0), recipe(random_erasing=1.0, batch_size=256), 0, 0, 0)
-    noise = erased[erased != 9.0]
-    assert abs(noise.mean().item()) < 0.01
-    assert noise.std().item() == pytest.approx(1, abs=0.01)
-    areas = (erased[:, 0] != 9.0).float().mean((1, 2))
-    assert areas.min() > 0.01
-    assert areas.max() < 0.36
 
 
 def test_nothing_reads_or_changes_the_global_generators(images, labels):
@@ -130,17 +90,17 @@ def data(images, labels) -> Data:
 MIXING = {"mixup": 1.0, "cutmix": 0.8, "mix_images": 4, "batch_size": 16, "random_erasing": 0.5}
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_processes_together_see_what_one_alone_sees(data, size):
+def test_processes_together_see_what_one_alone_sees(data):
     settings = recipe(**MIXING, hflip=0.5, crop_padding=2, rand_augment="rand-m9-mstd0.5-inc1")
     alone = list(make_loader(data, settings, 7, CPU).train(1, 1))
-    parts = [list(make_loader(data, settings, 7, CPU, Shard(rank, size)).train(1, 1)) for rank in range(size)]
     assert len(alone) == 3
-    for step, (images, targets) in enumerate(alone):
-        assert torch.equal(images, torch.cat([part[step][0] for part in parts]))
-        assert torch.equal(targets, torch.cat([part[step][1] for part in parts]))
-        assert targets.shape == (16, CLASSES)
-        assert torch.allclose(targets.sum(1), torch.ones(16))
+    for size in (1, 2, 3, 4):
+        parts = [list(make_loader(data, settings, 7, CPU, Shard(rank, size)).train(1, 1)) for rank in range(size)]
+        for step, (images, targets) in enumerate(alone):
+            assert torch.equal(images, torch.cat([part[step][0] for part in parts]))
+            assert torch.equal(targets, torch.cat([part[step][1] for part in parts]))
+            assert targets.shape == (16, CLASSES)
+            assert torch.allclose(targets.sum(1), torch.ones(16))
 
 
 def test_the_test_split_is_neither_mixed_nor_erased(data):

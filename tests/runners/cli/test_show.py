@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("undisturbed")
 
 def test_show_says_how_to_repeat_a_run(recorded, vitinit):
     Store("results/local").write(recorded)
-    exit_code, printed, _ = vitinit("show", recorded.run_id[:8])
+    exit_code, printed, _ = vitinit("show", recorded.run_id[:8], "--full")
     assert exit_code == 0
     assert f"top-1 {recorded.score:.2f}%" in printed
     assert f"vitinit reproduce {recorded.run_id}\n" in printed

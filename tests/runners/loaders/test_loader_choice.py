@@ -53,9 +53,8 @@ def test_a_gpu_measures_2000_images_at_once_or_half_a_gibibyte_of_them():
     assert loaders_base.evaluation_batch("cpu", 32) == loaders_base.evaluation_batch("cpu", 224) == 500
 
 
-@pytest.mark.parametrize("train_size", [None, 100])
-def test_the_decoded_size_is_known_before_decoding(train_size, tmp_path):
-    for spec in (DIGITS.model_copy(update={"train_size": train_size}), folder_of_images(tmp_path / "images", 3)):
+def test_the_decoded_size_is_known_before_decoding(tmp_path):
+    for spec in (DIGITS, DatasetSpec(name="digits", train_size=100), folder_of_images(tmp_path / "images", 3)):
         data = load(spec, 16, tmp_path)
         assert choice.decoded_size(spec, 16, tmp_path) == data.train.images.nbytes + data.held_out.images.nbytes
 
@@ -82,20 +81,21 @@ def test_what_does_not_fit_is_said_with_what_to_do(monkeypatch, tmp_path):
     command = f"vitinit data prepare digits --image-size 8 --train-size 100 --data-dir {tmp_path}"
     assert str(error.value).startswith("digits[100] at 8 px is not prepared for FFCV in ")
     assert str(error.value).endswith(f"run '{command}'")
+    assert "'folder:/my images'" in how_to_prepare(DatasetSpec(name="folder", path="/my images"), 32, tmp_path)
 
 
-def test_without_ffcv_nothing_can_be_prepared(monkeypatch, here):
+def test_what_cannot_be_prepared_is_refused(here, monkeypatch):
+    """Options that do not go together; and nothing can be without FFCV."""
+    for arguments in (
+        ("imagenet",),
+        ("imagenet", "--from", "x", "--image-size", "8"),
+        ("digits", "--from", "x"),
+        ("mnist",),
+    ):
+        assert here("data", "prepare", *arguments)[0] == 2
     monkeypatch.setitem(sys.modules, "ffcv", None)
     assert here("data", "prepare", "digits", "--image-size", "8")[0] == 2
     assert not Path("nothing").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("imagenet",), ("imagenet", "--from", "x", "--image-size", "8"), ("digits", "--from", "x"), ("mnist",)],
-)
-def test_options_that_do_not_go_together_are_refused(here, arguments):
-    assert here("data", "prepare", *arguments)[0] == 2
 
 
 def test_the_packages_to_install_are_named_alike():
@@ -106,21 +106,10 @@ def test_the_packages_to_install_are_named_alike():
     assert f"packages=({named.group(1)}\n" in (root / ".ci/run").read_text()
 
 
-def test_a_path_with_blanks_can_be_copied_from_the_message(tmp_path):
-    spec = DatasetSpec(name="folder", path="/my images")
-    assert "'folder:/my images'" in how_to_prepare(spec, 32, tmp_path)
-
-
 def orders(count: int, **fields) -> list[torch.Tensor]:
     recipe = Recipe(name="test", epochs=1, batch_size=10, lr=1e-3, **fields)
-    data = Data(
-        train=Split(torch.zeros(count, 3, 16, 16, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64)),
-        held_out=Split(torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)),
-        classes=("a", "b"),
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
-        checksum="",
-    )
+    split = Split(torch.zeros(count, 3, 16, 16, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64))
+    data = Data(split, split, ("a", "b"), (0.5,) * 3, (0.5,) * 3, "")
     return [make_loader(data, recipe, 0, CPU).order(epoch) for epoch in range(2)]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +20,12 @@ from benchmark.records.record import FailureRecord, RunRecord
 from benchmark.records.store import Store
 from runners.basics.setting import End, Ended, Setting
 from runners.basics.stop import Stop, on_signals
+from runners.cli import main as cli
+from runners.cli.options import console
 from runners.launching.together import carry_out_together, in_turn, shared
 from runners.training import train
 from runners.training.distributed import ALONE, World, joined
 from tests.faults import harness
-from tests.processes import PATIENCE, ROOT
 from tests.runners.worlds import Died, at_call, together
 
 
@@ -134,15 +136,16 @@ def whole_and_taken_up(each: Cell, whole: Setting, resumed: Setting) -> None:
         session([each], resumed, world)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_that_is_killed_ends_the_other(tmp_path, rank):
+def test_a_process_that_is_killed_ends_the_other(tmp_path):
     """Rank 0, where it is left, records it; taken up from the last checkpoint it is the run that it would have been."""
     each = cell(tmp_path, "convit")
-    whole, resumed = (harness.setting(tmp_path / name) for name in ("whole", "resumed"))
-    deaths = [death.exitcode for death in together(2, killed, rank, each, resumed) if isinstance(death, Died)]
-    assert deaths == ([1, -signal.SIGKILL] if rank else [-signal.SIGKILL, 1])
+    whole, resumed, first = (harness.setting(tmp_path / name) for name in ("whole", "resumed", "first"))
+    for rank, where, codes in ((0, first, [-signal.SIGKILL, 1]), (1, resumed, [1, -signal.SIGKILL])):
+        ranks = together(2, killed, rank, each, where)
+        assert [death.exitcode for death in ranks if isinstance(death, Died)] == codes
+    assert Store(first.root).read("faults").failed == {}
     failed = Store(resumed.root).read("faults").failed
-    assert [failure.message[:13] for failure in failed.values()] == (["rank 0 of 2: "] if rank else [])
+    assert [failure.message[:13] for failure in failed.values()] == ["rank 0 of 2: "]
     retried = {run_id: failure.written for run_id, failure in failed.items()}
     together(2, whole_and_taken_up, each, whole, replace(resumed, retried=retried))
     harness.assert_same(whole, resumed, each)
@@ -150,39 +153,40 @@ def test_a_process_that_is_killed_ends_the_other(tmp_path, rank):
     assert [session.from_step for session in sessions] == [0, 4]
 
 
-def torchrun(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
-    """`vitinit ARGUMENTS` in two processes."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    command += ["runners.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE)
+def vitinit(cwd: Path, *arguments: str) -> tuple[int, str, str]:
+    """`vitinit ARGUMENTS` in a process that torchrun has started; its exit code and what it printed."""
+    os.chdir(cwd)
+    console.width, sys.argv = 200, ["vitinit", *arguments]
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            cli.main()
+        except SystemExit as stop:
+            return stop.code or 0, out.getvalue(), err.getvalue()
 
 
-@pytest.mark.parametrize("arguments", [["--executor", "inline"], ["--executor", "local"], []])
-def test_the_command_line_refuses_half_an_environment(here, monkeypatch, arguments):
+def test_the_command_line_refuses_half_an_environment(here, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert here("run", "smoke", "--device", "cpu", *arguments) == (2, "")
+    for executor in ("inline", "local"):
+        assert here("run", "smoke", "--device", "cpu", "--executor", executor) == (2, "")
+    assert here("run", "smoke", "--device", "cpu") == (2, "")
 
 
 def test_the_command_line_under_torchrun(tmp_path):
-    content = {
-        "title": "Together",
-        "rows": {"Mimetic": {"base": "kaiming_uniform", "method": "mimetic"}, "Base": {"base": "trunc_normal"}},
-        "blocks": [
-            {
-                "datasets": [{"name": "digits", "train_size": 100}],
-                "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1},
-                "recipe": {"name": "small", "epochs": 1, "batch_size": 15},
-                "seeds": [0],
-            }
-        ],
+    """Its variables, that is, which are what we read of it."""
+    block = {
+        "datasets": [{"name": "digits", "train_size": 100}],
+        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1},
+        "recipe": {"name": "small", "epochs": 1, "batch_size": 15},
+        "seeds": [0],
     }
-    (tmp_path / "together.yaml").write_text(yaml.safe_dump(content))
+    rows = {"Mimetic": {"base": "kaiming_uniform", "method": "mimetic"}, "Base": {"base": "trunc_normal"}}
+    (tmp_path / "together.yaml").write_text(yaml.safe_dump({"title": "Together", "rows": rows, "blocks": [block]}))
     arguments = ["run", "together.yaml", "--device", "cpu", "--results", "here", "--micro-batch", "4"]
-    done = torchrun(*arguments, "--executor", "inline", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("2 runs finished, 0 failed") == 1, done.stdout
-    assert done.stderr == ""
+    ended = together(2, vitinit, tmp_path, *arguments, "--executor", "inline")
+    assert [code for code, *_ in ended] == [0, 0], ended
+    assert [out.count("2 runs finished, 0 failed") for _, out, _ in ended] == [1, 0]
+    assert [err for *_, err in ended] == ["", ""]
     records = Store(tmp_path / "here").read("together").done.values()
     assert [record.execution["processes"] for record in records] == [2, 2]
     assert {record.execution["micro_batch"] for record in records} == {4}

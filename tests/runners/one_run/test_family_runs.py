@@ -16,7 +16,7 @@ from runners.basics.setting import Event
 from runners.basics.stop import Stop, Stopped
 from runners.one_run.carry_out import carry_out
 from runners.one_run.reproduce import compare, execution, repeat
-from tests.faults.harness import assert_same, setting
+from tests.faults.harness import setting
 from tests.runners.one_run.test_reproduce import Silent
 from tests.runners.small_run import spec
 
@@ -25,25 +25,23 @@ pytestmark = pytest.mark.usefixtures("undisturbed")
 
 @pytest.mark.parametrize("arch", families())
 def test_a_run_that_was_stopped_and_one_that_is_repeated_end_with_the_same_bits(arch, tmp_path):
-    fields = {"image_size": 8, "patch_size": 1, "drop_rate": 0.1}
+    fields = {"image_size": 8, "patch_size": 1 if arch == "swin" else 4, "drop_rate": 0.1}
     presets = [resolve_model({"preset": name, **fields}) for name in families()[arch].presets]
     model = min(presets, key=lambda preset: preset.size)
     base, method = (InitializerSpec(name=name) for name in ("trunc_normal", "mimetic"))
     fits = not misfit(model, base, method)
     cell = Cell("any", spec(model=model, base=base, method=method if fits else None))
-    whole, resumed, stop = setting(tmp_path / "whole"), setting(tmp_path / "resumed"), Stop()
+    where, stop = setting(tmp_path / "resumed"), Stop()
 
     def stop_after_one(event: Event) -> None:
         if event.epoch and event.epoch.epoch == 1:
             stop.request("a test")
 
     with pytest.raises(Stopped):
-        carry_out(cell, resumed, stop, stop_after_one)
-    for where in (resumed, whole):
-        carry_out(cell, where, Stop())
-    assert_same(whole, resumed, cell)
-
-    record = Store(whole.root).read(whole.study).done[cell.run_id]
+        carry_out(cell, where, stop, stop_after_one)
+    carry_out(cell, where, Stop())
+    record = Store(where.root).read(where.study).done[cell.run_id]
+    assert len(record.sessions) == 2
     assert has_attention(build_model(model, 10)) == fits == bool(record.probes) == bool(record.init.start)
     assert len(record.probes) == len(record.history) + 1 or not fits
     again = repeat(record, execution(record), tmp_path / "again", tmp_path, Silent())

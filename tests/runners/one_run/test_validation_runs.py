@@ -21,7 +21,7 @@ from tests.runners.small_run import THREAD, spec
 
 
 def run(root, one: RunSpec) -> RunRecord:
-    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), code())
+    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), code(), probes=False)
     outcome = carry_out(Cell("Kaiming uniform", one), setting, Stop())
     assert isinstance(outcome, RunRecord)
     return outcome

@@ -24,9 +24,9 @@ from runners.basics.streams import stream
 from runners.loaders import make_loader, open_data
 from runners.one_run.carry_out import carry_out
 from runners.one_run.observer import Observer
-from tests.faults.harness import assert_same, cells, setting
+from tests.faults.harness import cells, setting
 
-ROWS = ("dropout", "convit", "mimetic")
+ROWS = ("dropout", "convit")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -106,21 +106,6 @@ def test_gram_matrices_are_inner_products_of_what_blocks_put_out(tmp_path):
         np.testing.assert_allclose(maps.grams_ELBnn[2, layer, 1], features @ features.T, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_stopped_and_resumed_it_keeps_the_same_maps_and_no_run_is_changed_by_them(tmp_path, row):
-    cell = cell_of(row, tmp_path)
-    without = setting(tmp_path / "without")
-    whole, resumed = (setting(tmp_path / name, keep_maps=True) for name in ("whole", "resumed"))
-    assert carried_out(cell, without) is None
-    carried_out(cell, whole)
-    carried_out(cell, resumed, stop_at=1)
-    assert_same(without, whole, cell)
-    assert_same(without, resumed, cell)
-    files = [maps_path(where.root, "faults", cell.run_id).read_bytes() for where in (whole, resumed)]
-    assert files[0] == files[1]
-    assert not maps_path(without.root, "faults", cell.run_id).exists()
-
-
 def test_epochs_that_are_named_too_late_cost_their_maps_only(tmp_path):
     """And maps that have been kept are not left out without a word."""
     cell, troubles = cell_of("mimetic", tmp_path, epochs=4), []
@@ -172,7 +157,6 @@ def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
 @pytest.mark.parametrize(
     ("preset", "why"),
     [
-        ("convmixer_micro", "ConvMixer has no attention"),
         ("resmlp_micro", "ResMLP has no attention"),
         ("swin_micro", "Swin has layers that differ in heads or tokens"),
     ],

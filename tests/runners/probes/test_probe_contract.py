@@ -36,8 +36,7 @@ def mean_column(seen: Seen):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("name", probes())
-def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(name: str, preset: str) -> None:
+def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(preset: str) -> None:
     model = build_model(spec_of({**presets()[preset], "image_size": 16, "patch_size": 2}), 10).train()
     registry.build("trunc_normal", {}).apply(model, stream(0, "init"), lambda done, total: None)
     images_BCHW = torch.randn(4, 3, 16, 16, generator=stream(0, "test"))
@@ -45,25 +44,25 @@ def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(name: str, pres
     tokens = math.prod(seen_grids(model)[0])
     targets_LHNN = torch.eye(tokens).expand(1 if preset == "swin_micro" else 2, heads[0], tokens, tokens)
     seen = Seen(model, images_BCHW, token_grid(model), measured(model, images_BCHW), targets_LHNN)
-    weights, random = [value.clone() for value in model.state_dict().values()], torch.get_rng_state()
-    values = [probes()[name](seen) for _ in range(2)]
-    assert all(torch.equal(now, then) for now, then in zip(model.state_dict().values(), weights, strict=True))
-    assert torch.equal(torch.get_rng_state(), random)
-    assert model.training
-    assert all(parameter.grad is None for parameter in model.parameters())
-    if values[0] is None:
-        assert (name, preset) in {
-            *(("gating", other) for other in PRESETS if other != "convit_micro"),
-            ("nonlocality_reference", "swin_micro"),
-        }
-        return
-    now, then = map(rounded, values)
-    assert now == then
-    assert 1 <= len(now) <= len(heads)
-    for layer, many in zip(now, heads, strict=False):
-        numbers = layer if isinstance(layer, list) else [layer]
-        assert len(numbers) == (many if isinstance(layer, list) else 1)
-        assert None not in numbers
+    weights, random, without = [value.clone() for value in model.state_dict().values()], torch.get_rng_state(), set()
+    for name, probe in probes().items():
+        values = [probe(seen) for _ in range(2)]
+        assert all(torch.equal(now, then) for now, then in zip(model.state_dict().values(), weights, strict=True)), name
+        assert torch.equal(torch.get_rng_state(), random), name
+        assert model.training, name
+        assert all(parameter.grad is None for parameter in model.parameters()), name
+        if values[0] is None:
+            without.add(name)
+            continue
+        now, then = map(rounded, values)
+        assert now == then, name
+        assert 1 <= len(now) <= len(heads), name
+        for layer, many in zip(now, heads, strict=False):
+            numbers = layer if isinstance(layer, list) else [layer]
+            assert len(numbers) == (many if isinstance(layer, list) else 1), name
+            assert None not in numbers, name
+    expected = {"convit_micro": set(), "swin_micro": {"gating", "nonlocality_reference"}}
+    assert without <= expected.get(preset, {"gating"})
 
 
 def test_a_swin_of_one_stage_and_one_window_has_the_reference_too() -> None:

@@ -16,7 +16,7 @@ from benchmark.image_files.arrays import Data, Split
 from benchmark.models.build import build_model
 from benchmark.models.layers.gated_attention import leaving_out
 from benchmark.models.registry import presets, spec_of
-from benchmark.records.store import Store
+from benchmark.records.store import Store, maps_path
 from benchmark.spec import Recipe
 from initializers import registry
 from initializers.attention import attention_layers
@@ -135,15 +135,6 @@ def test_gates_of_a_new_convit():
     assert probe(model_of("vit_micro"), images_of(2), None, 0).gating is None
 
 
-def test_entropy_of_uniform_attention_is_the_logarithm_of_the_tokens():
-    model = model_of("vit_micro")
-    for layer in attention_layers(model):
-        layer.module.qkv.weight.data.zero_()
-        layer.module.qkv.bias.data.zero_()
-    found = probe(model, images_of(3), None, 0)
-    assert found.attention_entropy == [[pytest.approx(math.log(SIDE**2))] * 4] * 3
-
-
 def test_targets_of_a_method_reach_the_probe():
     """Each layer's own: with `per_layer` they differ, and a sharp solution has most of its attention there."""
     spec = spec_of({**presets()["vit_micro"], "image_size": 16, "patch_size": 4})
@@ -202,7 +193,7 @@ def test_leaving_out_a_term_leaves_the_other_one():
 
 def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     """In 3, 5 and 10 of 10 layers, on 1,000 of 1,100 images; by gates of 50 or -50, whose sigmoid is 1 or 0."""
-    model = model_of("convit_micro", "convit_gpsa", depth=11, gpsa_layers=10)
+    model = model_of("convit_micro", "convit_gpsa", depth=11, gpsa_layers=10, width=16)
     pixels = torch.randint(256, (1100, 3, 16, 16), generator=stream(0, "pixels"), dtype=torch.uint8)
     held_out = Split(pixels, torch.arange(1100) % 10)
     data = Data(held_out, held_out, tuple("abcdefghij"), (0.5,) * 3, (0.25,) * 3, "")
@@ -242,9 +233,10 @@ def test_maps_are_read_without_changing_anything():
 
 
 @pytest.mark.parametrize("row", ["dropout", "convit", "mimetic", "convmixer"])
-def test_a_run_is_the_same_with_and_without_probes_and_resumed(tmp_path, row):
+def test_a_run_is_the_same_with_and_without_probes_and_maps_and_resumed(tmp_path, row):
     cell = next(cell for cell in cells(tmp_path) if cell.row == row)
-    without, probed, resumed = (setting(tmp_path / name, probes=name != "without") for name in ("without", "a", "b"))
+    without = setting(tmp_path / "without", probes=False)
+    probed, resumed = (setting(tmp_path / name, keep_maps=True) for name in "ab")
     stop = Stop()
 
     def on_event(event: Event) -> None:
@@ -264,6 +256,10 @@ def test_a_run_is_the_same_with_and_without_probes_and_resumed(tmp_path, row):
     )
     if row == "convit":
         assert record.masked[0].top1_whole == pytest.approx(record.score)
+    maps = [maps_path(where.root, "faults", cell.run_id) for where in (probed, resumed, without)]
+    assert [path.exists() for path in maps] == [row != "convmixer"] * 2 + [False]
+    if row != "convmixer":
+        assert maps[0].read_bytes() == maps[1].read_bytes()
 
 
 def test_probes_that_a_run_began_without_are_left_out_and_said_to_be(tmp_path):

@@ -86,16 +86,18 @@ def test_masks_change_neither_the_images_nor_their_order():
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"rand_augment": "rand-m9"}, {"mixup": 0.8}, {"cutmix": 1.0}, {"random_erasing": 0.5},
-     {"crop_scale": (0.5, 1.0), "crop_padding": 0}, {"crop_pct": 0.9, "crop_padding": 0}],
-    ids=lambda fields: next(iter(fields)),
-)  # fmt: skip
-def test_what_masks_do_not_follow_is_refused_in_one_line(fields):
-    with pytest.raises(VitinitError, match=f"recipe 'test': {next(iter(fields))} would change images") as caught:
-        ResidentLoader(data(), recipe(**fields), 0, CPU)
-    assert "\n" not in str(caught.value)
+def test_what_masks_do_not_follow_is_refused_in_one_line():
+    for fields in (
+        {"rand_augment": "rand-m9"},
+        {"mixup": 0.8},
+        {"cutmix": 1.0},
+        {"random_erasing": 0.5},
+        {"crop_scale": (0.5, 1.0), "crop_padding": 0},
+        {"crop_pct": 0.9, "crop_padding": 0},
+    ):
+        with pytest.raises(VitinitError, match=f"recipe 'test': {next(iter(fields))} would change images") as caught:
+            ResidentLoader(data(), recipe(**fields), 0, CPU)
+        assert "\n" not in str(caught.value)
 
 
 def test_the_loss_is_the_mean_over_pixels_and_that_of_parts_adds_up():
@@ -129,7 +131,8 @@ def test_mean_iou_is_that_of_scikit_learn():
         guesses.append(logits.argmax(-1)[counted])
         loss += float(F.cross_entropy(logits[counted], masks[counted].long(), reduction="sum"))
     truth, guess = torch.cat(truths).numpy(), torch.cat(guesses).numpy()
-    mean_loss, score = found.over(ALONE)
+    mean_loss, score, correct = found.over(ALONE)
+    assert correct is None
     assert score == pytest.approx(100 * jaccard_score(truth, guess, labels=[0, 1, 2], average="macro"), abs=1e-9)
     assert mean_loss == pytest.approx(loss / len(truth))
     assert mean_iou(torch.tensor([[3.0, 1.0], [2.0, 4.0]])) == pytest.approx(100 * (3 / 6 + 4 / 7) / 2)
@@ -145,7 +148,7 @@ def test_it_learns_and_is_measured_on_all_images_whatever_the_parts():
     assert last.test_miou == evaluate(training.model, loader, what)[1]
     assert last.score > before[1] + 10
     in_parts = evaluate(training.model, loader, what, micro_batch=7)
-    assert in_parts == pytest.approx((last.test_loss, last.test_miou))
+    assert in_parts[:2] == pytest.approx((last.test_loss, last.test_miou))
 
 
 class Interrupted(Exception):

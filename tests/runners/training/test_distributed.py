@@ -67,11 +67,11 @@ def begun(model: ModelSpec, recipe: Recipe, world: World, dtype=torch.float32, s
 
 
 def fitted(name: str, micro_batch: int | None, dtype: torch.dtype, world: World = ALONE):
-    """Weights and curves of a whole training."""
+    """Weights, curves and correct test images of a whole training."""
     training, loader = begun(*CASES[name], world, dtype)
     train.train(training, loader, 0, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
     numbers = [(row.train_loss, row.test_loss, row.test_top1) for row in training.history]
-    return training.model.state_dict(), numbers
+    return training.model.state_dict(), numbers, training.correct
 
 
 FLOATS = (torch.float32, torch.float64)
@@ -86,7 +86,7 @@ def in_a_world(cases: list) -> list:
 def largest_difference(first, second) -> tuple[float, float]:
     """In the weights, and in the curves of losses and top-1."""
     weights = max(float((first[0][name] - tensor).abs().max()) for name, tensor in second[0].items())
-    curves = [torch.tensor(numbers, dtype=torch.float64) for _, numbers in (first, second)]
+    curves = [torch.tensor(numbers, dtype=torch.float64) for _, numbers, _ in (first, second)]
     return weights, float((curves[0] - curves[1]).abs().max())
 
 
@@ -107,10 +107,11 @@ def check(case, result, expected) -> None:
     assert weights < (1e-13 if case[2] is torch.float64 else 5e-6), case
     assert curves < 5e-6, case
     assert result[0].keys() == expected[0].keys()
+    assert result[2] == expected[2], "other test images are correct"
 
 
 @pytest.mark.parametrize(
-    ("size", "cases"), [(2, [*SHARED, ("vit", 2, torch.float64), ("convit", 2, torch.float32)]), (3, SHARED[1:3])]
+    ("size", "cases"), [(2, [*SHARED, ("vit", 2, torch.float64), ("convit", 2, torch.float32)]), (3, SHARED[1:2])]
 )
 def test_several_processes_compute_what_one_does(size, cases, alone):
     """Batches of 9 and 8 and a test split of 1001: shares are uneven. Augmented, clipped, labels smoothed."""
@@ -122,13 +123,13 @@ def test_several_processes_compute_what_one_does(size, cases, alone):
 
 
 def test_micro_batches_compute_what_the_batch_does(alone):
-    for name, dtype in alone:
-        check((name, 4, dtype), fitted(name, 4, dtype), alone[name, dtype])  # 9 = 4 + 4 + 1
+    for name in CASES:
+        check((name, 4, torch.float64), fitted(name, 4, torch.float64), alone[name, torch.float64])  # 9 = 4 + 4 + 1
     parts = micro_batches(torch.arange(9), torch.arange(9), 4)
     assert [len(images) for images, _ in parts] == [4, 4, 1]
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("size", [2, 5])
 def test_shares_make_up_the_batches_of_one_process(size):
     """Each image once: in training with the augmentation that it has whatever the number of processes."""
     whole = ResidentLoader(data(), RECIPE, 0, CPU)
@@ -242,27 +243,22 @@ def test_the_environment_must_be_whole(monkeypatch):
         pass
 
 
-@pytest.mark.parametrize(
-    ("changes", "how"), [({"processes": 2}, "in 2 processes"), ({"micro_batch": 13}, "with --micro-batch 13")]
-)
-def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path, changes, how):
-    (mixer, *_) = (cell for cell in harness.cells(tmp_path) if cell.row == "convmixer")
-    execution = Execution("cpu", 1, "inline", **changes)
-    with pytest.raises(VitinitError, match=f"a convmixer cannot be trained {how}: its BatchNorm"):
-        check_whole_batches(mixer.spec, execution)
+def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path):
+    cells = harness.cells(tmp_path)
+    mixer, vit = (next(cell for cell in cells if cell.row == row) for row in ("convmixer", "mimetic"))
+    for changes, how in (({"processes": 2}, "in 2 processes"), ({"micro_batch": 13}, "with --micro-batch 13")):
+        execution = Execution("cpu", 1, "inline", **changes)
+        with pytest.raises(VitinitError, match=f"a convmixer cannot be trained {how}: its BatchNorm"):
+            check_whole_batches(mixer.spec, execution)
+        check_whole_batches(vit.spec, execution)
     outcome = carry_out(mixer, harness.setting(tmp_path, execution=execution), Stop())
     assert (outcome.status, outcome.error) == ("failed", "VitinitError")
-    (vit, *_) = (cell for cell in harness.cells(tmp_path) if cell.row == "mimetic")
-    check_whole_batches(vit.spec, execution)
     check_whole_batches(mixer.spec, Execution("cpu", 1, "inline", micro_batch=14))
 
 
-@pytest.mark.parametrize(("seen", "index"), [(4, 3), (2, 1), (1, 0)])
-def test_each_process_takes_the_gpu_of_its_own_number(monkeypatch, seen, index):
+def test_each_process_takes_the_gpu_of_its_own_number_and_waits_for_half_an_hour_at_most(monkeypatch):
     """Or, where a task sees fewer, one of those."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: seen)
-    assert World(7, 8, local_rank=3).device("cuda") == torch.device("cuda", index)
-
-
-def test_nobody_waits_for_more_than_half_an_hour():
+    for seen, index in ((4, 3), (2, 1), (1, 0)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda seen=seen: seen)
+        assert World(7, 8, local_rank=3).device("cuda") == torch.device("cuda", index)
     assert distributed.TIMEOUT.total_seconds() <= 1800

@@ -38,14 +38,7 @@ def split(n: int, seed: int) -> Split:
 
 @pytest.fixture
 def data() -> Data:
-    return Data(
-        train=split(50, 0),
-        held_out=split(703, 1),
-        classes=("dark", "light"),
-        mean=(0.5,) * 3,
-        std=(0.25,) * 3,
-        checksum="",
-    )
+    return Data(split(50, 0), split(703, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "")
 
 
 def recipe(**fields) -> Recipe:
@@ -53,16 +46,14 @@ def recipe(**fields) -> Recipe:
     return Recipe(**settings)
 
 
-def initialised(
-    seed: int = 0, base: str = "kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL, **params
-):
+def timeless(history) -> list[dict]:
+    return [row.model_dump(exclude={"seconds", "images_per_s"}) for row in history]
+
+
+def initialised(seed=0, base="kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL, **of):
     built = build_model(model, 2)
-    initialize(
-        built,
-        registry.build(base, {}),
-        registry.build(method, params) if method else None,
-        lambda name: stream(seed, name),
-    )
+    chosen = registry.build(method, of) if method else None
+    initialize(built, registry.build(base, {}), chosen, lambda name: stream(seed, name))
     return built
 
 
@@ -127,8 +118,7 @@ def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(d
     assert torch.equal(torch.get_rng_state(), state)
     for name, value in first.state_dict().items():
         assert torch.equal(value, second.state_dict()[name]), name
-    strip = lambda rows: [row.model_dump(exclude={"seconds", "images_per_s"}) for row in rows]  # noqa: E731
-    assert strip(history) == strip(again)
+    assert timeless(history) == timeless(again)
     other, _ = run(data, recipe(), seed=1, model=dropping)
     assert not torch.equal(first.head.weight, other.head.weight)
 
@@ -136,7 +126,7 @@ def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(d
 def test_evaluation_counts_every_test_image_once(data):
     model = initialised()
     loader = ResidentLoader(data, recipe(), 0, CPU)
-    loss, top1 = evaluate(model, loader, recipe())
+    loss, top1, _ = evaluate(model, loader, recipe())
     with torch.inference_mode():
         logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.held_out.images)]).double()
     expected = -logits.log_softmax(-1)[torch.arange(703), data.held_out.labels].mean()
@@ -150,20 +140,15 @@ def test_training_learns(data):
     assert history[-1].train_loss < history[0].train_loss
 
 
-def test_the_papers_learning_rate(data):
+def test_the_papers_learning_rate_and_a_schedule_per_step_ends_near_its_minimum(data):
     """paper-facts 1.6: lr 1e-3, warm-up 10 epochs from 1e-5, cosine to 1e-6 over 200 epochs, one value per epoch."""
     paper = parts.resolve_recipe({"name": "structured2404"})
-    settings = paper.model_copy(
-        update={"epochs": 40, "warmup_epochs": 10, "batch_size": 25, "precision": "fp32", "rand_augment": None}
-    )
-    _, history = run(data, settings)
+    changes = {"epochs": 40, "warmup_epochs": 10, "batch_size": 25, "precision": "fp32", "rand_augment": None}
+    _, history = run(data, paper.model_copy(update={**changes, "evaluate_every": 40}))
     for row in history:
         t = row.epoch - 1
         cosine = 1e-6 + 0.5 * (1e-3 - 1e-6) * (1 + math.cos(math.pi * t / 40))
         assert row.lr == pytest.approx(1e-5 + t * (1e-3 - 1e-5) / 10 if t < 10 else cosine), t
-
-
-def test_a_schedule_per_step_ends_near_its_minimum(data):
     _, history = run(data, recipe(schedule_per="step", warmup_epochs=1, warmup_lr=1e-5, min_lr=1e-5))
     steps, last = 3 * 6, 3 * 6 - 1
     assert history[-1].lr == pytest.approx(1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + math.cos(math.pi * last / steps)))
@@ -247,8 +232,6 @@ NO_GATING = {"train_gating": False, "gate": 0.0}
     [
         ({}, r"(?!)"),
         ({"train_gating": False}, r"blocks\.[01]\.attn\.gating_param"),
-        ({**NO_GATING, "conv_init": False}, r"blocks\.[01]\.attn\.gating_param"),
-        ({**NO_GATING, "train_gpsa": False}, r"blocks\.[01]\.attn\..*"),
         ({**NO_GATING, "train_gpsa": False, "conv_init": False}, r"blocks\.[01]\.attn\..*"),
     ],
 )
@@ -273,18 +256,19 @@ def test_batch_norm_evaluates_with_its_running_statistics(data):
     loader = ResidentLoader(data, recipe(), 0, CPU)
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     whole, in_parts = (evaluate(model, loader, recipe(), micro_batch=size) for size in (None, 7))
-    assert whole == pytest.approx(in_parts, rel=1e-5)
+    assert whole[:2] == pytest.approx(in_parts[:2], rel=1e-5)
+    assert whole[2] == in_parts[2]
     assert whole[1] == history[-1].test_top1
     assert int(model.stem[2].num_batches_tracked) == 50 // 8
     assert all(torch.equal(value, buffers[name]) for name, value in model.named_buffers())
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_reduced_precision_trains_close_to_fp32(data, precision):
+def test_reduced_precision_trains_close_to_fp32(data):
     _, full = run(data, recipe(epochs=2))
-    _, reduced = run(data, recipe(epochs=2, precision=precision))
-    assert reduced[-1].train_loss == pytest.approx(full[-1].train_loss, abs=0.02)
-    assert reduced[-1].train_loss != full[-1].train_loss
+    for precision in ("bf16", "fp16"):
+        _, reduced = run(data, recipe(epochs=2, precision=precision))
+        assert reduced[-1].train_loss == pytest.approx(full[-1].train_loss, abs=0.02)
+        assert reduced[-1].train_loss != full[-1].train_loss
 
 
 class Interrupted(Exception):
@@ -295,9 +279,7 @@ class Interrupted(Exception):
     ("settings", "model"),
     [
         ({"rand_augment": "rand-m9-mstd0.5-inc1"}, {"drop_path_rate": 0.3, "drop_rate": 0.2}),
-        ({"schedule_per": "step", "warmup_epochs": 1, "weight_decay": 0.05, "clip_grad": 1.0}, {}),
-        ({"precision": "bf16"}, {"drop_rate": 0.2}),
-        ({"precision": "fp16", "clip_grad": 1.0}, {}),
+        ({"schedule_per": "step", "warmup_epochs": 1, "weight_decay": 0.05, "precision": "fp16", "clip_grad": 1.0}, {}),
     ],
 )
 def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bits(data, tmp_path, settings, model):
@@ -331,8 +313,8 @@ def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bit
     ):
         assert torch.equal(expected, found), name
     assert fingerprint(whole.model) == fingerprint(training.model)
-    strip = lambda rows: [row.model_dump(exclude={"seconds", "images_per_s"}) for row in rows]  # noqa: E731
-    assert strip(whole.history) == strip(training.history)
+    assert timeless(whole.history) == timeless(training.history)
+    assert whole.correct == training.correct
 
 
 def test_the_gradient_scale_is_part_of_the_state():

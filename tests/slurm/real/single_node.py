@@ -75,7 +75,7 @@ def script(name: str, env: dict[str, str]) -> str:
 @contextmanager
 def single_node(**settings: str) -> Iterator[SingleNode]:
     """Bring a SLURM up and make it the one that this process and its children talk to; at the end take it down."""
-    # not pytest's folder: its path is too long for a socket; within one that other users may not enter, as TMPDIR may be
+    # pytest's folder has a path too long for a socket; this one lies where other users may not enter, as TMPDIR may
     private = Path(tempfile.mkdtemp(prefix="vitinit-slurm-"))
     folder = private / "state"
     defaults = {"PORT_BASE": str(four_free_ports()), "CRED_EXPIRE": "5", "MAX_ARRAY": "6", "PARENT": str(os.getpid())}

@@ -1,7 +1,6 @@
 """What became of jobs, asked of a real SLURM with accounting."""
 
 import subprocess
-import time
 
 import calls
 import pytest
@@ -49,9 +48,7 @@ def test_limits_and_what_the_controller_forgets(slurm, work):
     [deaf] = work.submit(calls.wait_deaf, ["deaf"], time=1, signal_seconds=10)
     until(lambda: "told-requeued" in work.written())
     written = work.written()
-    name, when = written["told-told"].split()
-    assert name == "SIGUSR2"
-    assert 25 <= float(when) - float(written["told-started-0"]) <= 95
+    assert written["told-told"].split()[0] == "SIGUSR2"
     assert written["told-requeued"] == "True"
     until(lambda: not jobs.queued([told, deaf]))
     assert "told-started-1" in work.written()
@@ -89,9 +86,7 @@ def test_a_controller_that_does_not_answer_is_an_error_not_an_empty_queue(slurm,
     conf.write_text("\n".join("SlurmctldPort=9" if line.startswith("SlurmctldPort") else line for line in lines))
     assert jobs.available()
     monkeypatch.setenv("SLURM_CONF", str(conf))
-    before = time.monotonic()
     assert not jobs.available()
-    assert time.monotonic() - before < 15
     with pytest.raises(SlurmError, match="squeue: .*Unable to contact slurm controller"):
         jobs.queued(["1_0"])
 

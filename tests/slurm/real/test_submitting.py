@@ -23,31 +23,14 @@ def ran(work) -> tuple[dict[int, str], list[tuple[float, float]]]:
     return {name: row[0] for name, row in rows.items()}, [(float(row[1]), float(row[2])) for row in rows.values()]
 
 
-def test_an_array_runs_every_argument_and_no_more_at_a_time_than_asked_for(slurm, work):
-    job_ids = work.submit(calls.stamp, range(5), parallel=2)
-    base = job_ids[0].partition("_")[0]
-    assert job_ids == [f"{base}_{i}" for i in range(5)]
-    work.wait()
-    told_by_jobs, spans = ran(work)
-    assert told_by_jobs == dict(enumerate(job_ids))
-    assert overlap(spans) == 2
-
-
-def test_more_arguments_than_an_array_may_have(slurm, work):
+def test_arrays_run_every_argument_and_no_more_at_a_time_than_asked_for(slurm, work):
     assert "MaxArraySize            = 6" in slurm.run("scontrol", "show", "config")
-    job_ids = work.submit(calls.stamp, range(8), parallel=1)
+    job_ids = work.submit(calls.stamp, range(8), parallel=2)
     work.wait()
     told_by_jobs, spans = ran(work)
     assert told_by_jobs == dict(enumerate(job_ids))
     assert len({job_id.partition("_")[0] for job_id in job_ids}) == 2
-    assert overlap(spans) == 1
-
-
-def test_one_argument(slurm, work):
-    [job_id] = work.submit(calls.stamp, [7])
-    assert list(jobs.queued([job_id])) == [job_id]
-    work.wait()
-    assert ran(work)[0] == {7: job_id}
+    assert overlap(spans) == 2
 
 
 def test_later_edits_of_the_code_do_not_reach_a_queued_job(slurm, work, tmp_path, monkeypatch):
@@ -76,21 +59,9 @@ def test_a_job_whose_code_is_gone_fails(slurm, work):
     assert work.written() == {}
 
 
-def test_every_process_of_a_job_makes_the_call(slurm, work):
-    [job_id] = work.submit(calls.rank, [0], processes=2, cpus=2)
-    work.wait()
-    assert work.written() == {"0": "2 2", "1": "2 2"}
-    assert len(work.log(job_id)) > 0
-
-
-def test_a_process_that_fails_ends_the_job(slurm, work):
-    [job_id] = work.submit(calls.rank_1_fails, [0], processes=2)
-    work.wait()
-    assert jobs.ended([job_id])[job_id].state == "FAILED"
-    assert "rank 1 has had enough" in work.log(job_id)
-
-
-def test_setup_environment_and_gpus_reach_the_call(slurm, work):
+def test_every_process_makes_the_call_with_setup_environment_and_gpus_and_one_that_fails_ends_its_job(slurm, work):
+    [both] = work.submit(calls.rank, [0], processes=2, cpus=2)
+    [failing] = work.submit(calls.rank_1_fails, [0], processes=2)
     work.submit(
         calls.environment,
         [0],
@@ -100,7 +71,11 @@ def test_setup_environment_and_gpus_reach_the_call(slurm, work):
         environment={"GREETING": "hello 'you' $HOME"},
     )
     work.wait()
-    assert work.written() == {"environment": "hello 'you' $HOME 1 0"}
+    written = {name: text for name, text in work.written().items() if "started" not in name}
+    assert written == {"0": "2 2", "1": "2 2", "environment": "hello 'you' $HOME 1 0"}
+    assert len(work.log(both)) > 0
+    assert jobs.ended([failing])[failing].state == "FAILED"
+    assert "rank 1 has had enough" in work.log(failing)
 
 
 def test_the_script_shown_is_the_script_submitted(slurm, work):
@@ -144,6 +119,7 @@ def test_a_job_submits_from_within_a_job(slurm, work, monkeypatch):
 def test_a_node_that_dies_and_comes_back(slurm, work):
     slurm.kill("slurmd")
     job_ids = work.submit(calls.stamp, [0])
+    assert list(jobs.queued(job_ids)) == job_ids
     slurm.up()
     work.wait()
     assert ran(work)[0] == dict(enumerate(job_ids))
