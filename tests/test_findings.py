@@ -35,7 +35,7 @@ def unheld(text: str, pieces: Iterable[str]) -> tuple[list[str], list[str]]:
 def comes_out() -> Iterator[str]:
     small = study("small")
     yield f"over {len(small.seeds)} seeds"
-    yield "a 95 % interval"
+    yield "a 95 % interval that contains 0"
     (millions,) = {text(record["parameters"] / 1e6) for record in small.runs["record"]}
     yield f"({millions} M parameters)"
 
