@@ -83,10 +83,10 @@ test-faults: setup ## Kill, race, damage and starve runs, with a report
 test-ffcv: setup ## The loader that reads with FFCV, where it is installed
 	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/loaders/test_ffcv_loader.py
 
-test-skipped: setup ## Those that were skipped the last time, as something was not installed
+test-skipped: setup ## What the last run skipped
 	$(BIN)/python -m pytest -n auto --dist worksteal --skipped
 
-test-libraries: $(LIBRARIES) ## Models of transformers and vit-pytorch, which are fetched
+test-libraries: $(LIBRARIES) ## Models of transformers; fetched
 	VITINIT_TEST_LIBRARIES=1 $(BIN)/python -m pytest -n auto tests/initializers
 
 $(LIBRARIES): requirements-libraries.lock $(READY)

@@ -66,17 +66,16 @@ def show(
         )
         content["init"].pop("offset_maps", None)
     trace = str(content.pop("traceback", ""))
+    more = []
     if not full:
-        content = _summary(found)
+        content, more = _summary(found), [f"the whole record, every epoch: vitinit show {record.run_id} --full"]
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
-    for line in [*text.splitlines(), *trace.splitlines()]:
+    for line in [*text.splitlines(), *more, *trace.splitlines()]:
         printable = "".join(char if char.isprintable() else "?" for char in line)
         console.print(escape(printable), soft_wrap=True)
     if isinstance(record, RunRecord):
         for line in how_to_repeat(found, record):
             _say(line)
-    if not full:
-        _say(f"the whole record, every epoch: vitinit show {record.run_id} --full")
 
 
 def _summary(found: Found) -> dict[str, Any]:
