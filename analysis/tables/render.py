@@ -199,17 +199,19 @@ def to_latex(table: Table, look: Look = PLAIN) -> str:
     def of(text: str) -> float:
         return size * _ems(text)
 
-    beside = min(max(map(of, table.rows)), 0.4 * room)
     shown = [replace(column, label=_printed(column.label)) for column in columns(table, look)]
+    names = {row: _printed(row) if table.transposed else row for row in table.rows}
+    widest = max(map(of, names.values()))
+    narrow = min(widest, 0.4 * room)
     floats: list[list[Panel]] = []
     left = 0
-    for least in (room, 6 * size, 3 * size):  # heads are broken where not all columns fit side by side
+    # What is broken where not all columns fit side by side: heads, then rows, then heads at any space.
+    for least, beside in ((room, widest), (6 * size, widest), (6 * size, narrow), (3 * size, narrow)):
         blocks = side_by_side(shown, room - beside, of, gap, least)
         if len(blocks) == 1:
             break
     for block in blocks:
         used = sum(gap + column.width(of, gap, least) for column in block)
-        names = {row: _printed(row) if table.transposed else row for row in table.rows}
         labels = {row: _wrap(name, max(beside, room - used), of) for row, name in names.items()}
         head = 3 + max(len(_wrap(column.label, column.width(of, gap, least), of)) for column in block)
         if head + sum(map(len, labels.values())) > left:
@@ -306,7 +308,8 @@ def _wrap(label: str, width: float, of: Callable[[str], float]) -> list[str]:
     """Lines that are no wider."""
     text, needs = one_line(label), of(label)
     letters = len(text) if needs <= width else max(4, int(0.93 * width / needs * len(text)))
-    return textwrap.wrap(text, letters or 1) or [""]
+    whole = [len(word) for word in text.split() if of(word) <= width]
+    return textwrap.wrap(text, max(letters, 1, *whole)) or [""]
 
 
 def to_markdown(table: Table, look: Look = PLAIN) -> str:
