@@ -208,7 +208,7 @@ def to_latex(table: Table, look: Look = PLAIN) -> str:
     # What is broken where not all columns fit side by side: heads, then rows, then heads at any space.
     for least, beside in ((room, widest), (6 * size, widest), (6 * size, narrow), (3 * size, narrow)):
         blocks = side_by_side(shown, room - beside, of, gap, least)
-        if len(blocks) == 1:
+        if sum(gap + column.width(of, gap, least) for column in shown) <= room - beside:
             break
     for block in blocks:
         used = sum(gap + column.width(of, gap, least) for column in block)
@@ -247,7 +247,7 @@ def _printed(label: str) -> str:
 def _ems(text: str) -> float:
     """An estimate of a text's width in Computer Modern, in its own size."""
     widths = {"m": 0.86, "w": 0.74, "–": 0.53, **dict.fromkeys("ijl .,:;'()[]|", 0.31), **dict.fromkeys("±−✓✗†", 0.85)}
-    other = {char: 0.54 if char.islower() or char.isdigit() else 0.8 if ord(char) < 0x250 else 4.5 for char in text}
+    other = {char: 0.54 if char.islower() or char.isdigit() else 0.85 if ord(char) < 0x250 else 5.3 for char in text}
     return sum((other | widths)[char] for char in text)
 
 
@@ -305,11 +305,14 @@ def _stack(lines: list[str], align: str) -> str:
 
 
 def _wrap(label: str, width: float, of: Callable[[str], float]) -> list[str]:
-    """Lines that are no wider."""
-    text, needs = one_line(label), of(label)
-    letters = len(text) if needs <= width else max(4, int(0.93 * width / needs * len(text)))
-    whole = [len(word) for word in text.split() if of(word) <= width]
-    return textwrap.wrap(text, max(letters, 1, *whole)) or [""]
+    """Lines that are no wider, broken at spaces; within a word only where it is wider."""
+    lines = [""]
+    for word in one_line(label).split():
+        part = len(word) if of(word) <= width else max(1, int(0.9 * width / of(word) * len(word)))
+        for piece in textwrap.wrap(word, part):
+            joined = f"{lines[-1]} {piece}".strip()
+            lines = [*lines[:-1], joined] if of(joined) <= width or not lines[-1] else [*lines, piece]
+    return lines
 
 
 def to_markdown(table: Table, look: Look = PLAIN) -> str:
