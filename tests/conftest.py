@@ -45,17 +45,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         cache.set("vitinit/skipped", sorted(skipped))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_core() -> Iterator[None]:
-    """Each pytest-xdist worker keeps to one core: with threads on all of them, workers wait for one another."""
+def pytest_configure() -> None:
+    """Each pytest-xdist worker keeps to one core: with threads on all of them, workers wait for one another.
+
+    Before torch is imported, which then takes one thread: several on one core wait for one another far longer.
+    """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if not worker or not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(before)[int(worker.removeprefix("gw")) % len(before)]})
-    yield
-    os.sched_setaffinity(0, before)
+    if worker and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
 @pytest.fixture(autouse=True)

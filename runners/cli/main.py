@@ -37,9 +37,9 @@ app.add_typer(slurm_app, name="slurm")
 
 def _version(asked: bool) -> None:
     if asked:
-        from vitinit import __version__
+        from importlib.metadata import version
 
-        print(f"vitinit {__version__}")
+        print(f"vitinit {version('vitinit')}")
         raise typer.Exit
 
 

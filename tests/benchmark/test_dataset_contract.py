@@ -20,6 +20,7 @@ from benchmark.datasets.cifar import Cifar
 from benchmark.datasets.dataset import Arrays, Dataset, InMemory
 from benchmark.datasets.downloaded import Downloaded
 from benchmark.datasets.load import download, load, sources
+from benchmark.datasets.pathfinder import DIFFICULTIES
 from benchmark.image_files.arrays import IGNORED, Sources
 from benchmark.image_files.subset import parts
 from benchmark.spec import DatasetSpec
@@ -56,7 +57,10 @@ class Here:
         return spec_of(self.dataset, self.path, **fields)
 
 
-@pytest.fixture(scope="module", params=[name for name in NAMES if not registry.get(name).packed])
+ONE_OF_A_KIND = [name for name in NAMES if not registry.get(name).packed and name not in list(DIFFICULTIES)[1:]]
+
+
+@pytest.fixture(scope="module", params=ONE_OF_A_KIND)
 def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Here:
     dataset = registry.get(request.param)
     path = tmp_path_factory.mktemp("images")

@@ -142,13 +142,13 @@ def test_cifar10_pixels_and_labels_are_those_in_the_files(cifar10_dir: Path) -> 
 
 @pytest.fixture
 def small_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Files as published, with two images each, whose md5 this project and torchvision now expect."""
+    """Files as published, with ten images each, whose md5 this project and torchvision now expect."""
     folder = tmp_path / CIFAR10.base_folder
     folder.mkdir()
 
     def made(file: str) -> str:
-        images = np.random.default_rng(3).integers(0, 256, (2, 3072), dtype=np.uint8)
-        content = pickle.dumps({"label_names": list("abcdefghij"), "data": images, "labels": [3, 7]})
+        images = np.random.default_rng(3).integers(0, 256, (10, 3072), dtype=np.uint8)
+        content = pickle.dumps({"label_names": list("abcdefghij"), "data": images, "labels": [*range(10)]})
         (folder / file).write_bytes(content)
         md5 = hashlib.md5(content).hexdigest()
         monkeypatch.setitem(cifar.CIFAR10.files, f"{folder.name}/{file}", md5)
@@ -157,8 +157,8 @@ def small_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(CIFAR10, "train_list", [[file, made(file)] for file, _ in CIFAR10.train_list])
     monkeypatch.setattr(CIFAR10, "test_list", [[file, made(file)] for file, _ in CIFAR10.test_list])
     monkeypatch.setitem(CIFAR10.meta, "md5", made(CIFAR10.meta["filename"]))
-    monkeypatch.setitem(vars(cifar.CIFAR10), "images", (10, 2))
-    assert load(DatasetSpec(name="cifar10"), 32, tmp_path).train.labels.tolist() == [3, 7] * 5
+    monkeypatch.setitem(vars(cifar.CIFAR10), "images", (50, 10))
+    assert load(DatasetSpec(name="cifar10"), 32, tmp_path).train.labels.tolist() == [*range(10)] * 5
     return folder
 
 

@@ -11,6 +11,7 @@ import pytest
 from single_node import SingleNode, single_node, until
 from studies import GRID, Study
 
+from benchmark.records.store import Store
 from slurm import jobs
 from slurm.jobs import log_files
 from slurm.profiles import Profile
@@ -79,11 +80,21 @@ def work(tmp_path) -> Iterator[Work]:
 
 @pytest.fixture(scope="session")
 def left_alone(tmp_path_factory) -> dict:
-    """The records of GRID where nothing interrupted it, carried out without a cluster, by run_id."""
-    study = Study(tmp_path_factory.mktemp("left-alone"), GRID)
-    done = call("run", "study.yaml", "--executor", "local", "--workers", "2", cwd=study.folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return study.records
+    """The records of GRID where nothing interrupted it, without a cluster, by run_id; once for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "left-alone"
+    try:
+        folder.mkdir()  # atomic: exactly one worker gets past this line
+    except FileExistsError:
+        until((folder / "finished").exists)
+    else:
+        try:
+            Study(folder, GRID)
+            done = call("run", "study.yaml", "--executor", "local", "--workers", "2", cwd=folder)
+            assert done.returncode == 0, done.stdout + done.stderr
+        finally:
+            (folder / "finished").touch()
+    return Store(folder / "results" / "local").read("study").done
 
 
 @pytest.fixture
