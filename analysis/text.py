@@ -40,10 +40,15 @@ def capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def signed(value: float) -> str:
-    """Two decimals with a sign, a true minus, and no sign for zero."""
-    text = f"{value:+.2f}".replace("-", "−")
-    return text[1:] if text[1:] == "0.00" else text
+def signed(value: float, digits: int = 2) -> str:
+    """With a sign, a true minus, and no sign for what rounds to zero."""
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.") else text[1:]
+
+
+def number(value: float, digits: int = 2) -> str:
+    """The same without a plus."""
+    return signed(value, digits).removeprefix("+")
 
 
 def escape_markdown(text: str) -> str:

@@ -6,6 +6,8 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from analysis import command, frame
@@ -13,16 +15,19 @@ from analysis.published import FOLDER, Publication
 from analysis.registry import refuse
 from analysis.tables import context
 from analysis.tables.contrasts import of_contrasts
+from analysis.tables.notes import caption
 from analysis.tables.printing import reading
 from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import build, names
 from analysis.tables.render import FORMATS
-from analysis.tables.shared import METRICS, Table, check_baseline
+from analysis.tables.shared import METRICS, Look, Table, check_baseline
 from analysis.text import count, one_line
-from initializers.errors import BrokenFile, unknown_name
+from initializers.errors import BrokenFile, VitinitError, unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from analysis.frame import Study
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME",
         help="one table, as small_start: written and printed (default: all are written)",
     )
-    parser.add_argument("--all", action="store_true", help="print every table, with all its notes")
+    parser.add_argument("--all", action="store_true", help="print every table, with its gains and all its notes")
+    parser.add_argument("--gain", action="store_true", help="differences too, with their intervals and p")
+    parser.add_argument(
+        "--rows", metavar="ROW", nargs="+", help="these rows only, in this order; * stands for any text"
+    )
+    parser.add_argument("--drop", metavar="ROW", nargs="+", help="not these rows")
+    parser.add_argument("--order", metavar="ROW", nargs="+", help="these rows first, in this order")
+    parser.add_argument("--title", metavar="TEXT", help="to begin the caption with (default: the grid's title)")
+    parser.add_argument("--label", metavar="NAME", help="for \\ref in LaTeX (default: tab: and the table's name)")
+    parser.add_argument(
+        "--digits", metavar="N", type=int, choices=range(7), help="behind the point (default: 1 for percent)"
+    )
+    parser.add_argument("--two-column", action="store_true", help="LaTeX for one column of a two-column article")
     parser.add_argument(
         "--format",
         metavar="NAME",
@@ -60,6 +77,8 @@ def _run(args: argparse.Namespace) -> None:
     for name in formats:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
+    whole, gain = args.all, args.gain or args.baseline is not None
+    look = Look(gain, whole, args.digits, args.title, args.label, args.two_column)
     found = frame.load_all(args.results, args.study)
     tables = {study.name: names(study) for study in found}
     available = {name: study for study in found for name in tables[study.name]}
@@ -68,6 +87,7 @@ def _run(args: argparse.Namespace) -> None:
     if not available:
         found[0].require_runs()
     check_baseline(args.baseline, found)
+    _check_rows(args, found)
 
     from rich.console import Console
 
@@ -86,18 +106,19 @@ def _run(args: argparse.Namespace) -> None:
         command.folder(out)
         # A row of another study is no reason to refuse this one: its foot says what its differences are to.
         baseline = args.baseline if args.baseline in study.rows else None
+        rows = _rows(study, args)
         own = named = None
         for name in [args.table] if args.table else tables[study.name]:
             try:
-                table = build(study, name, args.metric, baseline, args.together)
+                table = build(study, name, args.metric, baseline, args.together, rows)
             except BrokenFile as error:
                 broken.append(error)
                 continue
             for kind in formats:
                 ending, write = FORMATS[kind]
-                command.write(out / f"{name}.{ending}", write(table))
+                command.write(out / f"{name}.{ending}", write(table, look))
             if args.all or args.table:
-                _print_whole(console, table)
+                _print(console, table, look)
             elif name == study.name:
                 own = table
             elif of_contrasts(table):
@@ -105,7 +126,7 @@ def _run(args: argparse.Namespace) -> None:
             if args.context and table.published and table.published not in papers:
                 papers.append(table.published)
         if own:
-            _print_brief(console, own, named, args.metric)
+            _print_brief(console, own, named, look)
         written = 1 if args.table else len(tables[study.name])
         beside = [name for name in ("figures", "curves") if (study.home / name).is_dir()]
         drawn = f"; {' and '.join(beside)} are there, too" if beside and not args.out else ""
@@ -114,8 +135,7 @@ def _run(args: argparse.Namespace) -> None:
         console.print(f"No published numbers stand beside ours: a clone has them, {FOLDER} is not there")
     for paper in papers:
         _print_published(console, *paper)
-    whole = "" if args.all else "every table and note, "
-    console.print(f"Next: a page for the browser, {whole}what goes on inside")
+    console.print(f"Next: a page for the browser, {'' if whole else 'every table and note, '}what goes on inside")
     options = [f"--results {shlex.join(map(str, args.results))}"] if args.results else []
     options += [f"--study {shlex.quote(studies[0].name)}"] if len(studies) == 1 else []
     for name in ("report", *([] if args.all else ["tables --all"]), "curves"):
@@ -124,27 +144,48 @@ def _run(args: argparse.Namespace) -> None:
     refuse(broken)
 
 
-def _print_brief(console: Console, table: Table, named: Table | None, metric: str) -> None:
-    """The setting, the table, the comparisons that the grid names, and what they say."""
-    for text in reading.heading(table, metric):
-        console.print(text)
-    console.print()
-    for line in to_terminal(table, console.width):
-        console.print(line, no_wrap=True, crop=False)
-    console.print()
-    if named:
-        _print_whole(console, named)
-        console.print()
+def _rows(study: Study, args: argparse.Namespace) -> list[str] | None:
+    """The rows that the options ask for, in their order; None: all."""
+    if not (args.rows or args.drop or args.order):
+        return None
+    shown = _matching(study.rows, args.rows) if args.rows else study.rows
+    dropped = _matching(shown, args.drop or [])
+    first = _matching(shown, args.order or [])
+    return [row for row in dict.fromkeys([*first, *shown]) if row not in dropped]
+
+
+def _matching(rows: list[str], patterns: list[str]) -> list[str]:
+    """The rows that are named, in the order of the names; * stands for any text."""
+    return [row for pattern in patterns for row in rows if row == pattern or fnmatchcase(row, pattern)]
+
+
+def _check_rows(args: argparse.Namespace, studies: list[Study]) -> None:
+    """Refuse a row that no study has, and to leave no row."""
+    rows = list(dict.fromkeys(row for study in studies for row in study.rows))
+    for pattern in [*(args.rows or []), *(args.drop or []), *(args.order or [])]:
+        if not _matching(rows, [pattern]):
+            raise unknown_name("row", pattern, rows)
+    if all(_rows(study, args) == [] for study in studies):
+        raise VitinitError("no row is left: --rows and --drop. Name one more, or drop one less")
+
+
+def _print_brief(console: Console, table: Table, named: Table | None, look: Look) -> None:
+    """The table, the comparisons that the grid names, and what they say."""
+    for each in (table, named):
+        if each:
+            _print(console, each, replace(look, title=look.title if each is table else None))
+            console.print()
     for text in [*reading.without_numbers(table), *reading.sentences(table, None if table.baseline else named)]:
         console.print(text)
 
 
-def _print_whole(console: Console, table: Table) -> None:
-    """The table and all its notes."""
-    console.print(table.caption)
-    for line in to_terminal(table, console.width):
+def _print(console: Console, table: Table, look: Look) -> None:
+    """Caption and table; with `--all` its notes, too."""
+    console.print(caption(table, look))
+    console.print()
+    for line in to_terminal(table, console.width, look):
         console.print(line, no_wrap=True, crop=False)
-    for note in table.notes:
+    for note in table.notes if look.whole else ():
         console.print(note)
 
 

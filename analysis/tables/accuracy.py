@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.frame import Study
 from analysis.published import context
-from analysis.tables.notes import notes
+from analysis.tables.notes import measured, notes
 from analysis.tables.registry import TABLES, Asked
 from analysis.tables.shared import (
     Across,
@@ -21,7 +21,7 @@ from analysis.tables.shared import (
     skipped,
     values_by_seed,
 )
-from analysis.text import one_line
+from analysis.text import capitalised, one_line
 
 if TYPE_CHECKING:
     from analysis.stats import Paired
@@ -36,22 +36,24 @@ def accuracy(asked: Asked) -> Table:
     together = [c for c in _alike(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
     against = _differences(study, baselines, values)
     places = [] if study.contrasts else _places(study, baselines, against)  # the tests are then of those alone
+    rows = asked.rows or study.rows
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"{accuracy_of(study)} by initialisation, study {study.name}."),
+        caption=one_line(study.layout.title or f"{accuracy_of(study)} by initialisation, study {study.name}"),
         rows=study.rows,
         columns=study.columns,
         baselines=baselines,
-        cells=_cells(study, baselines, values, against, places),
+        cells=_cells(study, rows, baselines, values, against, places),
         comparisons=len(places),
         together=together,
         across=_across(study.rows, baselines, values, together) if asked.together and len(together) > 1 else {},
         baseline=asked.baseline,
         published=context(study.name),
+        shows=capitalised(measured(study, asked.metric)),
     )
     result.notes.extend(notes(result, asked.metric))
-    if unknown := [key for column in study.columns for key in _best(study.rows, column, values)[1]]:
+    if unknown := [key for column in study.columns for key in _best(rows, column, values)[1]]:
         where = ", ".join(f"{row} on {column}" for row, column in unknown)
         result.notes.append(one_line(f"Not compared with the highest mean, as they share under 3 seeds: {where}."))
     return result
@@ -83,6 +85,7 @@ def _places(study: Study, baselines: dict[str, str], against: Mapping[Key, Paire
 
 def _cells(
     study: Study,
+    shown: list[str],
     baselines: dict[str, str],
     values: Values,
     against: Mapping[Key, Paired | None],
@@ -90,8 +93,7 @@ def _cells(
 ) -> dict[Key, Cell]:
     from analysis.stats import holm, sample
 
-    rows = study.rows
-    keys = [(row, column) for column in study.columns for row in rows]
+    keys = [(row, column) for column in study.columns for row in study.rows]
     pairs = [against.get(key) for key in places]
     tested = {key for key, pair in zip(places, pairs, strict=True) if pair and pair.p is not None}
     raw = holm([1.0 if pair is None or pair.p is None else pair.p for pair in pairs])
@@ -100,7 +102,7 @@ def _cells(
     corrected, least = (
         {key: p for key, p in zip(places, all_p, strict=True) if key in tested} for all_p in (raw, lowest)
     )
-    best = {place for column in study.columns for place in _best(rows, column, values)[0]}
+    best = {place for column in study.columns for place in _best(shown, column, values)[0]}
     published = published_numbers(study)
     cells = {}
     for key in keys:

@@ -8,7 +8,7 @@ from analysis.published import context
 from analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds, seeds
 from analysis.tables.registry import TABLES, Asked
 from analysis.tables.shared import LEVEL, Cell, Key, Table, contrasts_compared, skipped, values_by_seed
-from analysis.text import count, one_line
+from analysis.text import capitalised, count, one_line
 
 if TYPE_CHECKING:
     from analysis.stats import Paired
@@ -64,12 +64,16 @@ def contrasts(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Comparisons that the grid names, study {study.name}."),
+        caption=one_line(f"Comparisons that the grid names, study {study.name}"),
         rows=[label(contrast) for contrast in study.contrasts],
         columns=study.columns,
         baselines={label(contrast): contrast[1] for contrast in study.contrasts},
         cells=cells,
+        comparisons=len(places),
         published=context(study.name),
+        shows=f"{capitalised(measured(study, metric))}, of the first row",
+        gain="first minus second row",
+        digits=2,
     )
     result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
     return result

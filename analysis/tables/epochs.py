@@ -9,7 +9,7 @@ from analysis.tables import contrasts
 from analysis.tables.notes import measured, over_fewer_seeds, seeds
 from analysis.tables.registry import TABLES, Asked
 from analysis.tables.shared import Cell, Table, contrasts_compared
-from analysis.text import one_line
+from analysis.text import capitalised, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,11 +65,14 @@ def over_epochs(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Comparisons that the grid names, over training, study {study.name}."),
+        caption=one_line(f"Comparisons that the grid names, over training, study {study.name}"),
         rows=list(baselines),
         columns=[f"epoch {epoch}" for epoch in epochs],
         baselines=baselines,
         cells=cells,
+        shows=f"{capitalised(measured(study, 'each'))}, of the first row",
+        gain="first minus second row",
+        digits=2,
     )
     result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
     return result

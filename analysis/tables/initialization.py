@@ -66,8 +66,17 @@ def initialization(asked: Asked) -> Table:
             for row in study.rows:
                 values = [value for record in by_row.get(row, ()) if (value := measure(record)) is not None]
                 cells[row, columns[-1]] = Cell(sample(sorted(values)) if values else None)
-    caption = one_line(f"What initialisation does and costs, study {study.name}.")
+    caption = one_line(f"What initialisation does and costs, study {study.name}")
     shown = [row for row in study.rows if row in rows]
     return Table(
-        asked.name, study, caption, shown, columns, {}, cells, notes=[note.format(study.measured) for note in NOTES]
+        asked.name,
+        study,
+        caption,
+        shown,
+        columns,
+        {},
+        cells,
+        notes=[note.format(study.measured) for note in NOTES],
+        shows="On target: attention of the first layer on its target token",
+        digits=2,
     )

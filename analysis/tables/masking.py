@@ -60,13 +60,14 @@ def masking(asked: Asked) -> Table:
         name=asked.name,
         study=study,
         caption=one_line(
-            f"Top-1 accuracy of {count(len(runs), 'trained ConViT')} without a term of attention, study {study.name}."
+            f"Top-1 accuracy of {count(len(runs), 'trained ConViT')} without a term of attention, study {study.name}"
         ),
         rows=list(ours),
         columns=[_label(test) for test in tests],
         baselines={},
         cells=cells,
         published=(publication(PAPER[0]), PAPER[1]),
+        shows=f"Top-1 (%) on {' or '.join(images)} images, without content or position in the first GPSA layers",
     )
     result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
     return result

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.frame import Study
 from analysis.tables.context import beside
-from analysis.tables.shared import LEVEL, Table, contrasts_compared, differing, skipped, usual_seeds
+from analysis.tables.shared import LEVEL, PLAIN, Look, Table, contrasts_compared, differing, skipped, usual_seeds
 from analysis.text import count, one_line
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 SPLITS = {"test": "test {}", "val": "{} on validation images, taken from the training split,"}
 METRICS = {
-    "last": "{} in percent after the last epoch",
-    "best": "best {} in percent of all evaluated epochs (it selects on what it measures)",
-    "each": "{} in percent after the epoch of the column",
+    "last": "{} (%) after the last epoch",
+    "best": "best {} (%) of all evaluated epochs (it selects on what it measures)",
+    "each": "{} (%) after the epoch of the column",
 }
 
 
@@ -30,6 +30,35 @@ def measured(study: Study, metric: str) -> str:
         first += f" (on {', '.join(columns)}: {other})"
     both = "test {} (in columns named validation, on images taken from the training split)"
     return METRICS[metric].format((SPLITS[splits.pop()] if len(splits) == 1 else both).format(first))
+
+
+def caption(table: Table, look: Look = PLAIN) -> str:
+    """What stands over a table in every format: its title, what a number is, n, what is bold, the sources."""
+    cells = table.cells.values()
+    n = usual_seeds(table) or 0
+    spread = ", mean ± standard deviation" if any(cell.ours and cell.ours.std is not None for cell in cells) else ""
+    other = any(cell.ours and cell.ours.n != n for cell in cells)
+    lines = [look.title or table.caption]
+    lines.append(f"{table.shows}{spread}, n = {count(n, 'seed')}{' unless given' if other else ''}".lstrip(", "))
+    if any(cell.best for cell in cells):
+        lines.append("Bold: best, or its paired difference from the best has a 95 % interval that contains 0")
+    if gains(table, look):
+        bases = set(table.baselines.values())
+        over = table.gain or f"over {table.baseline or (bases.pop() if len(bases) == 1 else 'the own base')}"
+        lines.append(f"Gain: by seed, {over}, with its 95 % interval")
+        if any(cell.p is not None for cell in cells):
+            lines.append(f"p: sign-flip test, Holm over {count(table.comparisons, 'comparison')}")
+    if papers := dict.fromkeys(cell.published.source.partition(" (")[0] for cell in cells if cell.published):
+        lines.append(f"Paper: {'; '.join(papers)}")
+    if any(cell.excludes_published for cell in cells):
+        lines.append("†: the paper's number is outside the 95 % interval of our mean")
+    return one_line(" ".join(f"{line.rstrip('.')}." for line in lines))
+
+
+def gains(table: Table, look: Look) -> bool:
+    """Whether columns of differences are shown."""
+    compared = any(cell.against for cell in table.cells.values())
+    return compared and bool(table.gain or look.gain or look.whole)
 
 
 def notes(table: Table, metric: str) -> list[str]:

@@ -6,7 +6,7 @@ A table is one file of this folder with one function that computes it, decorated
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.frame import Study
 from analysis.registry import LAST, Registry, blaming
@@ -28,6 +28,8 @@ class Asked:
     """The row that differences are to; None: each row's own base (see `own_bases`)."""
     together: bool = False
     """Whether a last column goes over all datasets."""
+    rows: list[str] | None = None
+    """The study's rows that are shown, in this order; None: all."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,12 @@ def _allowed(kind: Kind, study: Study) -> bool:
 
 
 def build(
-    study: Study, name: str | None = None, metric: str = "last", baseline: str | None = None, together: bool = False
+    study: Study,
+    name: str | None = None,
+    metric: str = "last",
+    baseline: str | None = None,
+    together: bool = False,
+    rows: list[str] | None = None,
 ) -> Table:
     """Compute one of a study's tables.
 
@@ -91,6 +98,8 @@ def build(
             own base (see `own_bases`).
         together: Whether the study's own table has a last column over all datasets: what an average over them means is
             for the reader to say.
+        rows: The study's rows that are shown, in this order, in tables that have a line for each. Default: all. What is
+            tested stays the same; bold is the best of these.
 
     Raises:
         VitinitError: no finished run, no such table, or no row of that name.
@@ -102,5 +111,8 @@ def build(
     for kind in TABLES.entries():
         if study.name + kind.name == name and _allowed(kind, study):
             with blaming(f"table {name}"):
-                return kind.compute(Asked(study, name, metric, baseline, together))
+                table = kind.compute(Asked(study, name, metric, baseline, together, rows))
+                shown = [row for row in rows or [] if row in table.rows]
+                cells = {key: cell for key, cell in table.cells.items() if key[0] in shown}
+                return replace(table, rows=shown, cells=cells) if shown else table
     raise unknown_name("table", name, names(study))

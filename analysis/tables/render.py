@@ -4,85 +4,154 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.tables.shared import LEVEL, Across, Cell, Table
-from analysis.text import count, escape_latex, escape_markdown, one_line, signed
+from analysis.tables.notes import caption, gains
+from analysis.tables.shared import LEVEL, PLAIN, Cell, Look, Table, usual_seeds
+from analysis.text import count, escape_latex, escape_markdown, number, one_line, signed
 
 if TYPE_CHECKING:
     from analysis.stats import Estimate, Interval
 
 DAGGER = "†"
+NOTHING = "–"
+"""In place of our number."""
 TEMPLATES = Path(__file__).parent / "templates"
+PRINTED = {"cifar": "CIFAR-", "svhn": "SVHN", "imagenet": "ImageNet"}
+"""Beginnings of datasets' names in LaTeX."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """The lines of one cell."""
+class Part:
+    """Numbers of one kind below a column's label."""
 
-    ours: list[str]
-    paper: list[str]
-    bold: bool = False
-    """The first line of ours."""
+    head: str
+    texts: dict[str, str]
+    """By row label."""
+    bold: frozenset[str] = frozenset()
+    """Row labels."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table: one of ours, a second one where the paper has numbers."""
+    """A column of the table with its parts side by side: our numbers first."""
 
     label: str
-    published: bool
-    entries: dict[str, Entry]
-    """By row label."""
+    parts: tuple[Part, ...]
     switch: bool = False
-    """On or off in each row: no numbers, of ours or the paper's."""
+    """On or off in each row, in place of numbers."""
+
+    def width(self, of: Callable[[str], float], gap: float, least: float = 0.0) -> float:
+        """What its parts take, each as wide as its widest text, and its label, broken at spaces behind `least`."""
+        widths = [max(map(of, [part.head, *part.texts.values()])) for part in self.parts]
+        label = min(of(self.label), max(least, *map(of, self.label.split()))) if least else 0.0
+        return max(sum(widths) + gap * (len(widths) - 1), label)
 
 
-def columns(table: Table) -> list[Column]:
-    """What every format shows, in order; the last may be that over several columns."""
-    result = []
+def columns(table: Table, look: Look = PLAIN) -> list[Column]:
+    """What every format shows, in order; a column without any number is left out."""
+    found = []
     for label in table.columns:
         cells = {row: table.cells[row, label] for row in table.rows}
-        published = any(cell.published or cell.published_difference is not None for cell in cells.values())
+        measured = table.study.metrics.get(label, table.study.measured)
         switch = any(cell.switch is not None for cell in cells.values())
-        result.append(Column(label, published, {row: _entry(cell) for row, cell in cells.items()}, switch))
+        found.append(Column(label, tuple(_parts(table, look, cells, measured)), switch))
     if table.across:
-        entries = {row: _across(table.across.get(row)) for row in table.rows}
-        result.append(Column(f"{count(len(table.together), 'column')} together", False, entries))
-    return result
+        found.append(Column(f"{count(len(table.together), 'column')} together", tuple(_across(table, look))))
+    return [
+        column for column in found if any(text.strip(NOTHING) for part in column.parts for text in part.texts.values())
+    ]
 
 
-def _entry(cell: Cell) -> Entry:
+def _parts(table: Table, look: Look, cells: dict[str, Cell], measured: str) -> list[Part]:
+    digits = table.digits if look.digits is None else look.digits
+    usual = usual_seeds(table)
+
+    def part(head: str, text: Callable[[Cell], str]) -> list[Part]:
+        texts = {row: text(cell) for row, cell in cells.items()}
+        return [Part(head, texts)] if any(texts.values()) else []
+
+    def published(cell: Cell) -> str:
+        if cell.signed and cell.published_difference is not None:
+            return signed(cell.published_difference, digits)
+        return f"{cell.published.value:.{digits}f}" if cell.published else ""
+
+    def published_gain(cell: Cell) -> str:
+        return "" if cell.signed or cell.published_difference is None else signed(cell.published_difference, digits)
+
+    more = part("paper", published)
+    head = "ours" if more else ""
+    if gains(table, look):
+        more += part("gain [95 %]", lambda cell: _gain(cell, digits))
+        more += part("paper's gain", published_gain)
+        more += part("p", lambda cell: p_shown(cell) or "")
+    ours = {row: _mean(cell, usual, digits) for row, cell in cells.items()}
+    bold = frozenset(row for row, cell in cells.items() if cell.best)
+    return [Part(head or (measured if more else ""), ours, bold), *more]
+
+
+def _mean(cell: Cell, usual: int | None, digits: int) -> str:
     if cell.switch is not None:
-        return Entry(["✓" if cell.switch else "✗"], [])
-    paper = [f"{cell.published.value:.2f}"] if cell.published else []
-    if cell.published_difference is not None:
-        paper.append(signed(cell.published_difference))
+        return "✓" if cell.switch else "✗"
     if cell.ours is None:
-        return Entry(["–"], paper)
-    spread = "" if cell.ours.std is None else f"±{cell.ours.std:.2f}"
-    mean = signed(cell.ours.mean) if cell.signed else f"{cell.ours.mean:.2f}"
-    lines = [f"{mean}{spread}{DAGGER if cell.excludes_published else ''}"]
+        return NOTHING
+    mean = (signed if cell.signed else number)(cell.ours.mean, digits)
+    spread = "" if cell.ours.std is None else f" ± {cell.ours.std:.{digits}f}"
+    other = "" if cell.ours.n == usual else f" (n={cell.ours.n})"
+    return f"{mean}{spread}{DAGGER if cell.excludes_published else ''}{other}"
+
+
+def _gain(cell: Cell, digits: int) -> str:
     if cell.against is None:
-        lines.append(f"n={cell.ours.n}")
-    else:
-        lines[0] += "" if cell.ours.n == cell.against.n else f" n={cell.ours.n}"
-        between = f" {interval_text(cell.against.interval)}" if cell.against.interval else ""
-        lines += [f"{signed(cell.against.mean)}{between}", p_text(cell)]
-    return Entry(lines, paper, cell.best)
+        return ""
+    between = f" {interval_text(cell.against.interval, digits)}" if cell.against.interval else ""
+    fewer = f" (n={cell.against.n})" if cell.ours and cell.against.n != cell.ours.n else ""
+    return f"{signed(cell.against.mean, digits)}{between}{fewer}"
 
 
-def _across(across: Across | None) -> Entry:
-    if across is None:
-        return Entry(["–"], [])
-    lines = [f"{across.mean:.2f}", f"IQM {across.iqm.value:.2f} {interval_text(across.iqm.interval)}"]
-    if across.better:
-        lines.append(f"P {better_text(across.better)}")
-    return Entry(lines, [])
+def _across(table: Table, look: Look) -> list[Part]:
+    """The row over all columns, each number named."""
+    digits = table.digits if look.digits is None else look.digits
+    found = {row: table.across.get(row) for row in table.rows}
+    means = {row: number(its.mean, digits) if its else NOTHING for row, its in found.items()}
+    middles = {
+        row: f"{number(its.iqm.value, digits)} {interval_text(its.iqm.interval, digits)}" if its else ""
+        for row, its in found.items()
+    }
+    better = {row: better_text(its.better) if its and its.better else "" for row, its in found.items()}
+    parts = [Part("mean", means), Part("middle half's mean", middles)]
+    return parts + ([Part(f"P(a run beats {table.baseline or 'its base'}'s)", better)] if any(better.values()) else [])
+
+
+def side_by_side(
+    shown: list[Column], room: float, of: Callable[[str], float], gap: float, least: float
+) -> list[list[Column]]:
+    """Panels of columns that fit into the room behind the row labels.
+
+    Args:
+        shown: The columns; one too wide is several of the same label.
+        room: For the columns of a panel.
+        of: Width of a text.
+        gap: Between parts, and in front of each column.
+        least: The width at which a column's label is broken, and not before.
+    """
+    panels: list[list[Column]] = []
+    left = -1.0
+    for column in shown:
+        apart = column.width(of, gap) + gap > room
+        for block in [Column(column.label, (part,)) for part in column.parts] if apart else [column]:
+            needs = gap + block.width(of, gap, least)
+            if needs > left:
+                panels.append([])
+                left = room
+            panels[-1].append(block)
+            left -= needs
+    return panels
 
 
 def better_text(better: Estimate) -> str:
@@ -91,20 +160,9 @@ def better_text(better: Estimate) -> str:
     return f"{better.value:.2f}{between}"
 
 
-def interval_text(interval: Interval) -> str:
+def interval_text(interval: Interval, digits: int = 2) -> str:
     """Both ends."""
-    return f"[{_minus(interval.low)}, {_minus(interval.high)}]"
-
-
-def _minus(value: float) -> str:
-    return signed(value).removeprefix("+")
-
-
-def p_text(cell: Cell) -> str:
-    """Seeds of the difference, and the corrected p where it could be under 0.05 at all."""
-    assert cell.against
-    n, p = f"n={cell.against.n}", p_shown(cell)
-    return n if p is None else f"p {'' if p[0] == '<' else '= '}{p} ({n})"
+    return f"[{number(interval.low, digits)}, {number(interval.high, digits)}]"
 
 
 def p_shown(cell: Cell) -> str | None:
@@ -119,41 +177,83 @@ def p_written(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def to_latex(table: Table) -> str:
-    """Complete `table` environments, as wide as the text of an article and of 10 rows each; notes under the last."""
-    # Three lines a row: 10 of them, with long labels, and the notes are a page.
-    chunks = [table.rows[i : i + 10] for i in range(0, len(table.rows), 10)]
-    panels = [(shown, rows) for shown in _side_by_side(table) for rows in chunks]
-    return template("table.tex.j2", table=table, panels=panels, wide=_wide(table))
+@dataclass(frozen=True)
+class Panel:
+    """A LaTeX tabular: some columns, and some rows with their labels broken into lines."""
+
+    columns: list[Column]
+    rows: dict[str, list[str]]
+
+    @property
+    def heads(self) -> bool:
+        """Whether a line below the columns' labels names their parts."""
+        return any(part.head for column in self.columns for part in column.parts)
 
 
-def _wide(table: Table) -> bool:
-    """Whether there are intervals in the cells."""
-    return bool(table.across) or any(cell.against for cell in table.cells.values())
+def to_latex(table: Table, look: Look = PLAIN) -> str:
+    """Complete `table` environments for an article, or a column of one in two columns; notes are comments."""
+    # Points of the standard classes, whose fonts are wider than others': \small at 345 pt, or \footnotesize at 229 pt.
+    size, room, gap, most = (8.0, 224.0, 6.0, 52) if look.two_column else (9.0, 343.0, 8.0, 46)
+    most -= int(5 * len(caption(table, look)) / room) + 1
+
+    def of(text: str) -> float:
+        return size * _ems(text)
+
+    shown = [replace(column, label=_printed(column.label)) for column in columns(table, look)]
+    names = {row: _printed(row) if table.transposed else row for row in table.rows}
+    widest = max(map(of, names.values()))
+    narrow = min(widest, 0.4 * room)
+    floats: list[list[Panel]] = []
+    left = 0
+    # What is broken where not all columns fit side by side: heads, then rows, then heads at any space.
+    for least, beside in ((room, widest), (6 * size, widest), (6 * size, narrow), (3 * size, narrow)):
+        blocks = side_by_side(shown, room - beside, of, gap, least)
+        if sum(gap + column.width(of, gap, least) for column in shown) <= room - beside:
+            break
+    for block in blocks:
+        used = sum(gap + column.width(of, gap, least) for column in block)
+        labels = {row: _wrap(name, max(beside, room - used), of) for row, name in names.items()}
+        head = 3 + max(len(_wrap(column.label, column.width(of, gap, least), of)) for column in block)
+        if head + sum(map(len, labels.values())) > left:
+            left = 0
+        for row, lines in labels.items():
+            if len(lines) > left:
+                floats.append([])
+                left = most
+            if not floats[-1] or floats[-1][-1].columns is not block:
+                floats[-1].append(Panel(block, {}))
+                left -= head
+            floats[-1][-1].rows[row] = lines
+            left -= len(lines)
+    return template(
+        "table.tex.j2",
+        table=table,
+        floats=floats,
+        look=look,
+        size=r"\footnotesize" if look.two_column else r"\small",
+        gap=gap,
+        of=of,
+        room=lambda column: column.width(of, gap, least),
+    )
 
 
-def _side_by_side(table: Table) -> list[list[Column]]:
-    """The columns, as many at once as an article's text is wide: of the widest cells and of those that are here."""
-    shown = columns(table)
-    published = any(column.published for column in shown)
-    if _wide(table):
-        size = 2 if published else 3
-        return [shown[i : i + size] for i in range(0, len(shown), size)]
-    panels: list[list[Column]] = []
-    room = 0.0
-    for column in shown:
-        width = 0.5 if column.switch else 1 + column.published
-        if width > room:
-            panels.append([])
-            room = 6 if published else 5
-        panels[-1].append(column)
-        room -= width
-    return panels
+def _printed(label: str) -> str:
+    """A column's label as papers write it: `CIFAR-10 (5,000)` for `cifar10[5000]`."""
+    label = re.sub(r"\[([^\]]*)\]", r" (\1)", label)
+    label = re.sub(r"(?<![\d.])\d{4,}", lambda found: f"{int(found[0]):,}", label)
+    return re.sub(r"^(cifar(?=1)|svhn|imagenet)", lambda found: PRINTED[found[0]], label)
 
 
-def to_html(table: Table) -> str:
+def _ems(text: str) -> float:
+    """An estimate of a text's width in Computer Modern, in its own size."""
+    widths = {"m": 0.86, "w": 0.74, "–": 0.53, **dict.fromkeys("ijl .,:;'()[]|", 0.31), **dict.fromkeys("±−✓✗†", 0.85)}
+    other = {char: 0.54 if char.islower() or char.isdigit() else 0.85 if ord(char) < 0x250 else 5.3 for char in text}
+    return sum((other | widths)[char] for char in text)
+
+
+def to_html(table: Table, look: Look = PLAIN) -> str:
     """A page of its own."""
-    return template("table.html.j2", table=table, columns=columns(table))
+    return template("table.html.j2", table=table, columns=columns(table, look), look=look)
 
 
 def filtered_by(label: str, names: list[str]) -> bool:
@@ -181,6 +281,8 @@ def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
         finalize=_printable if html else None,
     )
     environment.filters |= {"latex": escape_latex, "stack": _stack, "wrap": _wrap, "one_line": one_line}
+    environment.filters["caption"] = caption
+    environment.globals["look"] = PLAIN
     environment.tests["filtered_by"] = filtered_by
     return environment.get_template(name).render(**values)
 
@@ -190,43 +292,46 @@ def _printable(value: Any) -> Any:
     return one_line(value) if type(value) is str else value
 
 
-def _stack(lines: list[str], align: str = "r", bold: bool = False) -> str:
+def _stack(lines: list[str], align: str) -> str:
     """Lines above one another in one cell of a LaTeX table."""
     texts = [escape_latex(line) for line in lines]
-    if bold:
-        texts[0] = rf"\textbf{{{texts[0]}}}"
     if len(texts) < 2:
         return "".join(texts)
-    return rf"\begin{{tabular}}[t]{{@{{}}{align}@{{}}}}" + r" \\ ".join(texts) + r"\end{tabular}"
+    return (
+        rf"\begin{{tabular}}[{'t' if align == 'l' else 'b'}]{{@{{}}{align}@{{}}}}"
+        + r" \\ ".join(texts)
+        + r"\end{tabular}"
+    )
 
 
-def _wrap(label: str, width: int) -> list[str]:
-    return textwrap.wrap(one_line(label), width) or [""]
+def _wrap(label: str, width: float, of: Callable[[str], float]) -> list[str]:
+    """Lines that are no wider, broken at spaces; within a word only where it is wider."""
+    lines = [""]
+    for word in one_line(label).split():
+        part = len(word) if of(word) <= width else max(1, int(0.9 * width / of(word) * len(word)))
+        for piece in textwrap.wrap(word, part):
+            joined = f"{lines[-1]} {piece}".strip()
+            lines = [*lines[:-1], joined] if of(joined) <= width or not lines[-1] else [*lines, piece]
+    return lines
 
 
-def to_markdown(table: Table) -> str:
-    """A pipe table, lines of a cell apart by `<br>`."""
-    shown = columns(table)
+def to_markdown(table: Table, look: Look = PLAIN) -> str:
+    """A pipe table."""
+    shown = columns(table, look)
     heads = [""]
     for column in shown:
-        heads += [escape_markdown(column.label)] + ["paper"] * column.published
-    lines = [heads, ["---"] + ["--:"] * (len(heads) - 1)]
+        heads += [column.label, *(part.head for part in column.parts[1:])]
+    lines = [[escape_markdown(head) for head in heads], ["---"] + ["--:"] * (len(heads) - 1)]
     for row in table.rows:
-        line = [escape_markdown(row)]
-        for column in shown:
-            entry = column.entries[row]
-            first, *others = [escape_markdown(text) for text in entry.ours]
-            line.append("<br>".join([f"**{first}**" if entry.bold else first, *others]))
-            if column.published:
-                line.append("<br>".join(escape_markdown(text) for text in entry.paper))
-        lines.append(line)
-    text = [f"{escape_markdown(table.caption)}\n"]
-    text += [f"| {' | '.join(line)} |" for line in lines]
-    text += ["", *(f"- {escape_markdown(note)}" for note in table.notes)]
-    return "\n".join(text) + "\n"
+        parts = [part for column in shown for part in column.parts]
+        texts = [(escape_markdown(part.texts[row]), row in part.bold) for part in parts]
+        lines.append([escape_markdown(row), *(f"**{text}**" if bold else text for text, bold in texts)])
+    text = [f"{escape_markdown(caption(table, look))}\n", *(f"| {' | '.join(line)} |" for line in lines)]
+    notes = [f"- {escape_markdown(note)}" for note in table.notes] if look.whole else []
+    return "\n".join([*text, *([""] if notes else []), *notes]) + "\n"
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: Table, look: Look = PLAIN) -> str:
     """One line per cell, every number of it; empty where there is none. What is over several columns is not in it."""
     buffer = io.StringIO()
     names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
@@ -256,7 +361,7 @@ def _ends(interval: Interval | None) -> list[float | None]:
     return [interval.low, interval.high] if interval else [None, None]
 
 
-FORMATS: dict[str, tuple[str, Callable[[Table], str]]] = {
+FORMATS: dict[str, tuple[str, Callable[[Table, Look], str]]] = {
     "latex": ("tex", to_latex),
     "markdown": ("md", to_markdown),
     "csv": ("csv", to_csv),

@@ -75,6 +75,7 @@ class Table:
     name: str
     study: Study
     caption: str
+    """Its title; `caption` of notes.py has what else stands over a table."""
     rows: list[str]
     columns: list[str]
     baselines: dict[str, str]
@@ -93,6 +94,34 @@ class Table:
     """The paper and its table that this one is to be read with."""
     transposed: bool = False
     """Rows are datasets, columns are initialisations."""
+    shows: str = ""
+    """What our numbers are, for the caption."""
+    gain: str = ""
+    """What the differences are, where the table is about them and always shows them: `first minus second row`."""
+    digits: int = 1
+    """Behind the point, unless others are asked for."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How tables are to look: options of the command line."""
+
+    gain: bool = False
+    """Columns of differences, their intervals and p, too."""
+    whole: bool = False
+    """All notes, too."""
+    digits: int | None = None
+    """Behind the point; None: the table's own."""
+    title: str | None = None
+    """To begin the caption with; None: the table's own."""
+    label: str | None = None
+    """For LaTeX; None: `tab:` and the table's name."""
+    two_column: bool = False
+    """LaTeX is as wide as a column of a two-column article."""
+
+
+PLAIN = Look()
+"""One line a row, as papers print it."""
 
 
 def usual_seeds(table: Table) -> int | None:

@@ -88,5 +88,8 @@ def start(asked: Asked) -> Table:
         for quantity in QUANTITIES:
             found = values.get((place, row, later, quantity))
             cells[lines[-1], quantity] = Cell(sample(sorted(found)) if found else None)
-    caption = one_line(f"What training starts from, study {study.name}.")
-    return Table(asked.name, study, caption, lines, list(QUANTITIES), {}, cells, notes=list(NOTES))
+    caption = one_line(f"What training starts from, study {study.name}")
+    shows = "Mean over heads of norm, rank and log condition number of W_q^T W_k and W_proj W_v; entropy, distance"
+    return Table(
+        asked.name, study, caption, lines, list(QUANTITIES), {}, cells, notes=list(NOTES), shows=shows, digits=2
+    )

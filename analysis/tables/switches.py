@@ -8,7 +8,7 @@ from analysis.tables.context import beside
 from analysis.tables.notes import measured
 from analysis.tables.registry import TABLES, Asked
 from analysis.tables.shared import Cell, Table, accuracy_of, published_numbers, values_by_seed
-from analysis.text import one_line
+from analysis.text import capitalised, one_line
 
 METHOD = "convit_gpsa"
 PARAMETERS = {"train gating": "train_gating", "conv init": "conv_init", "train GPSA": "train_gpsa"}
@@ -54,12 +54,13 @@ def switches(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}."),
+        caption=one_line(f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}"),
         rows=study.rows,
         columns=[*PARAMETERS, GATED, *study.columns],
         baselines={},
         cells=cells,
         published=context(study.name),
+        shows=capitalised(measured(study, metric)),
     )
     result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
     return result

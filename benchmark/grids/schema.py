@@ -150,4 +150,9 @@ class Grid:
     def layout(self) -> Layout:
         """What is put down beside the records."""
         rows, columns = zip(*(cell.place for cell in self.cells), strict=True) if self.cells else ((), ())
-        return Layout(rows=list(dict.fromkeys(rows)), contrasts=self.contrasts, columns=list(dict.fromkeys(columns)))
+        return Layout(
+            rows=list(dict.fromkeys(rows)),
+            contrasts=self.contrasts,
+            columns=list(dict.fromkeys(columns)),
+            title=self.title,
+        )

@@ -86,12 +86,16 @@ class Layout(Frozen):
     """The rows that the grid compares: the first minus the second."""
     columns: list[str] = Field(default_factory=list)
     """Its datasets, a label for each setting that is no repetition of another; empty where none were put down."""
+    title: str = ""
+    """The grid's own."""
 
     def before(self, other: Layout) -> Layout:
         """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own."""
-        rows = dict.fromkeys([*self.rows, *other.rows])
-        contrasts = dict.fromkeys([*self.contrasts, *other.contrasts])
-        return Layout(rows=list(rows), contrasts=list(contrasts), columns=self.columns or other.columns)
+        rows, contrasts = (
+            list(dict.fromkeys(its)) for its in (self.rows + other.rows, self.contrasts + other.contrasts)
+        )
+        columns, title = self.columns or other.columns, self.title or other.title
+        return Layout(rows=rows, contrasts=contrasts, columns=columns, title=title)
 
 
 @dataclass

@@ -81,7 +81,7 @@ def test_it_is_printed_and_written(results: Path, tmp_path: Path, capsys: pytest
     assert tables.main(["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out"), "--all"]) == 0
     printed = capsys.readouterr().out
     assert "Mimetic − Kaiming uniform" in printed
-    assert "p (Holm)" in printed
+    assert "gain [95 %]" in printed
     assert " 0.023\n" in printed
     assert (tmp_path / "out" / "mine_contrasts.tex").is_file()
 
@@ -90,7 +90,7 @@ def test_what_was_named_beforehand_is_printed_unasked(results: Path, tmp_path: P
     assert tables.main(["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "Mimetic − Kaiming uniform" in printed
-    assert "corrected by Holm over 3 comparisons, which the grid names" in " ".join(printed.split())
+    assert "p: sign-flip test, Holm over 3 comparisons." in " ".join(printed.split())
 
 
 def test_no_table_without_contrasts(results: Path) -> None:
@@ -161,7 +161,7 @@ def test_what_else_differs_and_how_many_seeds_is_said_under_contrasts(tmp_path: 
     study = load([tmp_path], "mine")
     table = build(study, "mine_contrasts")
     assert any(note.startswith("More than the initialisation") and "heads 3 (not 4)" in note for note in table.notes)
-    assert r"60.00±0.00 n=8<br>+9.00 \[6.52, 11.48\]<br>n=3" in to_markdown(table)
+    assert r"| 60.00 ± 0.00 | +9.00 \[6.52, 11.48\] (n=3) |" in to_markdown(table)
     for name in ("mine_contrasts", "mine_epochs"):
         assert any(note.startswith("Differences over fewer seeds than n: ") for note in build(study, name).notes)
 

@@ -8,11 +8,12 @@ import statistics
 
 from convit_records import SIZES, ablation, efficiency_small, masked, run
 from synthetic_records import done, everything, finished, write
+from table_texts import columns
 
 from analysis.frame import load
 from analysis.tables.gap import subsets
 from analysis.tables.registry import build, names
-from analysis.tables.render import columns, to_csv, to_html, to_latex
+from analysis.tables.render import to_csv, to_html, to_latex
 
 
 def entry(table, row: str, column: str):
@@ -39,7 +40,7 @@ def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path)
     assert entry(table, five, "ConViT").paper == ["47.80"]
     gap = entry(table, five, "ConViT: gap (%)")
     # 25/20 and 45/30; the third seed has no partner
-    assert gap.ours == [f"+37.50±{statistics.stdev([25.0, 50.0]):.2f}", "n=2"]
+    assert gap.ours == [f"+37.50 ± {statistics.stdev([25.0, 50.0]):.2f} (n=2)"]
     assert gap.paper == [f"+{100 * (47.8 - 34.8) / 34.8:.2f}"]
     assert entry(table, ten, "ConViT: gap (%)").ours[0] == "−25.00"
     assert entry(table, whole, "ConViT").ours == ["–"]
@@ -146,8 +147,8 @@ def test_what_is_left_without_a_term_by_share_of_the_layers(tmp_path):
     assert ours == "a ConViT"
     shares = [f"no {term}, {share}%" for share in (50, 100) for term in ("content", "position")]
     assert table.columns == ["whole", *shares]
-    assert entry(table, ours, "whole").ours == [f"40.50±{statistics.stdev([40, 41]):.2f}", "n=2"]
-    assert entry(table, ours, "no content, 50%").ours == [f"12.00±{statistics.stdev([10, 14]):.2f}", "n=2"]
+    assert entry(table, ours, "whole").ours == [f"40.50 ± {statistics.stdev([40, 41]):.2f}"]
+    assert entry(table, ours, "no content, 50%").ours == [f"12.00 ± {statistics.stdev([10, 14]):.2f}"]
     assert entry(table, ours, "no position, 50%").ours[0].startswith("32.00")
     assert not any(column.published for column in columns(table))
     assert any("Context, beside no run of ours: Table 6 of d'Ascoli et al." in note for note in table.notes)

@@ -39,8 +39,8 @@ def test_the_table_says_mean_iou_wherever_it_said_top1(tmp_path: Path) -> None:
     study = load([of_masks(tmp_path)])
     assert (study.metrics, study.measured) == ({"shapes": "mean IoU"}, "mean IoU")
     table = build(study)
-    assert table.caption == "Mean IoU by initialisation, study masks."
-    assert table.notes[0].startswith("Ours: test mean IoU in percent after the last epoch")
+    assert table.caption == "Mean IoU by initialisation, study masks"
+    assert table.notes[0].startswith("Ours: test mean IoU (%) after the last epoch")
     assert not any("top-1" in note for note in table.notes)
     difference = table.cells["Mimetic", "shapes"].against
     assert difference is not None
@@ -56,7 +56,7 @@ def test_the_page_says_mean_iou_too(tmp_path: Path) -> None:
     page = re.sub(r"<script.*?</script>", "", to_html([section(load([of_masks(tmp_path)]))]), flags=re.DOTALL)
     assert "points of mean IoU" in page
     assert "top-1" not in page
-    assert "48.00" in page
+    assert "48.0" in page
 
 
 def test_columns_of_two_metrics_have_no_common_average(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_columns_of_two_metrics_have_no_common_average(tmp_path: Path) -> None:
     assert table.together == ["cifar10"]
     assert not table.across
     assert table.caption.startswith("Top-1 accuracy, or mean IoU, by initialisation")
-    assert table.notes[0].startswith("Ours: test top-1 (on shapes: mean IoU) in percent")
+    assert table.notes[0].startswith("Ours: test top-1 (on shapes: mean IoU) (%)")
     assert measured(study.runs) == "test top-1 or mean IoU"
 
 

@@ -50,7 +50,7 @@ def test_means_and_spreads_are_those_of_the_records(tmp_path):
     assert table.cells["Mimetic", "cifar10: initialisation (ms)"].ours.mean == 500
     for _, write_as in FORMATS.values():
         assert "500.00" in write_as(table) or ",500," in write_as(table)
-    assert to_latex(table).count(r"\begin{tabular}{@{}lrrrrr@{}}") == 1, "five narrow columns side by side"
+    assert to_latex(table).count(r"\begin{table}") == 1, "five columns in one"
 
 
 def test_a_study_without_targets_has_no_such_table(tmp_path):

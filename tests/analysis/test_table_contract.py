@@ -16,8 +16,8 @@ from analysis.frame import Study, load
 from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import TABLES, Kind, build, names
 from analysis.tables.render import FORMATS, columns
-from analysis.tables.shared import METRICS
-from analysis.text import signed
+from analysis.tables.shared import METRICS, Look
+from analysis.text import number, signed
 from initializers.errors import VitinitError
 
 KINDS = {kind.name or "the study's own": kind for kind in TABLES.entries()}
@@ -77,14 +77,20 @@ def test_formats_and_terminals_lose_nothing_and_the_same_records_give_the_same_b
         assert len(lines) == len(table.cells)
         assert {line["mean"] != "" for line in lines} >= {True}
         shown = columns(table)
-        assert [column.label for column in shown[: len(table.columns)]] == table.columns
-        assert all(column.entries.keys() == set(table.rows) for column in shown)
+        cells = {name: [table.cells[row, name] for row in table.rows] for name in table.columns}
+        numbers = [
+            name
+            for name, its in cells.items()
+            if any(c.ours or c.switch is not None or c.published or c.published_difference for c in its)
+        ]
+        assert [column.label for column in shown] == numbers
+        assert all(part.texts.keys() == set(table.rows) for column in shown for part in column.parts)
         for width in (80, 120):
-            printed = [line.plain for line in to_terminal(table, width)]
+            printed = [line.plain for line in to_terminal(table, width, Look(gain=True, digits=2))]
             assert max(map(cell_len, printed)) <= width
             for cell in table.cells.values():
                 if cell.ours:
-                    assert f"{cell.ours.mean:.2f}".removeprefix("-") in " ".join(printed)
+                    assert number(cell.ours.mean) in " ".join(printed)
                 if cell.against:
                     assert signed(cell.against.mean) in " ".join(printed)
     study = next(iter(allowing(studies, kind).values()))

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from scipy import stats as scipy_stats
 from synthetic_records import ROWS, done, everything, failed, skipped, write
+from table_texts import columns
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
 from analysis.tables.printing.reading import without_numbers
 from analysis.tables.printing.terminal import to_terminal
 from analysis.tables.registry import build, names
-from analysis.tables.render import columns, to_latex
+from analysis.tables.render import to_latex
 from benchmark.records.store import Layout, Store
 from initializers.errors import VitinitError
 
@@ -56,9 +57,9 @@ def test_mean_std_and_paired_difference(tmp_path):
     assert (cell.against.n, cell.against.mean) == (3, pytest.approx(statistics.mean(differences)))
     assert (cell.against.interval.low, cell.against.interval.high) == pytest.approx((expected.low, expected.high))
     entry = shown(table, "Mimetic")
-    assert entry.ours == ["53.69±24.25 n=4", "+1.00 [−8.02, 10.02]", "n=3"]
+    assert entry.ours == ["53.69 ± 24.25", "+1.00 [−8.02, 10.02] (n=3)"]
     assert "Differences over fewer seeds than n: Mimetic on cifar10 (3)." in table.notes
-    assert shown(table, "Kaiming uniform").ours[1:] == ["n=4"]
+    assert shown(table, "Kaiming uniform").ours[1:] == []
 
 
 def test_metric_and_baseline(tmp_path):
@@ -83,8 +84,10 @@ def test_the_papers_differences_are_to_its_own_numbers_of_the_same_row(tmp_path)
 
 def test_one_seed_has_no_spread_and_no_base_no_difference(tmp_path):
     table = build(load([write(tmp_path, done("Mimetic", (50.0,)))]))
-    assert shown(table, "Mimetic").ours == ["50.00", "n=1"]
+    assert shown(table, "Mimetic").ours == ["50.00"]
     assert not shown(table, "Mimetic").bold
+    two = several(tmp_path / "two", {"Kaiming uniform": [1.0, 2.0], "Mimetic": [3.0, 5.0]})
+    assert shown(build(load([two])), "Mimetic").ours == ["4.00 ± 1.41", "+2.50"], "two pairs have no interval"
     assert (
         "No difference (--baseline ROW gives one), as no row has their base and model without a method: Mimetic."
         in (table.notes)
@@ -113,11 +116,6 @@ def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path):
     assert found == {"A mimetic": "A base", "B mimetic": "B base", "C mimetic": "A base"}
 
 
-def test_two_pairs_have_a_difference_and_no_interval(tmp_path):
-    root = several(tmp_path, {"Kaiming uniform": [1.0, 2.0], "Mimetic": [3.0, 5.0]})
-    assert shown(build(load([root])), "Mimetic").ours == ["4.00±1.41", "+2.50", "n=2"]
-
-
 def test_p_is_corrected_over_the_whole_table(tmp_path):
     """Six differences of one sign: p = 2/64 each, in two comparisons, so 1/16 and, last of all, 1."""
     base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5]
@@ -130,11 +128,17 @@ def test_p_is_corrected_over_the_whole_table(tmp_path):
     mimetic, impulse = table.cells["Mimetic", "cifar10"], table.cells["Imp.-3", "cifar10"]
     assert (mimetic.against.p, mimetic.p) == (pytest.approx(1 / 32), pytest.approx(1 / 16))
     assert (impulse.against.p, impulse.p) == (1, 1)
-    assert shown(table, "Mimetic").ours[2] == "n=6"
+    assert len(shown(table, "Mimetic").ours) == 2, "no p"
     assert mimetic.least_p == pytest.approx(1 / 16), "no two tests of six pairs go lower together"
     note = next(note for note in table.notes if "sign-flip" in note)
     assert "over 2 comparisons; not shown where it could not be under 0.05, whatever the numbers (n=6: 0.031" in note
     assert "0.062 corrected)" in note
+    for row, values in rows.items():
+        write(tmp_path, done(row, (values[0] + 1 + (row == "Mimetic"),), seed=6))
+    seven = build(load([tmp_path]))
+    assert [shown(seven, row).ours[2] for row in ("Mimetic", "Imp.-3")] == ["0.031", "1.000"], (
+        "now it could be under 0.05"
+    )
 
 
 def test_a_comparison_without_runs_keeps_its_place_in_the_correction(tmp_path):
@@ -150,19 +154,6 @@ def test_a_comparison_without_runs_keeps_its_place_in_the_correction(tmp_path):
     assert any("over 4 comparisons, 3 without runs yet" in note for note in table.notes)
 
 
-def test_p_is_shown_where_it_could_say_something(tmp_path):
-    base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5, 11.5]
-    rows = {
-        "Kaiming uniform": base,
-        "Mimetic": [x + 1 for x in base],
-        "Imp.-3": [x + (-1) ** i for i, x in enumerate(base)],
-    }
-    table = build(load([several(tmp_path, rows)]))
-    assert shown(table, "Mimetic").ours[2] == "p = 0.031 (n=7)"
-    assert shown(table, "Imp.-3").ours[2] == "p = 1.000 (n=7)"
-    assert "not shown" not in "".join(table.notes)
-
-
 def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
     rows = {
         "Trunc normal": [10.0, 11.0, 12.0],
@@ -174,7 +165,7 @@ def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
     table = build(load([several(tmp_path, rows)]))
     assert [row for row in table.rows if shown(table, row).bold] == ["Mimetic", "Imp.-3"]
     latex = to_latex(table)
-    assert r"\textbf{51.17$\pm$1.26 n=3}" in latex
+    assert r"\textbf{51.2 $\pm$ 1.3}" in latex
     assert latex.count(r"\textbf") == 2
 
 
@@ -190,7 +181,7 @@ def test_a_dagger_where_our_interval_excludes_the_published_number(tmp_path):
     values = {"Mimetic": [90.0, 91.0, 92.0], "Imp.-3": [80.0, 80.5, 81.0], "Imp.-5": [80.0, 80.5]}
     table = build(load([several(tmp_path / "paper", values, paper=True)]))
     first = {row: shown(table, row).ours[0] for row in table.rows}
-    assert first == {"Mimetic": "91.00±1.00", "Imp.-3": "80.50±0.50†", "Imp.-5": "80.25±0.35"}
+    assert first == {"Mimetic": "91.00 ± 1.00", "Imp.-3": "80.50 ± 0.50†", "Imp.-5": "80.25 ± 0.35 (n=2)"}
     assert any(note.startswith("†") for note in table.notes)
     small = build(load([several(tmp_path / "small", values)]))
     assert not any("†" in line for row in small.rows for line in shown(small, row).ours), "another setting"
@@ -248,21 +239,6 @@ def test_a_deleted_record_changes_only_its_cells(tmp_path):
     assert {row for row in before.across if before.across[row] != after.across.get(row)} == {"Imp.-3"}
 
 
-def test_imagenet_is_the_last_column_with_one_run_a_row_beside_the_published_number(tmp_path):
-    """paper-facts 1.1: ImageNet-1K, five rows."""
-    published = {"Kaiming uniform": 74.11, "Trunc normal": 73.42, "Mimetic": 74.34, "Imp.-3": 74.24, "Imp.-5": 74.40}
-    for row in published:
-        write(tmp_path, *(done(row, (90.0,), study="table2", seed=seed, paper=True) for seed in range(3)))
-        write(tmp_path, done(row, (70.0,), study="table2", dataset="imagenet", paper=True))
-    table = build(load([tmp_path]))
-    assert table.columns == ["cifar10", "imagenet"]
-    for row, value in published.items():
-        cell = table.cells[row, "imagenet"]
-        assert (cell.ours.n, cell.ours.mean, cell.published.value) == (1, 70.0, value)
-    assert "74.40" in to_latex(table)
-    assert any(note.startswith("n = 3 seeds; other: Kaiming uniform on imagenet (1)") for note in table.notes)
-
-
 def test_a_cell_without_runs_is_a_dash_and_a_run_that_failed_stands_beside_the_published_number(tmp_path):
     root = write(tmp_path, done("Trunc normal", (5.0,), paper=True), done("Mimetic", dataset="digits"))
     table = build(load([write(root, failed("Imp.-3", paper=True))]))
@@ -288,23 +264,6 @@ def test_the_foot_counts_and_names(tmp_path):
     assert "n = 3 seeds; other: ConViT on cifar100 (1)." in foot
 
 
-def test_an_edited_record_without_its_digest_is_named_and_not_counted(tmp_path):
-    root = several(tmp_path, {"Mimetic": [40.0, 41.0]})
-    path = max((root / "small").glob("*.json"))
-    body, digest, _ = path.read_text().rpartition(',\n "digest"')
-    assert digest
-    path.write_text(re.sub(r'"test_top1": 4\d\.0', '"test_top1": 99.0', body) + "\n}\n")
-    foot = "\n".join(build(load([root])).notes)
-    assert "Runs: 1 finished, 0 failed, 0 skipped; 1 invalid file left out." in foot
-    assert f"Invalid file: small/{path.name}: has no digest" in foot
-
-
-def test_what_is_mixed_is_said(tmp_path):
-    for seed, processor in enumerate(("this one", "that one")):
-        write(tmp_path, done("Mimetic", seed=seed, environment={"processor": processor}))
-    assert "Mixed: hardware (that one, this one)." in build(load([tmp_path])).notes
-
-
 def test_code_of_an_initialiser_that_changed_between_runs_is_said_with_its_rows(tmp_path):
     def foot(*sources):
         for seed, its in enumerate(sources):
@@ -328,11 +287,12 @@ def test_code_of_an_initialiser_that_changed_between_runs_is_said_with_its_rows(
         ([{"commit": "a" * 40}, {"commit": "b" * 40}], "mixed commits aaaaaaaaaa, bbbbbbbbbb."),
         ([{"commit": "a" * 40, "dirty": True}, {"commit": "a" * 40}], "1 of 2 runs from a tree with uncommitted"),
         ([{}, {}], "commit unknown."),
+        ([{"processor": "this one"}, {"processor": "that one"}], "Mixed: hardware (that one, this one)."),
         ([{"commit": "a" * 40}, {"commit": None}], "commit aaaaaaaaaa (1 run without one)."),
         ([{"changed_while_running": [{"from_step": 7, "changed": {"python": ["3.10", "3.11"]}}]}, {}], "1 run went on"),
     ],
 )
-def test_commits(tmp_path, environments, says):
+def test_code_and_hardware_of_runs_are_said(tmp_path, environments, says):
     for seed, environment in enumerate(environments):
         write(tmp_path, done("Mimetic", seed=seed, environment=environment))
     assert says in "\n".join(build(load([tmp_path])).notes)
@@ -359,6 +319,47 @@ def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
     ):
         capsys.readouterr()
         assert tables.main([*arguments, *more]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_rows_and_words_are_those_that_are_asked_for(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    values = {"Kaiming uniform": [10.0, 11.0, 13.0], "Mimetic": [50.0, 51.0, 52.5], "Imp.-3": [20.0, 21.0, 22.0]}
+    root = several(tmp_path / "records", values)
+    Store(root).write_layout("small", Layout(rows=list(values), title="Of mine & yours"))
+    arguments = ["--results", str(root), "--out", str(tmp_path / "out"), "--format", "latex,csv"]
+
+    def written(*options: str) -> tuple[list[str], str]:
+        assert tables.main([*arguments, *options]) == 0
+        capsys.readouterr()
+        latex = (tmp_path / "out/small.tex").read_text()
+        rows = re.search(r"midrule\n(.*)\\bottomrule", latex, re.DOTALL)[1].splitlines()
+        return [row.removesuffix(r" \\") for row in rows], latex
+
+    rows, latex = written()
+    assert rows == [
+        r"Kaiming uniform & 11.3 $\pm$ 1.5",
+        r"Mimetic & \textbf{51.2 $\pm$ 1.3}",
+        r"Imp.-3 & 21.0 $\pm$ 1.0",
+    ]
+    caption = re.search(r"\\caption\{(.*)\}", latex)[1]
+    assert caption.startswith(r"Of mine \& yours. Test top-1 (\%) after the last epoch, mean ")
+    assert "n = 3 seeds." in caption
+    assert r"\label{tab:small}" in latex
+    assert all(line.startswith("%") for line in latex[: latex.index(r"\begin{table}")].splitlines())
+    differences = [y - x for x, y in zip(values["Kaiming uniform"], values["Imp.-3"], strict=True)]
+    low, high = scipy_stats.ttest_1samp(differences, 0).confidence_interval()
+    words = "--title", "T", "--label", "t", "--digits", "0", "--gain"
+    rows, latex = written("--drop", "Mim*", "--order", "Imp.-3", *words)
+    gain = f"+{statistics.mean(differences):.0f} {{[}}{low:.0f}, {high:.0f}{{]}}"
+    assert rows == [rf"Imp.-3 & \textbf{{21 $\pm$ 1}} & {gain}", r"Kaiming uniform & 11 $\pm$ 2 & "]
+    assert r"\caption{T. " in latex
+    assert r"\label{t}" in latex
+    whole = (tmp_path / "out/small.csv").read_text().splitlines()
+    assert len(whole) == 3
+    assert [row.partition(" &")[0] for row in written("--rows", "Imp.-3", "Mimetic")[0]] == ["Imp.-3", "Mimetic"]
+    for options, says in ((["--rows", "Mimetik"], "unknown row 'Mimetik'"), (["--drop", "*"], "no row is left")):
+        assert tables.main([*arguments, *options]) == 2
         assert says in capsys.readouterr().err
 
 

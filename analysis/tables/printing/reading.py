@@ -4,41 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analysis.tables.notes import (
-    compared_with,
-    measured,
-    mixed_code,
-    not_initialisation_alone,
-    settings,
-    without_record,
-)
+from analysis.tables.notes import compared_rows, mixed_code, not_initialisation_alone, without_record
 from analysis.tables.render import p_shown
-from analysis.tables.shared import LEVEL, Cell, Table, usual_seeds
+from analysis.tables.shared import LEVEL, Cell, Table
 from analysis.text import capitalised, count, one_line, signed
 
 SHOWN = 3
-"""So many settings, or columns in one sentence, are spoken of; the others are in the foot of the table."""
-
-
-def heading(table: Table, metric: str) -> list[str]:
-    """What stands above a table: what its numbers are, and the setting of its runs."""
-    study = table.study
-    n = usual_seeds(table)
-    text = f"{capitalised(measured(study, metric))}, ± standard deviation, {count(n or 0, 'seed')} unless n is given."
-    if compared := {row: table.baselines[row] for row, _ in _compared(table)}:
-        to = table.baseline or f"the row's own base ({compared_with(compared)})"
-        text += f" Difference: by seed, to {to}, with its 95 % interval (t)."
-        text += "".join(f" {line}" for line in not_initialisation_alone(study, compared.items(), values=False))
-    if any(cell.best for cell in table.cells.values()):
-        text += " Bold: highest, or not told apart from it."
-    settings_of = [line.rstrip(".").split("; ") for line in settings(study.runs[study.runs["row"].isin(table.rows)])]
-    others = dict.fromkeys(rest.partition(":")[0] for _, *more in settings_of for rest in more)
-    text += "".join(f" {first.replace(' training images', ' images')}." for first, *_ in settings_of[:SHOWN])
-    if others or len(settings_of) > SHOWN:
-        text += (
-            f" Other settings: {', '.join([*others, *(['more columns'] if len(settings_of) > SHOWN else [])])} (--all)."
-        )
-    return [one_line(text)]
+"""So many columns, rows or files are spoken of in one sentence."""
 
 
 def without_numbers(table: Table) -> list[str]:
@@ -50,6 +22,7 @@ def without_numbers(table: Table) -> list[str]:
     lines += [f"{count(number, 'run')} failed: {reason}" for reason, number in sorted(failed.items())]
     lines += [f"No record of row {row}" for row in without_record(table.study)]
     lines += mixed_code(table)
+    lines += not_initialisation_alone(table.study, compared_rows(table), values=False)
     lines += [f"Invalid file: {problem}" for problem in contents.problems[:SHOWN]]
     more = len(contents.problems) - SHOWN
     return lines + ([f"{count(more, 'more invalid file')} (--all)"] if more > 0 else [])

@@ -45,7 +45,7 @@ class Todo:
         recorded, layout = labels(self.planned, self.contents), self.loaded.layout
         rows = [recorded.get(row, row) for row in layout.rows]
         contrasts = [(recorded.get(ours, ours), recorded.get(theirs, theirs)) for ours, theirs in layout.contrasts]
-        return Layout(rows=list(dict.fromkeys(rows)), contrasts=contrasts, columns=layout.columns)
+        return layout.model_copy(update={"rows": list(dict.fromkeys(rows)), "contrasts": contrasts})
 
     @property
     def results_option(self) -> str:

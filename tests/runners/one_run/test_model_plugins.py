@@ -104,7 +104,7 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
     # patch embedding, token MLP, channel MLP, head, by hand
     assert record["parameters"] == 16 * 13 + (16 * 8 + 8 + 8 * 16 + 16) * 2 + 17 * 10
     assert len(record["history"]) == 1
-    assert "Their mixer width 16 depth 1, 8 and 8 hidden, patch 2" in python("analysis.tables")
+    assert "Their mixer width 16 depth 1, 8 and 8 hidden, patch 2" in python("analysis.tables", "--all")
     assert "1 run" not in python("runners.cli", "plan", "theirs.yaml", "--device", "cpu").partition("to do")[0]
 
     # without the package, the record is a file that says what it needs
