@@ -115,7 +115,7 @@ class Look:
     title: str | None = None
     """To begin the caption with; None: the table's own."""
     label: str | None = None
-    """For LaTeX; None: `tab:` and the table's name."""
+    """Label in LaTeX; None: that of the table."""
     two_column: bool = False
     """LaTeX is as wide as a column of a two-column article."""
 
