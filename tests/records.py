@@ -33,7 +33,7 @@ def interval(differences: pd.Series, digits: int = 1, sign: bool = False) -> str
 
 
 def shows(differences: pd.Series) -> bool:
-    """Whether the interval excludes 0."""
+    """Return True where the interval excludes 0."""
     low, high = limits(differences)
     return low > 0 or high < 0
 

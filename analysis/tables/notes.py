@@ -33,7 +33,7 @@ def measured(study: Study, metric: str) -> str:
 
 
 def caption(table: Table, look: Look = PLAIN) -> str:
-    """What stands over a table in every format: its title, what a number is, n, what is bold, the sources."""
+    """Return the caption of a table, the same in every format: title, quantity, n, rule of bold, sources."""
     cells = table.cells.values()
     n = usual_seeds(table) or 0
     spread = ", mean ± standard deviation" if any(cell.ours and cell.ours.std is not None for cell in cells) else ""
@@ -56,7 +56,7 @@ def caption(table: Table, look: Look = PLAIN) -> str:
 
 
 def gains(table: Table, look: Look) -> bool:
-    """Whether columns of differences are shown."""
+    """Return True where columns of differences are shown."""
     compared = any(cell.against for cell in table.cells.values())
     return compared and bool(table.gain or look.gain or look.whole)
 

@@ -47,14 +47,14 @@ class Column:
     """On or off in each row, in place of numbers."""
 
     def width(self, of: Callable[[str], float], gap: float, least: float = 0.0) -> float:
-        """What its parts take, each as wide as its widest text, and its label, broken at spaces behind `least`."""
+        """Width of the column: of its parts side by side, or of its label, which breaks at spaces behind `least`."""
         widths = [max(map(of, [part.head, *part.texts.values()])) for part in self.parts]
         label = min(of(self.label), max(least, *map(of, self.label.split()))) if least else 0.0
         return max(sum(widths) + gap * (len(widths) - 1), label)
 
 
 def columns(table: Table, look: Look = PLAIN) -> list[Column]:
-    """What every format shows, in order; a column without any number is left out."""
+    """Return the columns that every format shows, in order, without those that hold no number."""
     found = []
     for label in table.columns:
         cells = {row: table.cells[row, label] for row in table.rows}
@@ -186,7 +186,7 @@ class Panel:
 
     @property
     def heads(self) -> bool:
-        """Whether a line below the columns' labels names their parts."""
+        """True where a line below the labels of the columns names their parts."""
         return any(part.head for column in self.columns for part in column.parts)
 
 

@@ -95,16 +95,16 @@ class Table:
     transposed: bool = False
     """Rows are datasets, columns are initialisations."""
     shows: str = ""
-    """What our numbers are, for the caption."""
+    """Quantity of our numbers, for the caption."""
     gain: str = ""
-    """What the differences are, where the table is about them and always shows them: `first minus second row`."""
+    """Definition of the differences, for a table that always shows them: `first minus second row`."""
     digits: int = 1
     """Behind the point, unless others are asked for."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How tables are to look: options of the command line."""
+    """Layout options of a table, as the command line takes them."""
 
     gain: bool = False
     """Columns of differences, their intervals and p, too."""

@@ -289,7 +289,7 @@ class Store:
             raise VitinitError(f"{path}: does not hold the rows and contrasts of a grid: {plain(why, 160)}") from None
 
     def outcome(self, study: str, run_id: str) -> Outcome | None:
-        """What one run has come to: done before failed before skipped. A file that is not valid counts as absent.
+        """Return the outcome of one run: done before failed before skipped. A file that is not valid counts as absent.
 
         Raises:
             VitinitError: a file cannot be read; the message names it.

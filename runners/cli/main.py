@@ -82,9 +82,8 @@ def main() -> None:
         if not (line := of_files(error)):
             raise
         if error.errno == errno.ENOSPC:
-            with Path(os.devnull).open(
-                "w"
-            ) as nowhere:  # what is left in the buffer cannot be written at the end either
+            # what is left in the buffer cannot be written at the end either
+            with Path(os.devnull).open("w") as nowhere:
                 os.dup2(nowhere.fileno(), 1)
         print(f"error: {line}", file=sys.stderr)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""What of these tests runs only where it is asked for."""
+"""Skips for tests that run only on request."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_what_the_readme_lists_is_there():
 
 
 def same_numbers(figures: dict[str, Figure], charts: dict[str, Chart]) -> int:
-    """How many lines the report has the numbers of, each of which is drawn."""
+    """Number of lines whose numbers the report has; each of them is drawn."""
     compared = 0
     assert charts.keys() == figures.keys()
     for file, chart in charts.items():

@@ -62,7 +62,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "weight_selection": {"weights": str(larger_checkpoint())},
     "lsuv": {"images": 4},
 }
-"""What no default can stand for, and what it makes slow."""
+"""Parameters without a usable default, and smaller values of slow ones."""
 RESOURCES = Resources(training_images=images)
 
 

@@ -1,4 +1,4 @@
-"""What a user meets on an ordinary day: another data folder, a shared results folder, a pipe, a deleted folder."""
+"""Everyday situations of a user: another data folder, a shared results folder, a pipe, a deleted folder."""
 
 import os
 import shutil
