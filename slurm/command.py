@@ -20,7 +20,7 @@ def call(*command: str, timeout: float = TIMEOUT_S) -> subprocess.CompletedProce
     """Run a command of SLURM whose output is to be parsed; its exit status is for the caller to judge.
 
     Raises:
-        SlurmError: there is no such command here, or it did not answer within `timeout` seconds.
+        SlurmError: no such command here, none that this user may execute, or no answer within `timeout` seconds.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith(_FILTERS)}
     environment |= {"LC_ALL": "C", "SLURM_BITSTR_LEN": "0"}  # 0: lists of array tasks are never shortened
@@ -30,6 +30,8 @@ def call(*command: str, timeout: float = TIMEOUT_S) -> subprocess.CompletedProce
         )
     except FileNotFoundError as error:
         raise SlurmError(f"{command[0]}: no such command; this machine has no SLURM on its PATH") from error
+    except PermissionError as error:
+        raise SlurmError(f"{command[0]}: this user may not execute it") from error
     except subprocess.TimeoutExpired as error:
         raise SlurmError(f"{command[0]} did not answer within {timeout:.0f} s; is the cluster up?") from error
 

@@ -4,7 +4,7 @@ import pytest
 
 from slurm import jobs
 from slurm.check import megabytes, read_sinfo
-from slurm.command import bases, expanded, parts
+from slurm.command import bases, call, expanded, parts
 from slurm.errors import SlurmError
 from slurm.jobs import Ended, Queued, read_sacct, read_scontrol, read_squeue
 
@@ -117,3 +117,12 @@ def test_the_job_of_this_process(monkeypatch):
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     assert jobs.current() == "12_0"
+
+
+def test_a_command_that_is_absent_or_may_not_be_executed_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match="squeue: no such command"):
+        call("squeue")
+    (tmp_path / "squeue").touch(mode=0o644)
+    with pytest.raises(SlurmError, match="squeue: this user may not execute it"):
+        call("squeue")

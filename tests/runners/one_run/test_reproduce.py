@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -170,7 +171,7 @@ def test_a_compiled_run_is_not_repeated_without_a_compiler(recorded, monkeypatch
     monkeypatch.setenv("CXX", "/no/such/compiler")
     with pytest.raises(VitinitError, match=r"^the run was compiled: torch.compile needs a C\+\+ compiler"):
         execution(compiled)
-    monkeypatch.setenv("CXX", sys.executable)
+    monkeypatch.setenv("CXX", shlex.quote(sys.executable))
     assert execution(compiled).compiled
 
 
