@@ -26,7 +26,7 @@ UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--skipped", action="store_true", help="only tests that were skipped in the last run without it")
+    parser.addoption("--skipped", action="store_true", help="only tests that the last run of the whole suite skipped")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -40,7 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     cache = getattr(session.config, "cache", None)  # none with -p no:cacheprovider
-    if reporter and cache and not session.config.option.skipped and not hasattr(session.config, "workerinput"):
+    whole = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if reporter and cache and whole and not session.config.option.skipped:
         skipped = {report.nodeid for report in reporter.stats.get("skipped", [])}
         cache.set("vitinit/skipped", sorted(skipped))
 

@@ -36,9 +36,10 @@ def until(happened: Callable[[], object], what: str, process: subprocess.Popen |
         time.sleep(0.02)
 
 
-def heed_ctrl_c() -> None:
-    """Shells start background commands, such as a run of these tests may be, with SIGINT ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def default_signals() -> None:
+    """Undo what was inherited: shells start background commands with SIGINT ignored, nohup with SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def start(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment: str) -> subprocess.Popen:
@@ -52,7 +53,7 @@ def start(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environmen
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=heed_ctrl_c,
+        preexec_fn=default_signals,
     )
 
 

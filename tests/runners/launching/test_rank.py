@@ -19,7 +19,7 @@ from benchmark.grids import grid
 from benchmark.spec import InitializerSpec, RunSpec
 from initializers.errors import VitinitError
 from runners.launching import rank
-from tests.processes import PATIENCE, heed_ctrl_c, until
+from tests.processes import PATIENCE, default_signals, until
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -322,7 +322,7 @@ def test_a_stop_reaches_the_runs_and_waits_until_they_have_saved(number: int, ki
     code = "import sys; from runners.launching.rank import call; sys.exit(call('saves', []))"
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, start_new_session=True, preexec_fn=heed_ctrl_c
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, start_new_session=True, preexec_fn=default_signals
     )
     until((tmp_path / "ready").exists, "the command that is called", process)
     kill(process.pid, number)
