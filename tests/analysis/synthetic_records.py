@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,39 @@ def write(root: Path, *outcomes: RunRecord | FailureRecord | SkipRecord) -> Path
     for outcome in outcomes:
         Store(root).write(outcome)
     return root
+
+
+def several(root: Path, values: Mapping[str, Iterable[float | Sequence[float]]], **which: Any) -> Path:
+    """One run a row and seed: its accuracy, or that of each epoch."""
+    for row, tops in values.items():
+        for seed, top1 in enumerate(tops):
+            write(root, done(row, top1 if isinstance(top1, Sequence) else (top1,), seed=seed, **which))
+    return root
+
+
+def respecified(record: RunRecord, **fields: dict[str, Any]) -> RunRecord:
+    """The same run with other fields of its model, recipe or dataset."""
+    parts = {part: getattr(record.spec, part).model_copy(update=new) for part, new in fields.items()}
+    run = record.spec.model_copy(update=parts)
+    return record.model_copy(update={"spec": run, "run_id": run.run_id})
+
+
+def of_dataset(record: RunRecord, **fields: Any) -> RunRecord:
+    """The same with other fields of the dataset, and with what it measured on the images that these ask for."""
+    record = respecified(record, dataset=fields)
+    if record.spec.dataset.evaluate_on != "val":
+        return record
+    new = [
+        {"val_top1": epoch.test_top1, "val_loss": epoch.test_loss, "test_top1": None, "test_loss": None}
+        for epoch in record.history
+    ]
+    history = [type(e).model_validate(e.model_dump() | its) for e, its in zip(record.history, new, strict=True)]
+    counts = record.dataset.model_copy(update={"val": record.spec.dataset.val_size, "test": None})
+    return record.model_copy(update={"history": history, "dataset": counts})
+
+
+VALIDATION = {"val_size": 2000, "evaluate_on": "val"}
+"""For `of_dataset`."""
 
 
 def everything(root: Path) -> Path:
