@@ -16,6 +16,7 @@ from statistics import mean, stdev
 import numpy as np
 import pandas as pd
 import pytest
+from maps_records import keep
 from PIL import Image
 from report_page import EVIL, REFERENCE, Page, hostile_report, write_report
 from synthetic_records import VALIDATION, done, failed, finished, of_dataset, several, skipped, with_probes, write
@@ -30,8 +31,7 @@ from analysis.report.page import to_html
 from analysis.report.section import section
 from analysis.series import Chart, Line, Panel, Scale
 from analysis.tables.registry import build
-from benchmark.records.maps import AttentionMaps, maps_to_bytes
-from benchmark.records.store import Layout, Store, maps_path
+from benchmark.records.store import Layout, Store
 from tests.records import holm
 from tests.synthetic_masks import dense
 
@@ -249,11 +249,9 @@ def test_a_band_ends_at_100_percent(tmp_path):
 
 def test_a_damaged_file_of_maps_costs_its_own_figures_only(tmp_path, capsys):
     several(tmp_path, {"Mimetic": [(30.0, 40.0)], "Kaiming uniform": [(20.0, 30.0)]})
-    record = done("Mimetic", (30.0, 40.0), study="mapped").model_copy(update={"weights": "a" * 64})
-    path = maps_path(write(tmp_path, record), "mapped", record.run_id)
-    path.parent.mkdir()
-    maps, grams = np.full((2, 4, 3, 64, 64), 1 / 64, np.float16), np.ones((2, 4, 1, 4, 4), np.float32)
-    path.write_bytes(maps_to_bytes(AttentionMaps((0, 2), maps, grams, 64, "a" * 64))[:-100])
+    keep(tmp_path, "Mimetic", 0, study="mapped")
+    (path,) = (tmp_path / "mapped/maps").iterdir()
+    path.write_bytes(path.read_bytes()[:-100])
     out = tmp_path / "page.html"
     assert report.main(["--results", str(tmp_path), "--lead", "small", "--out", str(out)]) == 2
     said = capsys.readouterr().err
