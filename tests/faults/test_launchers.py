@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from benchmark.records.store import Store
-from initializers.errors import VitinitError
 from runners.launching.launch import launch
 from runners.one_run import claims
 from runners.terminal.display import Display
@@ -26,7 +25,7 @@ SIGNALS = [
     for to in recipients
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 ]
-QUICK = [("local", signal.SIGTERM, "group")]
+QUICK = [("local", signal.SIGTERM, "launcher")]
 RUN = ("run", "faults.yaml", "--only", "row=dropout", "--limit", "1", "--workers", "1", "--keep-weights")
 
 
@@ -240,20 +239,3 @@ def test_launched_several_times_at_once_every_run_is_carried_out_once(tmp_path, 
         assert (len(contents.done), contents.failed, contents.problems) == (4, {}, [])
         assert not list((tmp_path / str(number) / "results/faults/unfinished").glob("*"))
     tally("launch races", tried=races, survived=races)
-
-
-@thorough
-def test_two_command_lines_at_once(tmp_path):
-    study(tmp_path, epochs=1)
-    launchers = [start("run", "faults.yaml", "--workers", "1", cwd=tmp_path) for _ in range(2)]
-    outputs = [process.communicate(timeout=PATIENCE) for process in launchers]
-    assert [process.returncode for process in launchers] == [0, 0], outputs
-    finished = [re.findall(r"^([0-9a-f]{16})  .*: top-1", out, re.MULTILINE) for out, _ in outputs]
-    assert len(finished[0]) + len(finished[1]) == 12
-    assert len({*finished[0], *finished[1]}) == 12
-
-
-def test_a_launch_needs_a_folder_it_can_write_to(tmp_path):
-    (tmp_path / "results").touch()
-    with pytest.raises(VitinitError, match="cannot write to the results folder"):
-        launch(cells(tmp_path)[:1], setting(tmp_path / "results"), 1, Display(Console(quiet=True)))
