@@ -192,23 +192,6 @@ def test_a_run_of_another_launcher_is_shown_and_left_to_it(tmp_path, here):
         process.communicate(timeout=PATIENCE)
 
 
-def test_force_begins_anew_and_keeps_the_old_record(tmp_path, here):
-    study(tmp_path, epochs=1)
-    (cell, *_) = (cell for cell in cells(tmp_path, 1) if cell.row == "mimetic")
-    run_id, results = cell.spec.run_id, tmp_path / "results/local"
-    only = ("run", "faults.yaml", "--only", f"id={run_id}", "--executor", "inline")
-    assert here(*only)[0] == 0
-    first = Store(results).read("faults").done[run_id]
-    assert "1 recorded already" in here(*only)[1]
-    code, out = here(*only, "--force", run_id[:6])
-    assert (code, "1 run finished" in out) == (0, True)
-    assert Store(results).read("faults").done[run_id].weights == first.weights
-    (aside,) = (results / "faults").glob("*.superseded-*")
-    assert first.written in aside.read_text()
-    unknown = call("run", "faults.yaml", "--force", "xyz", cwd=tmp_path)
-    assert (unknown.returncode, "no run of this grid" in unknown.stderr) == (2, True)
-
-
 def _race(folder: Path, number: int, start, finished) -> None:
     runs = cells(folder, epochs=1)[:4]
     display = Display(Console(file=(folder / f"out{number}").open("w")))

@@ -1,20 +1,15 @@
-"""The command line: bad input in this process, whole studies as a user runs them, in processes of their own."""
+"""Whole studies as a user runs them."""
 
 import json
 import os
-import signal
-import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from analysis.figures import __main__ as figures
 from analysis.tables import __main__ as tables
-from benchmark.datasets.cifar import CIFAR10
+from benchmark.grids import grid
 from benchmark.records.store import Store
-from runners.cli import main as cli
-from tests.processes import PATIENCE, alive, children, start, until
 
 TINY = {
     "title": "tiny",
@@ -50,123 +45,6 @@ def write(path: Path, grid: object) -> str:
     return str(path)
 
 
-@pytest.fixture
-def error(capsys, monkeypatch, tmp_path):
-    """Run the command line here; return the one line it prints as an error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "nothing"))
-
-    def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        assert stop.value.code == 2
-        text = capsys.readouterr().err
-        assert "Traceback" not in text
-        assert text.count("\n") == 1, text
-        return text
-
-    return run
-
-
-def test_unknown_names_give_the_nearest_and_the_list(error, tmp_path):
-    assert "did you mean 'small'" in error("plan", "smal")
-    assert "smoke" in error("plan", "nothing-like-it")
-    assert "did you mean 'initializers'" in error("list", "initialisers")
-    for path, value, near in (
-        ("blocks__0__datasets", ["cifar11"], "cifar10"),
-        ("blocks__0__recipe__name", "smal", "small"),
-        ("blocks__0__model__preset", "vit_tini", "vit_tiny"),
-        ("rows__Mimetic__method", "mimetc", "mimetic"),
-        ("rows__Mimetic__base", "kaiming_unifrom", "kaiming_uniform"),
-    ):
-        text = error("plan", write(tmp_path / "grid.yaml", changed(**{path: value})))
-        assert f"did you mean '{near}'" in text
-        assert "available: " in text
-
-
-def test_a_bad_grid_says_which_field_and_what_is_allowed(error, tmp_path):
-    gated = {"preset": "convit_micro", "depth": 2, "gpsa_layers": 1, "heads": 3}
-    unknown_solver = {"name": "impulse", "kernel_size": 3, "solver": "grad"}
-    known = "solver: unknown name 'grad'; did you mean 'gradient'? available: gradient, rotation, svd"
-    for path, value, words in (
-        ("blocks__0__model__patch_size", 3, ["image_size 8", "patch_size 3", "divisible"]),
-        ("blocks__0__model__heads", 5, ["width 48", "heads 5"]),
-        ("blocks__0__model__depht", 2, ["unknown field of a ViT", "depht", "did you mean 'depth'"]),
-        ("blocks__0__recipe__lr", -1, ["lr", "greater than 0", "-1"]),
-        ("blocks__0__recipe__epochs", "many", ["epochs", "integer", "many"]),
-        ("blocks__0__recipe__precision", "fp8", ["precision", "fp32", "fp8"]),
-        ("blocks__0__seeds", [], ["seeds", "is empty"]),
-        ("rows__Mimetic__method", {"name": "mimetic", "beta": 1}, ["beta", "unknown field", "beta_qk"]),
-        ("rows__Mimetic__method", {"name": "mimetic", "beta_qk": "x"}, ["beta_qk", "number", "'x'"]),
-        ("rows__Mimetic__method", {"name": "impulse", "kernel_size": 5}, ["kernel_size 5", "token grid 4x4"]),
-        ("rows__Mimetic__method", {"name": "impulse", "kernel_size": 4}, ["odd", "4"]),
-        ("rows__Mimetic__method", {"name": "impulse", "solver": "newton"}, ["solver", "gradient", "newton"]),
-        ("rows__Mimetic__method", "convit_gpsa", ["gated positional", "convit"]),
-        ("rows__Mimetic__method", "kaiming_uniform", ["is a base"]),
-        (
-            "rows__Mimetic",
-            {"base": "trunc_normal", "method": "convit_gpsa", "model": gated},
-            ["square number of heads", "3"],
-        ),
-        ("rows__Mimetic", {"base": "kaiming_uniform"}, ["same run", "Kaiming uniform"]),
-        ("title", None, ["title"]),
-        ("rows__Mimetic__method", unknown_solver, [known]),
-        ("rows__Mimetic__method", "here/mine.py:Mine", ["'here/mine.py:Mine': a grid takes package.module:Class"]),
-        ("blocks__0__recipe__epoch", 1, ["block 1: recipe 'small': unknown field 'epoch'; did you mean 'epochs'"]),
-        ("blocks__0__datasets", [{"name": "digits", "size": 4}], ["dataset 'digits': unknown field 'size'; did you"]),
-        ("blocks__0__recipe__rand_augment", "rnd-m9", ["rand_augment 'rnd-m9' is not as timm has it"]),
-        ("blocks__0__datasets", [{"name": "digits", "train_size": 20}], ["batch_size 32"]),
-        ("blocks__0__datasets", ["folder:nowhere"], ["nowhere"]),
-    ):
-        text = error("run", write(tmp_path / "grid.yaml", changed(**{path: value})))
-        for word in words:
-            assert word in text, text
-
-
-def test_the_name_of_ones_own_grid_is_answered_with_its_file(error, tmp_path):
-    write(tmp_path / "my.yaml", TINY)
-    (tmp_path / "results/local/other").mkdir(parents=True)
-    for name in ("my", "other"):
-        for command in ("status", "plan"):
-            assert error(command, name) == f"error: unknown grid '{name}'; did you mean {name}.yaml?\n"
-
-
-def test_bad_options_and_files(error, tmp_path):
-    assert "names no seed" in error("plan", "smoke", "--seeds", "3-1")
-    assert "did you mean 'dataset'" in error("plan", "smoke", "--only", "datset=digits")
-    assert "KEY=PATTERN" in error("plan", "smoke", "--only", "digits")
-    text = error("plan", "smoke", "--only", "dataset=cifar10")
-    assert "--only: no run of grid 'smoke' matches: unknown dataset 'cifar10'; available: digits" in text
-    assert "did you mean 'Mimetic'" in error("plan", "smoke", "--only", "row=Mimetc")
-    assert "matches all of them" in error("plan", "smoke", "--only", "row=Mimetic", "--only", "base=trunc_normal")
-    assert "no record" in error("show", "0123")
-    assert "cannot read" in error("plan", str(tmp_path / "none.yaml"))
-    (tmp_path / "list.yaml").write_text("- a\n- b\n")
-    assert "mapping" in error("plan", str(tmp_path / "list.yaml"))
-    (tmp_path / "broken.yaml").write_text("title: [\n")
-    assert "not YAML" in error("plan", str(tmp_path / "broken.yaml"))
-    (tmp_path / "code.yaml").write_text("!!python/object/apply:os.system ['echo no']\n")
-    assert "not YAML" in error("plan", str(tmp_path / "code.yaml"))
-    (tmp_path / "a file").write_text("")
-    assert "is a file, and a folder is needed" in error(
-        "run", write(tmp_path / "grid.yaml", TINY), "--results", str(tmp_path / "a file"), "--executor", "inline"
-    )
-    (tmp_path / "pictures" / "cats").mkdir(parents=True)
-    empty = changed(blocks__0__datasets=[f"folder:{tmp_path / 'pictures'}"])
-    assert "pictures" in error("run", write(tmp_path / "folder.yaml", empty))
-
-
-def test_a_damaged_data_file_stops_before_anything_trains(error, tmp_path, monkeypatch):
-    for file in CIFAR10.files:
-        (tmp_path / "data" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "data" / file).write_bytes(b"not the published one")
-    grid = changed(blocks__0__datasets=["cifar10"], blocks__0__model__image_size=32)
-    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "data"))
-    assert "data_batch_1 is damaged" in error("run", write(tmp_path / "grid.yaml", grid))
-    assert not (tmp_path / "results").exists()
-
-
 def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     """The smoke grid as a user runs it; a second run has nothing to do; a lost record comes back the same."""
     assert "6 to do" in here("plan", "smoke")[1]
@@ -191,7 +69,7 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     path.write_text(path.read_text()[:500])
     _, status = here("status", "smoke")
     (path.with_name("notes.json")).write_text("{}")
-    code, again = here("run", "smoke", "--executor", "local")
+    code, again = here("run", "smoke", "--executor", "inline")
     for printed in (status, again):
         assert f"not a record, renamed when its run is carried out again: results/local/smoke/{lost.run_id}" in printed
     assert "not a record, left alone: results/local/smoke/notes.json" in again
@@ -240,7 +118,7 @@ def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path, here, cap
 
 
 def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
-    """Each method runs where it fits, batches that BatchNorm needs whole are not cut, tables and figures come out."""
+    """Each method runs where it fits, batches that BatchNorm needs whole are not cut, tables come out."""
     grid = changed(rows__Impulse={"base": "kaiming_uniform", "method": "conv_filters"})
     mixer = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
     grid["blocks"].append({**grid["blocks"][0], "model": mixer})
@@ -264,28 +142,8 @@ def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
     assert trained.parameters - frozen.parameters == 16 * (3 * 3 + 1)
     assert here("reproduce", frozen.run_id)[0] == 0
     assert tables.main(["--all"]) == 0
-    assert figures.main([]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "ConvMixer width 16 depth 1, 3 x 3 filters, patch 2" in printed
-
-
-@pytest.mark.parametrize(("number", "early"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
-def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number, early):
-    """When runs have begun, or while what they need is still being read."""
-    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300, blocks__0__seeds=[0, 1]))
-    process = start("run", path, "--workers", "2", cwd=tmp_path)
-    claimed = tmp_path / "results/local/tiny/unfinished"
-    until(lambda: early or list(claimed.glob("*/claim-*")), "the first claim", process)
-    until(lambda: len(children(process.pid)) > 2, "resource tracker, fork server, another one", process)
-    offspring = children(process.pid)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, output
-    assert "same command goes on" in output
-    contents = Store(tmp_path / "results/local").read("tiny")
-    assert contents.failed == {}
-    assert contents.problems == []
-    until(lambda: not any(map(alive, offspring)), "processes that should end")
 
 
 def test_a_path_that_is_no_utf8_costs_no_record(tmp_path, here):
@@ -351,3 +209,29 @@ def test_runs_that_a_gpu_has_no_memory_for_at_once_are_tried_again_one_by_one(tm
     contents = Store(tmp_path / "results" / "local").read("tiny")
     assert len(contents.done) == 2
     assert contents.failed == {}
+
+
+def test_status_of_a_launched_study_needs_no_data_dir(tmp_path, here):
+    model = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__datasets=["cifar10"], blocks__0__model=model))
+    assert "2 skip" in here("status", path)[1], "never launched: the data folder decides"
+    (tmp_path / "results/local/tiny").mkdir(parents=True)
+    assert "2 to do" in here("status", path)[1], "launched, and no run was skipped for its data"
+    assert "2 skip" in here("plan", path)[1], "what `run` would do now"
+
+
+def test_the_hours_of_a_model_that_was_timed_on_other_data_are_known(tmp_path, here, recorded):
+    Store(tmp_path / "results/local").write(recorded)
+    model = recorded.spec.model.model_dump(mode="json")
+    content = changed(
+        rows={"Kaiming": {"base": "kaiming_uniform"}}, blocks__0__model=model, blocks__0__datasets=["digits"]
+    )
+    printed = here("plan", write(tmp_path / "mine.yaml", content), "--estimate", "--device", "cpu")[1]
+    assert ("its model" in printed, "unknown" in printed) == (True, False)
+
+
+def test_a_dry_run_says_what_force_would_do(here):
+    (first, *_) = grid.load("smoke").cells
+    code, printed = here("run", "smoke", "--executor", "local", "--dry-run", "--force", first.run_id)
+    said = f"--force: {first.run_id} would begin anew, Kaiming uniform, digits[200], seed 0"
+    assert (code, said in printed) == (0, True)

@@ -67,13 +67,6 @@ def test_without_options_a_run_is_probed_and_keeps_nothing_else(tmp_path, vitini
     assert saved == []
 
 
-def test_maps_after_an_epoch_are_refused_where_none_are_kept(vitinit):
-    code, _, err = vitinit("run", "smoke", "--maps-at", "1")
-    assert (code, "--maps-at names more epochs for --keep-maps" in err) == (2, True)
-    code, _, err = vitinit("run", "smoke", "--keep-maps", "--maps-at", "1", "--maps-at", "3")
-    assert (code, err) == (2, "error: --maps-at 3: the last epoch of these runs is 2\n")
-
-
 def serve(name: str, folder: Path, address: str, monkeypatch) -> None:
     """A dataset of archives in small, whose archives a server has, or not."""
     archives = {file: packed_up(file, files) for file, files in SMALL[name][0]().items()}
@@ -110,6 +103,8 @@ def test_a_forced_run_comes_before_the_limit_and_its_weights_are_put_aside_too(t
     code, out, err = vitinit("run", grid, *MINE, "--limit", "1", "--force", first.run_id)
     assert code == 0, out + err
     assert Store(results).read("tiny").done.keys() == {first.run_id}
+    (record,) = (results / "tiny").glob("*.superseded-*")
+    assert first.written in record.read_text()
     (aside,) = weights.parent.iterdir()
     assert aside.name.startswith(f"{weights.name}.superseded-")
     assert aside.read_bytes() == kept
@@ -135,10 +130,11 @@ def test_what_is_refused_leaves_the_record_of_a_forced_run_in_its_place(tmp_path
         assert {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json*")} == before
 
 
-def test_a_failure_behind_a_later_skip_is_tried_again(tmp_path, vitinit, cifar10_dir):
+def test_a_failure_behind_a_later_skip_is_tried_again(tmp_path, vitinit, monkeypatch):
     """The data was named, then it was not, then it is again."""
-    blocks = {"datasets": [{"name": "cifar10", "train_size": 100}], "seeds": [0]}
-    path = write(tmp_path / "tiny.yaml", changed(**{f"blocks__0__{key}": value for key, value in blocks.items()}))
+    serve("eurosat", tmp_path / "mine", "http://nowhere", monkeypatch)
+    assert vitinit("data", "get", "eurosat", "--data-dir", "mine")[0] == 0
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__datasets=["eurosat"], blocks__0__recipe__batch_size=4))
     store, run = Store("results/local"), ("run", path, *MINE, "--no-download", "--no-probes")
     (cell,) = (cell for cell in grid.load(path).cells if cell.row.startswith("Kaiming"))
     setting = Setting(store.root, "tiny", tmp_path, Execution("cpu", 1, "inline"), {})
@@ -146,7 +142,7 @@ def test_a_failure_behind_a_later_skip_is_tried_again(tmp_path, vitinit, cifar10
     store.write(failure(cell, setting, "RuntimeError", "once").model_copy(update=earlier))
     assert vitinit(*run)[0] == 0
     assert store.read("tiny").skipped.keys() == {cell.run_id}
-    assert "failed" in vitinit("plan", path, "--only", "row=Kaiming*", "--data-dir", cifar10_dir)[1]
-    code, out, err = vitinit(*run, "--data-dir", cifar10_dir, "--retry-failed")
+    assert "failed" in vitinit("plan", path, "--only", "row=Kaiming*", "--data-dir", "mine")[1]
+    code, out, err = vitinit(*run, "--data-dir", "mine", "--retry-failed")
     assert (code, "1 run finished" in out) == (0, True), out + err
     assert store.read("tiny").done.keys() == {cell.run_id}
