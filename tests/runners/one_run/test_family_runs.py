@@ -12,11 +12,10 @@ from benchmark.models.registry import families
 from benchmark.records.store import Store
 from benchmark.spec import InitializerSpec
 from initializers.attention import has_attention
-from runners.basics.setting import Event
-from runners.basics.stop import Stop, Stopped
+from runners.basics.stop import Stop
 from runners.one_run.carry_out import carry_out
 from runners.one_run.reproduce import compare, execution, repeat
-from tests.faults.harness import setting
+from tests.faults.harness import setting, stopped_after
 from tests.runners.one_run.test_reproduce import Silent
 from tests.runners.small_run import spec
 
@@ -31,14 +30,8 @@ def test_a_run_that_was_stopped_and_one_that_is_repeated_end_with_the_same_bits(
     base, method = (InitializerSpec(name=name) for name in ("trunc_normal", "mimetic"))
     fits = not misfit(model, base, method)
     cell = Cell("any", spec(model=model, base=base, method=method if fits else None))
-    where, stop = setting(tmp_path / "resumed"), Stop()
-
-    def stop_after_one(event: Event) -> None:
-        if event.epoch and event.epoch.epoch == 1:
-            stop.request("a test")
-
-    with pytest.raises(Stopped):
-        carry_out(cell, where, stop, stop_after_one)
+    where = setting(tmp_path / "resumed")
+    stopped_after(1, cell, where)
     carry_out(cell, where, Stop())
     record = Store(where.root).read(where.study).done[cell.run_id]
     assert len(record.sessions) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -19,7 +18,7 @@ from runners.basics.stop import Stop, Stopped
 from runners.loaders.decoded import DecodedLoader
 from runners.one_run import claims
 from runners.one_run.carry_out import carry_out
-from tests.faults.harness import assert_same, cells
+from tests.faults.harness import assert_same, cells, stopped_after
 from tests.runners.small_run import DEVICES, spec
 
 
@@ -35,69 +34,35 @@ def setting(root, device: str) -> Setting:
     return Setting(root, "faults", root, execution, {}, Interval(steps=2), keep_weights=True)
 
 
-def carried_out(cell: Cell, where: Setting, stop_after: int) -> None:
-    """Stopped after every so many epochs, and taken up again."""
-    seen = 0
-
-    def on_event(event: Event) -> None:
-        nonlocal seen
-        seen += event.epoch is not None
-        if event.epoch and seen % stop_after == 0:
-            stop.request("a test")
-
-    for _ in range(cell.spec.recipe.epochs + 1):
-        stop = Stop()
-        with suppress(Stopped):
-            carry_out(cell, where, stop, on_event)
-            return
-    raise AssertionError("it does not get on")
-
-
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("number", [0, 5, 10])
-def test_stopped_and_resumed_it_ends_with_the_same_bits(tmp_path, number, device):
-    """One of each precision: dropout augmented, a ConViT in bf16, frozen queries of a base in fp16."""
+@pytest.mark.parametrize("number", [0, 5, 10, 3])
+def test_stopped_after_every_epoch_and_at_every_evaluation_it_ends_with_the_same_bits(
+    tmp_path, number, device, monkeypatch
+):
+    """Dropout augmented, a ConViT in bf16, frozen queries of a base in fp16, a ConvMixer."""
     cell = cells(tmp_path, epochs=3)[number]
     if number == 10:  # what a base keeps from training stays so
         base = InitializerSpec(name="moco_v3", params={"stop_grad_conv1": True})
         cell = replace(cell, spec=cell.spec.model_copy(update={"base": base}))
     whole, resumed = setting(tmp_path / "whole", device), setting(tmp_path / "resumed", device)
-    carried_out(cell, whole, stop_after=99)
-    carried_out(cell, resumed, stop_after=1)
-    assert_same(whole, resumed, cell)
-    assert len(Store(resumed.root).read("faults").done[cell.spec.run_id].sessions) > 1
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("row", ["dropout", "convmixer"])
-def test_stopped_at_every_evaluation_and_resumed_it_ends_with_the_same_bits(tmp_path, row, device, monkeypatch):
-    cell = next(cell for cell in cells(tmp_path, epochs=3) if cell.row == row)
-    whole, resumed = setting(tmp_path / "whole", device), setting(tmp_path / "resumed", device)
-    carried_out(cell, whole, stop_after=99)
-    batches, stops, evaluated = DecodedLoader.held_out, [Stop()], []
+    carry_out(cell, whole, Stop())
+    batches, stops = DecodedLoader.held_out, [Stop()]
 
     def first_stopped(self):
         for number, batch in enumerate(batches(self)):
-            if number == 0 and len(evaluated) % 2 == 0:
+            if number == 0 and len(stops) % 2:
                 stops[-1].request("a test")
-            evaluated.append(number)
             yield batch
 
     monkeypatch.setattr(DecodedLoader, "held_out", first_stopped)
-    for _ in range(3):
-        stops.append(Stop())
+    for _ in range(5):  # at the evaluation of an epoch, and once it is done
         with pytest.raises(Stopped):
-            carry_out(cell, resumed, stops[-1])
-    stops.append(Stop())
-    carry_out(cell, resumed, stops[-1])
+            carry_out(cell, resumed, stops[-1], lambda event: stops[-1].request("a test") if event.epoch else None)
+        stops.append(Stop())
     monkeypatch.undo()
+    carry_out(cell, resumed, Stop())
     assert_same(whole, resumed, cell)
-
-
-def stopped_after_an_epoch(cell: Cell, where: Setting) -> None:
-    stop = Stop()
-    with pytest.raises(Stopped):
-        carry_out(cell, where, stop, lambda event: stop.request("a test") if event.epoch else None)
+    assert len(Store(resumed.root).read("faults").done[cell.run_id].sessions) > 3
 
 
 def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path):
@@ -108,7 +73,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
     cell = Cell("folder", spec(dataset=DatasetSpec(name="folder", path=str(tmp_path / "pets"))))
     whole, resumed = setting(tmp_path / "whole", "cpu"), setting(tmp_path / "resumed", "cpu")
     carry_out(cell, whole, Stop())
-    stopped_after_an_epoch(cell, resumed)
+    stopped_after(1, cell, resumed)
     kept = path.read_bytes()
     Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
     failed = carry_out(cell, resumed, Stop())
@@ -125,7 +90,7 @@ def test_a_checkpoint_of_another_run_is_passed_over(tmp_path):
     mine, other = (Cell("small", spec(seed=seed)) for seed in (0, 1))
     whole, resumed = setting(tmp_path / "whole", "cpu"), setting(tmp_path / "resumed", "cpu")
     carry_out(mine, whole, Stop())
-    stopped_after_an_epoch(other, resumed)
+    stopped_after(1, other, resumed)
     claims.folder(resumed.root, "faults", other.run_id).rename(claims.folder(resumed.root, "faults", mine.run_id))
     said: list[Event] = []
     carry_out(mine, resumed, Stop(), said.append)

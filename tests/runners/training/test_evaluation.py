@@ -17,11 +17,11 @@ from benchmark.records.epoch import EpochRow
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store, weights_path
 from runners.basics.setting import Event
-from runners.basics.stop import Stop, Stopped
+from runners.basics.stop import Stop
 from runners.loaders import open_data
 from runners.one_run.carry_out import carry_out
 from runners.terminal.display import Display
-from tests.faults.harness import assert_same, cells, setting
+from tests.faults.harness import assert_same, cells, row, setting, stopped_after
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 EPOCHS = 5
@@ -33,19 +33,13 @@ def every(cell: Cell, epochs: int) -> Cell:
 
 
 def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path):
-    often = next(cell for cell in cells(tmp_path, EPOCHS) if cell.row == "dropout")
+    often = row("dropout", tmp_path, EPOCHS)
     seldom = every(often, 2)
     assert seldom.run_id != often.run_id, "the best epoch depends on how many there are to choose from"
     whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
-    stop = Stop()
-
-    def stop_after_an_epoch_without(event: Event) -> None:
-        if event.epoch and event.epoch.epoch == 3:
-            assert event.epoch.test_top1 is None
-            stop.request("a test")
-
-    with pytest.raises(Stopped):
-        carry_out(seldom, resumed, stop, stop_after_an_epoch_without)
+    rows = []
+    stopped_after(3, seldom, resumed, lambda event: rows.append(event.epoch) if event.epoch else None)
+    assert [row.test_top1 is None for row in rows] == [True, False, True]
     for cell, where in ((often, whole), (seldom, whole), (seldom, resumed)):
         carry_out(cell, where, Stop())
     assert_same(whole, resumed, seldom)
@@ -69,8 +63,7 @@ def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path):
 
 def test_a_record_holds_which_test_images_are_correct(tmp_path):
     """Against the weights that were kept, evaluated one image at a time from the pixels on."""
-    cell = next(cell for cell in cells(tmp_path) if cell.row == "dropout")
-    where = setting(tmp_path)
+    cell, where = row("dropout", tmp_path), setting(tmp_path)
     carry_out(cell, where, Stop())
     record = Store(tmp_path).read("faults").done[cell.run_id]
     opened = open_data(cell.spec.dataset, 8, tmp_path, "resident")
