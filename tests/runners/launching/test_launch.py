@@ -1,10 +1,11 @@
-"""Runs that are tried again in one launch: none ends twice, and a launch that is to stop does not wait."""
+"""Launches: runs that are tried again, that others have, that hang, die or cannot print; what killed ones leave."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -26,13 +27,15 @@ from runners.basics.setting import Ended, Execution, Interval, Setting
 from runners.basics.stop import Stop
 from runners.launching.launch import came_free, estimated_work, launch
 from runners.launching.preflight import preflight
-from runners.launching.tidying import begin_anew
+from runners.launching.tidying import begin_anew, tidy
 from runners.launching.together import to_its_end
 from runners.loaders import choice
 from runners.one_run import claims
+from runners.one_run.carry_out import carry_out
 from runners.terminal.display import Display
 from runners.training.checkpoint import Checkpoints
 from runners.training.distributed import ALONE
+from tests.runners.cli.test_cli import changed, write
 from tests.runners.small_run import THREAD, spec
 
 
@@ -102,25 +105,19 @@ class Hungry(Initializer):
 """
 
 
-def test_inline_a_run_without_memory_is_alone_already(setting: Setting, tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "hungry.py").write_text(HUNGRY)
-    monkeypatch.syspath_prepend(tmp_path)
-    cell = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry")))
-    out = io.StringIO()
-    tally = launch([cell], setting, 2, Display(Console(file=out, width=200)))
-    assert (tally.failed, out.getvalue().count("failed, OutOfMemoryError")) == (1, 1)
-    assert "tried again" not in out.getvalue()
-
-
-def test_a_run_without_memory_beside_others_leaves_no_failure(setting: Setting, tmp_path: Path, monkeypatch) -> None:
+def test_a_run_without_memory_fails_alone_and_is_tried_again_where_it_was_beside_others(
+    setting: Setting, tmp_path: Path, monkeypatch
+) -> None:
     """Whoever is stopped before it is tried again alone goes on with it."""
     (tmp_path / "hungry.py").write_text(HUNGRY)
     monkeypatch.syspath_prepend(tmp_path)
-    cell = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry")))
+    cell, out = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry"))), io.StringIO()
     end = to_its_end(cell, replace(setting, beside_others=True), Stop(), lambda event: None, ALONE)
     assert (end.status, end.run_id) == ("crowded", cell.run_id)
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
-    assert to_its_end(cell, setting, Stop(), lambda event: None, ALONE).error == "OutOfMemoryError"
+    tally = launch([cell], setting, 2, Display(Console(file=out, width=200)))  # inline: alone already
+    assert (tally.failed, out.getvalue().count("failed, OutOfMemoryError")) == (1, 1)
+    assert "tried again" not in out.getvalue()
 
 
 def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:
@@ -225,3 +222,91 @@ def test_what_cannot_be_printed_ends_no_run(setting: Setting, executor: str, mon
         launch(cells, here, 1, display)
     contents = Store(setting.root).read(setting.study)
     assert (contents.done.keys(), contents.failed) == ({cell.run_id for cell in cells}, {})
+
+
+HANGS = '''
+import os, signal, time
+from typing import ClassVar
+from initializers.registry import Initializer
+
+class Hangs(Initializer):
+    """In the fifth step of training, for ever, and has its launcher told to stop."""
+    name: ClassVar[str] = "hangs"
+    touches: ClassVar[tuple[str, ...]] = ()
+    launcher: int
+
+    def apply(self, model, generator, progress):
+        steps = []
+
+        def step(model, arguments):
+            steps.extend([1] * model.training)
+            if len(steps) == 5:
+                os.kill(self.launcher, signal.SIGTERM)
+                time.sleep(9999)
+
+        model.register_forward_pre_hook(step)
+'''
+
+
+def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(setting, tmp_path, monkeypatch):
+    (tmp_path / "hangs.py").write_text(HANGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    cell = Cell("hangs", spec(method=InitializerSpec(name="hangs:Hangs", params={"launcher": os.getpid()})))
+    out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint=Interval(steps=1))
+    local = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
+    try:
+        launch([cell], local, 1, Display(Console(file=out, width=200)))
+    except KeyboardInterrupt:
+        stopped = True
+    assert stopped
+    assert "killed before it had saved; its last checkpoint counts" in out.getvalue()
+    assert Store(tmp_path).outcome("tiny", cell.run_id) is None
+    record = carry_out(cell, every_step, Stop())
+    assert [session.from_step for session in record.sessions] == [0, 4]
+
+
+class Dies:
+    """Its process gets a SIGTERM when it reads this, before anything of ours runs there."""
+
+    def __init__(self, how: int) -> None:
+        self.how = how
+
+    def __reduce__(self):
+        return _terminated, (self.how,)
+
+
+def _terminated(how: int) -> None:
+    signal.pthread_sigmask(how, [signal.SIGTERM])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (signal.SIG_UNBLOCK, "its process was killed by SIGTERM before it had begun"),
+        (signal.SIG_BLOCK, "SIGTERM"),  # as a launch starts its processes: it is heeded once it can be
+    ],
+)
+def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, tmp_path, how, why):
+    cell, out = Cell("small", spec()), io.StringIO()
+    told = replace(setting, code={"": Dies(how)}, execution=Execution("cpu", THREAD, "local"))
+    tally = launch([cell], told, 1, Display(Console(file=out, width=200)), work={cell.run_id: 1.0})
+    assert (tally.stopped, tally.failed, tally.finished) == (1, 0, 0)
+    assert f"stopped, {why}\n" in out.getvalue()
+    assert Store(tmp_path).outcome("tiny", cell.run_id) is None
+
+
+def test_what_killed_runs_have_left_is_removed_once_they_are_recorded(tmp_path, here):
+    run = ("run", write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1)), "--executor", "inline")
+    assert here(*run)[0] == 0
+    results = tmp_path / "results/local"
+    left, held = (claims.folder(results, "tiny", run_id) for run_id in Store(results).read("tiny").done)
+    unrecorded = claims.folder(results, "tiny", "0" * 16)
+    for folder in (left, unrecorded):
+        folder.mkdir(parents=True)
+        (folder / "step-00000001.ckpt").touch()
+    with claims.held(held, Stop()):
+        assert here(*run)[0] == 0
+        assert (left.exists(), held.exists(), unrecorded.exists()) == (False, True, True)
+    tidy(results, "tiny", {held.name, unrecorded.name})  # whose record has been set aside since it was planned
+    assert (held.exists(), unrecorded.exists()) == (False, True)
