@@ -2,6 +2,8 @@ import hashlib
 import itertools
 import math
 import re
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -275,6 +277,26 @@ class Interrupted(Exception):
     pass
 
 
+def interrupted_everywhere(begin: Callable[[int], Training], loader, file: Path) -> tuple[Training, int]:
+    """Train with interruptions wherever one may be; each time another training, with other weights, takes it up."""
+    training, taken_up = begin(0), 0
+    while training.epoch < training.recipe.epochs:
+        calls = itertools.count()
+
+        def interrupt():
+            if next(calls) > taken_up % 3:  # noqa: B023
+                torch.save(training.state_dict(), file)  # noqa: B023
+                raise Interrupted
+
+        try:
+            train(training, loader, 0, between_steps=interrupt)
+        except Interrupted:
+            training = begin(7)
+            training.load_state_dict(torch.load(file, weights_only=True))
+            taken_up += 1
+    return training, taken_up
+
+
 @pytest.mark.parametrize(
     ("settings", "model"),
     [
@@ -292,21 +314,9 @@ def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bit
     evaluations = math.ceil(703 / 500)
     assert len(places) == 3 * (50 // 8 + evaluations + 1)
 
-    training, taken_up = Training(initialised(model=spec), what, loader.steps, CPU), 0
-    while training.epoch < what.epochs:
-        calls = itertools.count()
-
-        def interrupt():
-            if next(calls) > taken_up % 3:  # noqa: B023
-                torch.save(training.state_dict(), tmp_path / "state")  # noqa: B023
-                raise Interrupted
-
-        try:
-            train(training, loader, 0, between_steps=interrupt)
-        except Interrupted:
-            training = Training(initialised(7, model=spec), what, loader.steps, CPU)  # other weights than the run's
-            training.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
-            taken_up += 1
+    training, taken_up = interrupted_everywhere(
+        lambda seed: Training(initialised(seed, model=spec), what, loader.steps, CPU), loader, tmp_path / "state"
+    )
     assert taken_up >= 8
     for (name, expected), found in zip(
         whole.model.state_dict().items(), training.model.state_dict().values(), strict=True
