@@ -185,7 +185,7 @@ def stopped_after(epoch: int, cell: Cell, where: Setting, hear: Callable[[Event]
         carry_out(cell, where, stop, on_event)
 
 
-def row(name: str, folder: Path, epochs: int = 2) -> Cell:
+def cell_of(name: str, folder: Path, epochs: int = 2) -> Cell:
     """The first run of a row."""
     return next(cell for cell in cells(folder, epochs) if cell.row == name)
 

@@ -30,7 +30,7 @@ FILL = (128, 64, 32)
 PAPERS = "rand-m9-mstd0.5-inc1"
 EACH_ALONE = [
     f"rand-{magnitude}-n1-p1{increasing}"
-    for magnitude in ("m0", "m1", "m4", "m9-mstd0.5", "m10", "m10-mstd101", "m14-mmax20")
+    for magnitude in ("m0", "m4", "m9-mstd0.5", "m10-mstd101", "m14-mmax20")
     for increasing in ("", "-inc1")
 ]
 """Every operation on its own; magnitude 10 with mstd101 is anything from 0 to 10."""

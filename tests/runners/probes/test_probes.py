@@ -44,7 +44,7 @@ from runners.probes.quantities.effective_receptive_field import receptive_field
 from runners.probes.quantities.impulse_mass import target_mass
 from runners.probes.registry import Seen, probes
 from runners.probes.take import take as probe
-from tests.faults.harness import assert_same, row, setting, stopped_after
+from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from tests.processes import fresh
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -235,7 +235,7 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
 
 @pytest.mark.parametrize("name", ["dropout", "convit", "mimetic", "convmixer"])
 def test_a_run_is_the_same_with_and_without_probes_and_maps_and_resumed(tmp_path, name):
-    cell = row(name, tmp_path)
+    cell = cell_of(name, tmp_path)
     without = setting(tmp_path / "without", probes=False)
     probed, resumed = (setting(tmp_path / name, keep_maps=True) for name in "ab")
     stopped_after(1, cell, resumed)
@@ -257,7 +257,7 @@ def test_a_run_is_the_same_with_and_without_probes_and_maps_and_resumed(tmp_path
 
 
 def test_probes_that_a_run_began_without_are_left_out_and_said_to_be(tmp_path):
-    cell, troubles = row("mimetic", tmp_path), []
+    cell, troubles = cell_of("mimetic", tmp_path), []
     stopped_after(1, cell, setting(tmp_path, probes=False))
     carry_out(cell, setting(tmp_path, keep_maps=True), Stop(), lambda event: troubles.append(event.trouble))
     troubles = [text for text in troubles if text]
@@ -300,7 +300,7 @@ def own_attention(model, images_BCHW) -> np.ndarray:
 
 @pytest.mark.parametrize("name", ["dropout", "convit"])
 def test_maps_are_those_of_timm_on_64_test_images(tmp_path, name):
-    cell, where = row(name, tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
+    cell, where = cell_of(name, tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
     maps, spec = kept(cell, where), cell.spec
     loader = make_loader(open_data(spec.dataset, 8, tmp_path, "auto", "cpu"), spec.recipe, 0, torch.device("cpu"))
     chosen = torch.randperm(360, generator=stream(0, "maps"))[:64]
@@ -317,7 +317,7 @@ def test_maps_are_those_of_timm_on_64_test_images(tmp_path, name):
 
 
 def test_gram_matrices_are_inner_products_of_what_blocks_put_out(tmp_path):
-    cell, where = row("convit", tmp_path, epochs=3), setting(tmp_path / "run", keep_maps=True, maps_at=(2,))
+    cell, where = cell_of("convit", tmp_path, epochs=3), setting(tmp_path / "run", keep_maps=True, maps_at=(2,))
     maps, spec = kept(cell, where, stop_at=1), cell.spec
     assert maps.epochs == (0, 2, 3)
     assert maps.grams_ELBnn.shape == (3, spec.model.depth, 4, 64, 64)
@@ -336,7 +336,7 @@ def test_gram_matrices_are_inner_products_of_what_blocks_put_out(tmp_path):
 
 def test_epochs_that_are_named_too_late_cost_their_maps_only(tmp_path):
     """And maps that have been kept are not left out without a word."""
-    cell, heard = row("mimetic", tmp_path, epochs=4), []
+    cell, heard = cell_of("mimetic", tmp_path, epochs=4), []
     stopped_after(1, cell, setting(tmp_path / "run", keep_maps=True))
     stopped_after(2, cell, setting(tmp_path / "run"), heard.append)
     troubles = [event.trouble for event in heard if event.trouble]
@@ -362,7 +362,7 @@ def test_maps_without_those_of_the_end_are_not_written(tmp_path):
 
 
 def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
-    cell, where = row("mimetic", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
+    cell, where = cell_of("mimetic", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
     folder = maps_path(where.root, "faults", cell.run_id).parent
     folder.parent.mkdir(parents=True)
     folder.write_text("in the way")
@@ -382,7 +382,7 @@ def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
 )
 def test_a_model_whose_maps_cannot_be_kept_says_so(tmp_path, preset, why):
     model, where = {"preset": preset, "image_size": 8, "patch_size": 1}, setting(tmp_path / "run", keep_maps=True)
-    cell = row("mimetic", tmp_path, epochs=1)
+    cell = cell_of("mimetic", tmp_path, epochs=1)
     spec = cell.spec.model_copy(update={"model": resolve_model(model), "method": None})
     heard: list[Event] = []
     carry_out(replace(cell, spec=spec), where, Stop(), heard.append)
