@@ -313,7 +313,14 @@ def test_every_command_on_a_terminal_that_lacks_characters(tmp_path: Path) -> No
     ran = subprocess.run(
         [sys.executable, "-c", EVERY_COMMAND.format(commands=commands)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "latin-1", "LC_ALL": "C", "FORCE_COLOR": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONIOENCODING": "latin-1",
+            "LC_ALL": "C",
+            "FORCE_COLOR": "1",
+            "OMP_NUM_THREADS": "1",
+        },
         capture_output=True,
     )
     said, wrong = (stream.decode("latin-1") for stream in (ran.stdout, ran.stderr))
