@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 
 from initializers.attention import attention_layers
+from initializers.errors import VitinitError
 from initializers.registry import Initializer, Part, Progress, register
 
 
@@ -28,8 +30,14 @@ class DepthScaled(Initializer):
     rule: Literal["fix_init", "gpt2"] = "fix_init"
 
     def check(self, model: nn.Module) -> None:
-        """Refuse attention without an MLP in its block."""
-        self.blocks_of(model)
+        """Refuse attention without an MLP in its block, and several towers, whose blocks do not add to one stream."""
+        towers = {_tower(layer.name): layer.name for layer in self.blocks_of(model)}
+        if len(towers) > 1:
+            raise VitinitError(
+                f"method 'depth_scaled' counts the blocks of one residual stream, and {type(model).__name__} has "
+                f"{len(towers)} places with blocks, as of {' and '.join(map(repr, list(towers.values())[:2]))}: give "
+                "one of them"
+            )
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
@@ -39,3 +47,8 @@ class DepthScaled(Initializer):
             branches = 2 * (block if self.rule == "fix_init" else len(layers))
             for weight in (layer.proj_DD, list(layer.mlp.values())[-1].weight):
                 weight /= branches**0.5
+
+
+def _tower(name: str) -> str:
+    """What holds the blocks that one is counted with: its path up to the first number."""
+    return re.split(r"\d", name, maxsplit=1)[0]
