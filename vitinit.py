@@ -305,13 +305,17 @@ def initialize(
         seed = operator.index(seed)
     except TypeError:
         raise VitinitError(f"seed must be an integer, not {seed!r}") from None
-    parts = _parts(method, base, params)
+    asked = _parts(method, base, params)
     refuse(model)
-    with contained(" over ".join(part.name for part in reversed(parts))):
-        suited = [part.for_model(model, base is not None) if _fits(part, model) else (part, "") for part in parts]
+    what = " over ".join(part.name for part, _ in reversed(asked))
+    with contained(what):
+        suited = [
+            part.for_model(model, base is not None, given) if _fits(part, model) else (part, "")
+            for part, given in asked
+        ]
     parts = [part for part, _ in suited]
     resources = Resources(training_images=None if images is None else _training_images(model, images, seed))
-    with contained(" over ".join(part.name for part in reversed(parts))), all_or_nothing(model) as before:
+    with contained(what), all_or_nothing(model) as before:
         if layer_scale is not None:
             _set_layer_scales(model, layer_scale)  # before a method looks at what the model gives
         applied = apply(model, parts, lambda name: stream(seed, name), resources=resources)
@@ -339,7 +343,8 @@ def initialize(
         )
 
 
-def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[Initializer]:
+def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[tuple[Initializer, Mapping[str, Any]]]:
+    """Base and method, each with the parameters that were given."""
     from initializers import registry
 
     if method is None and params:
@@ -355,8 +360,8 @@ def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[Initializer]:
     named = dict(base) if isinstance(base, Mapping) else {"name": base}
     if base is not None and not isinstance(named.get("name"), str):
         raise VitinitError("base must be the name of a base, or a mapping with `name` and parameters")
-    parts = [registry.build(named.pop("name"), named, "base")] if base is not None else []
-    return parts + ([registry.build(method, params, "method")] if method is not None else [])
+    parts = [(registry.build(named.pop("name"), named, "base"), named)] if base is not None else []
+    return parts + ([(registry.build(method, params, "method"), params)] if method is not None else [])
 
 
 def _fits(part: Initializer, model: nn.Module) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from initializers.adapters.registry import layer_scales
 from initializers.errors import VitinitError
 from initializers.foreign import contained
 from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, same, tensors
-from initializers.sharing import conflict, homes, memory
+from initializers.sharing import conflict, entangled, homes, memory
 
 WRAPPERS = {
     "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",
@@ -31,6 +32,7 @@ WRAPPERS = {
     "FSDPModule": "it is sharded: initialise the model before it is sharded",
     "WeightedQuantizedModule": "it is quantised: initialise the model before that",
     "ScriptModule": "it is compiled by TorchScript: initialise the model before that",
+    "BaseTunerLayer": "it has adapters of peft, which start as the library has them: initialise the model before",
     "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
 }
 """What wraps models, by the name of a class that its own comes from, and what to do."""
@@ -324,11 +326,29 @@ def refuse(model: nn.Module) -> None:
                 f"{name}: elements of {path!r} are one number in memory (expand): give it a parameter that is "
                 "contiguous"
             )
+    if path := entangled(model):
+        raise VitinitError(
+            f"{name}: {path!r} is another view of numbers of another parameter, as a transposed one: give it memory of "
+            "its own"
+        )
+    low_rank = [f"{path}.{inner}".lstrip(".") for path, one in model.named_modules() if (inner := _low_rank(one))]
     for path, parameter in model.named_parameters():
-        if LOW_RANK.search(path):
+        if LOW_RANK.search(path) or path in low_rank:
             raise VitinitError(
                 f"{name}: {path!r} is part of a low-rank adapter, which starts as its library has it: initialise the "
                 "model before it is added"
             )
         if not parameter.is_floating_point():
             raise VitinitError(f"{name}: {path!r} has type {parameter.dtype}: initialise the model before that")
+
+
+def _low_rank(module: nn.Module) -> str:
+    """Name of the second matrix of a low-rank adapter: B of W + B A, which is 0 at first; empty where there is none."""
+    matrices: dict[str, Tensor] = {name: one for name, one in module.named_parameters(recurse=False) if one.ndim == 2}
+    matrices |= {f"{name}.weight": one.weight for name, one in module.named_children() if isinstance(one, nn.Linear)}
+    for (_, whole), (_, first), (name, second) in permutations(matrices.items()) if len(matrices) == 3 else ():
+        sides, inner, outer = (sorted(one.shape) for one in (whole, first, second))
+        rank = inner[0]
+        if sorted((inner[1], outer[1])) == sides and outer[0] == rank < sides[0] and not second.any():
+            return name
+    return ""

@@ -338,21 +338,27 @@ ALL_THREE = re.compile(r".*qkv.*|c_attn|in_proj|query_key_value")
 PROJ = ("proj", "out_proj", "o_proj", "c_proj", "to_out", "wo", "w_o", "out", "dense", "fc_out", "projection")
 
 
+def _every_token_alone(module: nn.Module) -> bool:
+    """Whether a module is a Linear, or a convolution that is one at each place."""
+    return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.weight[0, 0].numel() == 1)
+
+
 def guessed(module: nn.Module) -> dict[str, Part]:
-    """Return W_q, W_k and W_v of attention that no adapter knows, by the names of its Linears.
+    """Return W_q, W_k and W_v of attention that no adapter knows, by the names of its Linears or 1 x 1 convolutions.
 
     Enough for a base, which sets them by their sizes. Empty where there is no such attention.
     """
     linears = {name.lower(): name for name, one in module.named_children() if isinstance(one, nn.Linear)}
+    at_once = {name.lower(): name for name, one in module.named_children() if _every_token_alone(one)}
 
     def part(name: str, index: int = 0, of: int = 1) -> Part:
-        return Part(f"{linears[name]}.weight", f"{linears[name]}.bias", index, of)
+        return Part(f"{at_once[name]}.weight", f"{at_once[name]}.bias", index, of)
 
     def rows(name: str) -> int:
-        return int(getattr(module, linears[name]).out_features)
+        return len(getattr(module, at_once[name]).weight)
 
     triple = next((names for names in TRIPLES if all(name in linears for name in names)), None)
-    joined = next((name for name in linears if ALL_THREE.fullmatch(name) and rows(name) % 3 == 0), None)
+    joined = next((name for name in at_once if ALL_THREE.fullmatch(name) and rows(name) % 3 == 0), None)
     if triple:
         return dict(zip(("query", "key", "value"), map(part, triple), strict=True))
     if joined:
@@ -456,8 +462,12 @@ def rotary(model: nn.Module) -> bool:
 
 @contextmanager
 def evaluated(model: nn.Module, hooks: Sequence[RemovableHandle] = ()) -> Iterator[None]:
-    """The model in evaluation mode; afterwards every module is in the mode that it was in, without the hooks."""
+    """Set evaluation mode; afterwards every module has its mode and its buffers again, and the hooks are removed.
+
+    A forward pass may replace a buffer, as ConViT's does with the offsets of its tokens.
+    """
     modes = [(module, module.training) for module in model.modules()]
+    buffers = [(module._buffers, dict(module._buffers)) for module in model.modules() if module._buffers]
     try:
         model.eval()
         yield
@@ -466,3 +476,5 @@ def evaluated(model: nn.Module, hooks: Sequence[RemovableHandle] = ()) -> Iterat
             hook.remove()
         for module, mode in modes:
             module.training = mode
+        for home, held in buffers:
+            home.update(held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor, nn
 
 from initializers.adapter import Attention, found
@@ -24,6 +25,30 @@ def memory(tensor: Tensor) -> tuple[object, ...]:
     if not tensor.numel():
         return (id(tensor),)
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def entangled(model: nn.Module) -> str:
+    """Name of a parameter that is another view of numbers of another parameter; empty where there is none."""
+    together: dict[object, dict[object, tuple[str, Tensor]]] = defaultdict(dict)
+    for name, one in model.named_parameters():
+        if one.numel():
+            storage = one.device, one.untyped_storage().data_ptr(), one.dtype
+            together[storage].setdefault(memory(one), (name, one))
+    for views in together.values():
+        if len(views) > 1:
+            taken = torch.zeros(max(map(_end, views.values())), dtype=torch.bool)
+            for name, view in views.values():
+                own = taken.as_strided(view.shape, view.stride(), view.storage_offset())
+                if own.any():
+                    return name
+                own.fill_(True)
+    return ""
+
+
+def _end(view: tuple[str, Tensor]) -> int:
+    """Size that a storage must have for a tensor."""
+    steps = zip(view[1].shape, view[1].stride(), strict=True)
+    return int(view[1].storage_offset()) + 1 + sum((size - 1) * step for size, step in steps)
 
 
 def conflict(model: nn.Module, changed: Iterable[str]) -> list[str]:

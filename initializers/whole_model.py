@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -84,6 +84,8 @@ class Place:
     """In the rows of each of these matrices."""
     rows: tuple[int, ...] = ()
     """Of each of them; empty where all have as many."""
+    by_head: bool = False
+    """Whether the rows are those of the first head in all matrices, then those of the second, and so on."""
 
 
 HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
@@ -109,8 +111,7 @@ def places(model: nn.Module) -> dict[str, Place]:
                 for tensor in layer.names_of(part):
                     found[tensor.removesuffix(".weight")] = Place("qkv", getattr(kind, part).of, layer.heads)
             found |= {tensor.removesuffix(".weight"): Place("proj") for tensor in layer.names_of("proj")}
-            *inner, last = layer.mlp or ["", ""]
-            found |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
+            found |= _of_mlp(layer.mlp)
     before = [name for name in found if name.rpartition(".")[2] == "pre_logits"]
     return found | dict.fromkeys(before, Place("pre_head"))
 
@@ -118,7 +119,7 @@ def places(model: nn.Module) -> dict[str, Place]:
 def _guessed_places(model: nn.Module, name: str, module: nn.Module) -> dict[str, Place]:
     """Those of attention that methods do not set, and of the MLP in its block."""
     parts, dot = guessed(module), f"{name}." if name else ""
-    children = {one: part for one, part in module.named_children() if isinstance(part, nn.Linear)}
+    children = {one: part for one, part in module.named_children() if isinstance(part, nn.Linear | nn.Conv2d)}
     like = bool(parts) or bool(ATTENTION.search(type(module).__name__))
     proj = next((one for one in PROJ if like and one in children), None)
     placed = {f"{dot}{proj}": Place("proj")} if proj else {}
@@ -127,10 +128,17 @@ def _guessed_places(model: nn.Module, name: str, module: nn.Module) -> dict[str,
     for part in (parts[one] for one in ("query", "key", "value")):
         linear = part.weight.removesuffix(".weight")
         weights = children[linear].weight.unflatten(0, (part.of, -1))
-        placed[f"{dot}{linear}"] = Place("qkv", part.of, _heads(module, list(weights)))
-    home, width = name.rpartition(".")[0], children[parts["query"].weight.removesuffix(".weight")].in_features
-    *inner, last = as_mlp(linears_beside(name, module, model.get_submodule(home) if home else None), width) or ["", ""]
-    return {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out"), **placed}
+        by_head = part.of == 3 and bool(vars(module).get("head_first"))
+        placed[f"{dot}{linear}"] = Place("qkv", part.of, _heads(module, list(weights)), by_head=by_head)
+    home, width = name.rpartition(".")[0], children[parts["query"].weight.removesuffix(".weight")].weight.shape[1]
+    beside = linears_beside(name, module, model.get_submodule(home) if home else None)
+    return {**_of_mlp(as_mlp(beside, width)), **placed}
+
+
+def _of_mlp(linears: Iterable[str]) -> dict[str, Place]:
+    """The places of the Linears of an MLP, in their order; none where there is none."""
+    *inner, last = linears or ["", ""]
+    return {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")} if last else {}
 
 
 def classifiers(model: nn.Module) -> dict[str, str]:
@@ -198,6 +206,16 @@ class WholeModel(Initializer):
         """Set weight and bias of one convolution."""
         pytorch_default_(module, generator)
 
+    def convolution_at(
+        self, place: Place, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator
+    ) -> None:
+        """`convolution`, for bases that treat W_q, W_k and W_v by what they are for."""
+        self.convolution(module, generator)
+
+    def joins(self) -> bool:
+        """Whether W_q, W_k and W_v are taken as one matrix, so that it counts whether they are one Linear or three."""
+        return False
+
     @abstractmethod
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a learned position embedding (`pos_embed`) or class token (`cls_token`)."""
@@ -238,7 +256,8 @@ class WholeModel(Initializer):
         width = first.out_channels if first else 0
         for path, module in model.named_modules():
             kind = kind_of(module)
-            parts = apart(module, kind if isinstance(kind, Attention) else guessed(module))
+            unknown = guessed(module) if self.joins() else {}
+            parts = apart(module, kind if isinstance(kind, Attention) else unknown)
             if parts:
                 done |= {id(found(module, name)) for part in parts for name in (part.weight, part.bias)}
                 yield REST, partial(self._joined, module, parts)
@@ -252,7 +271,7 @@ class WholeModel(Initializer):
             if isinstance(module, nn.Linear):
                 yield REST, _keeping(set_before, partial(self.linear_at, at[path], module))
             elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-                yield REST, _keeping(set_before, partial(self.convolution, module))
+                yield REST, _keeping(set_before, partial(self.convolution_at, at.get(path, Place()), module))
             elif isinstance(module, NORMS):
                 scales = [parameter for _, parameter in own if id(parameter) in scaling]
                 yield REST, _keeping([*set_before, *scales], partial(_reset_, module))
@@ -344,6 +363,10 @@ class ByMatrix(WholeModel):
         """How many matrices the rows of a weight are taken as: by default those that they are."""
         return place.matrices
 
+    def joins(self) -> bool:
+        """By `matrices`."""
+        return self.matrices(Place("qkv", 3)) == 1
+
     def bias(self, bias_O: Tensor, place: Place, generator: torch.Generator) -> None:
         """Set a bias."""
         bias_O.zero_()
@@ -354,8 +377,29 @@ class ByMatrix(WholeModel):
 
     def linear_at(self, place: Place, module: nn.Linear, generator: torch.Generator) -> None:
         """Set every matrix, then the bias."""
-        for weight_OI in _split(module.weight, place, self.matrices(place)):
+        self._rows(module.weight, place, generator)
+        if module.bias is not None:
+            self.bias(module.bias, place, generator)
+
+    def _rows(self, weight: Tensor, place: Place, generator: torch.Generator) -> None:
+        by_head = place.by_head and self.matrices(place) > 1
+        shape = (place.heads, place.matrices, -1)
+        joined = weight.unflatten(0, shape).transpose(0, 1).flatten(0, 2) if by_head else weight
+        for weight_OI in _split(joined, place, self.matrices(place)):
             self.matrix(weight_OI, place, generator)
+        if by_head:
+            weight.copy_(joined.view(place.matrices, place.heads, -1, weight.shape[1]).transpose(0, 1).flatten(0, 2))
+
+    def convolution_at(
+        self, place: Place, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator
+    ) -> None:
+        """As a Linear where it gives queries, keys and values."""
+        if place.role != "qkv":
+            self.convolution(module, generator)
+            return
+        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
+        self._rows(weight_OI, place, generator)
+        module.weight.copy_(weight_OI.view(module.weight.shape))
         if module.bias is not None:
             self.bias(module.bias, place, generator)
 

@@ -247,7 +247,7 @@ def layer_scales(model: nn.Module) -> list[Tensor]:
         part.weight
         for family in known
         for block in family.model.modules()
-        if _is(block, family.adapter.scaling_norms)
+        if _is(block, family.adapter.scaling_norms) and getattr(block, "init_values", None) is not None
         for part in block.children()
         if isinstance(part, nn.LayerNorm)
     ]

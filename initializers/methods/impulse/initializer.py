@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -165,20 +165,19 @@ class Impulse(Initializer):
         if isinstance(self.solver, Rotation) and features < 4:
             raise VitinitError(f"method 'impulse': solver 'rotation' needs at least 4 features a head, not {features}")
 
-    def for_model(self, model: nn.Module, redrawn: bool) -> tuple[Initializer, str]:
+    def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
         """Choose arXiv 2505.19985's solver and scale where positions are learned and start as noise.
 
         The default solver makes little of noise, and tokens drown a position embedding of size 0.02.
         """
-        chosen = {"solver", "position_scale", "pseudo_input", "weight_norm"} & self.model_fields_set
+        chosen = {"solver", "position_scale", "pseudo_input", "weight_norm"} & asked.keys()
         if chosen or attention_layers(model)[0].relative_bias is not None:
             return self, ""
         places = found(model, position_name(model))
         learned = isinstance(places, nn.Parameter) and places.requires_grad
         if not learned or not (redrawn or float(places.detach().std()) < NOISE):
             return self, ""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self)(**given, solver="svd", position_scale=18.0), (
+        return type(self)(**asked, solver="svd", position_scale=18.0), (
             "positions are learned, so solver='svd' and position_scale=18 were chosen"
         )
 
