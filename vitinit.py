@@ -181,8 +181,8 @@ class Report:
             stayed[0] if stayed and len(stayed[0]) <= room else f"{stayed[0][: room - 3]}..." if stayed else "nothing"
         )
         return [
-            _cut(f"{self.model}, seed {self.seed}; {'; '.join(asked)}"),
-            _cut(f"{len(names)} tensors changed{where}"),
+            _cut("; ".join(asked)),
+            _cut(f"{self.model}, seed {self.seed}: {len(names)} tensors changed{where}"),
             f"their norm together: {before:.4g} before, {after:.4g} after",
             aim,
             f"also: {also}{more}" if stayed else "also: nothing; all else stayed (report.details() has every tensor)",

@@ -178,7 +178,7 @@ class Impulse(Initializer):
         if not learned or not (redrawn or float(places.detach().std()) < NOISE):
             return self, ""
         return type(self)(**asked, solver="svd", position_scale=18.0), (
-            "positions are learned, so solver='svd' and position_scale=18 were chosen"
+            "learned positions: solver='svd', position_scale=18 chosen"
         )
 
     def ours(self, model: nn.Module) -> str:
