@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 MOST = 8
 """Lines in a panel; more rows have a panel each."""
-ACROSS_ROWS = 4
 
 
 @FIGURES.numbers("accuracy")
@@ -109,7 +108,8 @@ def _row_by_row(study: Study, title: str, panel: Panel, rows: list[str]) -> Figu
     caption = f"colour: the row of the title; black: its own base; grey: the other rows; {BAND}"
     runs = study.runs[study.runs["column"] == panel.column]
     name = f"{title}, {safe(panel.column)}: n={span(runs.groupby('row').size())}"
-    figure, grid = panels(len(rows), 1.15, name, caption, ACROSS_ROWS, sharex=True, sharey=True)
+    across = 3 if len(rows) <= 9 else 4
+    figure, grid = panels(len(rows), 1.15, name, caption, across, sharex=True, sharey=True)
     for axes, row in zip(grid, rows, strict=True):
         _in_grey(axes, list(panel.lines.values()))
         if (base := base_of.get(row)) in panel.lines:
@@ -118,7 +118,7 @@ def _row_by_row(study: Study, title: str, panel: Panel, rows: list[str]) -> Figu
         panel_title(axes, safe(row))
         axes.grid()
     figure.supylabel(panel.scale.y, fontsize=8)
-    for axes in grid[-ACROSS_ROWS:]:
+    for axes in grid[-across:]:
         axes.set_xlabel("epoch")
         axes.tick_params(labelbottom=True)
     return figure
