@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from scipy.stats import t
 from synthetic_records import done, several, skipped, write
 
 from analysis.frame import load
@@ -17,6 +18,7 @@ from analysis.tables.registry import build, names
 from analysis.tables.render import to_csv, to_markdown
 from analysis.tables.shared import Table
 from benchmark.records.store import Layout, Store
+from tests.records import REFERENCE
 
 TOP1 = {
     "Kaiming uniform": [40.0, 41.0, 42.0, 43.0, 44.0, 45.0, 46.0, 47.0],
@@ -74,6 +76,24 @@ def test_differences_and_p_are_those_counted_by_hand(results: Path) -> None:
     assert p[CONTRASTS[0]] == p[CONTRASTS[1]] == 2 / 256
     corrected = [table.cells[contrasts.label(pair), "cifar10"].p for pair in CONTRASTS]
     assert corrected == pytest.approx([6 / 256, 6 / 256, p[CONTRASTS[2]]])
+
+
+def test_pooled_intervals_of_the_standard_protocol_are_those_computed_without_this_code() -> None:
+    table = build(load([REFERENCE], "standard"), "standard_contrasts")
+    cells = {row: cell for (row, _), cell in table.cells.items()}
+    assert {row: (round(cell.pooled.low, 2), round(cell.pooled.high, 2)) for row, cell in cells.items()} == {
+        "Mimetic − Kaiming uniform": (1.62, 2.77),
+        "Imp.-3 − Kaiming uniform": (-0.68, 0.47),
+        "Imp.-3 − Imp.-3, placebo": (-0.17, 0.98),
+        "ConViT − DeiT": (4.32, 5.47),
+    }
+    half, family = (
+        (end.high - end.low) / 2 for end in (cells["ConViT − DeiT"].pooled, cells["ConViT − DeiT"].pooled_family)
+    )
+    assert half == pytest.approx(0.574, abs=5e-4)
+    assert family / half == pytest.approx(t.ppf(1 - 0.025 / 4, 56) / t.ppf(0.975, 56))
+    lone = 2 * t.sf(abs(cells["Imp.-3 − Imp.-3, placebo"].against.mean) / (half / t.ppf(0.975, 56)), 56)
+    assert cells["Imp.-3 − Imp.-3, placebo"].pooled_p == pytest.approx(2 * lone), "third of four in Holm's order"
 
 
 @pytest.mark.parametrize(
