@@ -17,6 +17,8 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from html import escape
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ValidationError
@@ -131,7 +133,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What `initialize` did. `print` shows it within 80 columns."""
+    """What `initialize` did. `print` shows five lines within 80 columns, `details()` every tensor."""
 
     model: str
     """Class."""
@@ -159,6 +161,35 @@ class Report:
     """Base and method, with those of their parameters that are not at their defaults."""
 
     def __str__(self) -> str:
+        """Return the summary: what, on which layers, norms, what it aims at, what stayed. `details` has all."""
+        return "\n".join(_short(line, WIDTH) for line in self._summary())
+
+    def _summary(self) -> list[str]:
+        asked = [*self.called, *([f"layer scales: {self.layer_scale:g}"] if self.layer_scale is not None else [])]
+        before, after = (math.hypot(*(getattr(one, side) for one in self.changes)) for side in ("before", "after"))
+        names = [change.name for change in self.changes]
+        where = f": {names[0]} to {names[-1]}" if len(names) > 1 else f": {''.join(names)}" if names else ""
+        aim = "aim: no attention maps"
+        if self.attention_on_target is not None:
+            share = f"{self.attention_on_target:.3f} of the first layer's attention is on its target"
+            aim = f"aim: {share} (uniform: {self.uniform:.3f})"
+        left = self.beside if self.method else ()
+        stayed = [*left, *(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
+        more = f"; and {len(stayed) - 1} more" if len(stayed) > 1 else ""
+        room = WIDTH - len("also: ") - len(more)
+        also = (
+            stayed[0] if stayed and len(stayed[0]) <= room else f"{stayed[0][: room - 3]}..." if stayed else "nothing"
+        )
+        return [
+            _cut("; ".join(asked)),
+            _cut(f"{self.model}, seed {self.seed}: {len(names)} tensors changed{where}"),
+            f"their norm together: {before:.4g} before, {after:.4g} after",
+            aim,
+            f"also: {also}{more}" if stayed else "also: nothing; all else stayed (report.details() has every tensor)",
+        ]
+
+    def details(self) -> str:
+        """Return everything: each tensor with its norm before and after, and all remarks."""
         lines = [f"{self.model}, seed {self.seed}", *map(_wrapped, self.called)]
         if self.layer_scale is not None:
             lines.append(f"layer scales: {self.layer_scale:g}")
@@ -174,6 +205,22 @@ class Report:
         lines += [f"to exclude from training: {name}" for name in self.untrained]
         lines += map(_wrapped, self.remarks)
         return "\n".join(_short(line, WIDTH) for line in "\n".join(lines).splitlines())
+
+    def _repr_html_(self) -> str:
+        """Return the summary for a notebook, with the table of tensors folded."""
+        rows = "".join(
+            f"<tr><td>{escape(one.name)}</td><td>{' × '.join(map(str, one.shape)) or 1}</td>"
+            f"<td>{one.before:.4g}</td><td>{one.after:.4g}</td></tr>"
+            for one in self.changes
+        )
+        head = "<tr><th>tensor</th><th>shape</th><th>norm before</th><th>after</th></tr>"
+        said = "".join(f"<li>{escape(line)}</li>" for line in [*self._summary()[:4], *self.beside, *self.remarks])
+        return f"<ul>{said}</ul><details><summary>tensors</summary><table>{head}{rows}</table></details>"
+
+
+def _cut(text: str) -> str:
+    """The beginning of a line says most here."""
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
 
 
 def _short(text: str, width: int) -> str:
@@ -208,7 +255,7 @@ def _asked(part: BaseModel) -> dict[str, Any]:
 
 def initialize(
     model: nn.Module,
-    method: str | None = None,
+    method: str | Mapping[str, Any] | None = None,
     *,
     base: str | Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -232,6 +279,7 @@ def initialize(
         model: on any device, in any float type, before it is compiled, sharded or wrapped for several processes.
         method: `mimetic` (arXiv 2305.09828), `impulse` (arXiv 2404.01139, 2505.19985), `convit_gpsa` (arXiv
             2103.10697), `conv_filters` (arXiv 2404.01139), `placebo`; `initializers()` lists all. None: the base alone.
+            A mapping with `name` and parameters does as well: `{"name": "lsuv", "images": 32}`.
         base: `kaiming_uniform` (PyTorch's default), `trunc_normal` (timm's), or a mapping with `name` and parameters.
             None keeps the weights that are there.
         seed: of all random numbers.
@@ -246,7 +294,8 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    from initializers.apply import all_or_nothing, apply
+    from initializers.apply import all_or_nothing, apply, refuse
+    from initializers.foreign import contained
     from initializers.registry import Resources
     from initializers.streams import stream
 
@@ -256,9 +305,17 @@ def initialize(
         seed = operator.index(seed)
     except TypeError:
         raise VitinitError(f"seed must be an integer, not {seed!r}") from None
-    parts = _parts(method, base, params)
+    asked = _parts(method, base, params)
+    refuse(model)
+    what = " over ".join(part.name for part, _ in reversed(asked))
+    with contained(what):
+        suited = [
+            part.for_model(model, base is not None, given) if _fits(part, model) else (part, "")
+            for part, given in asked
+        ]
+    parts = [part for part, _ in suited]
     resources = Resources(training_images=None if images is None else _training_images(model, images, seed))
-    with all_or_nothing(model) as before:
+    with contained(what), all_or_nothing(model) as before:
         if layer_scale is not None:
             _set_layer_scales(model, layer_scale)  # before a method looks at what the model gives
         applied = apply(model, parts, lambda name: stream(seed, name), resources=resources)
@@ -273,30 +330,47 @@ def initialize(
             changes=_changes(model, before),
             **aimed,
             beside=_beside(model),
-            layer_scale=layer_scale,
+            layer_scale=None if layer_scale is None else float(layer_scale),
             untrained=_untrained(model, parts),
             remarks=tuple(
                 f"{part.kind} {part.name}: {said}"
-                for part in parts
-                for said in (part.left_alone(model), part.remark(model), part.advice() if faint else "")
+                for part, (_, chosen) in zip(parts, suited, strict=True)
+                for said in (chosen, part.left_alone(model), part.remark(model), part.advice() if faint else "")
                 if said
-            ),
+            )
+            + tuple(f"shared, set once: {' = '.join(paths)}" for paths in applied.shared),
             called=tuple(map(_called, parts)),
         )
 
 
-def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[Initializer]:
+def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[tuple[Initializer, Mapping[str, Any]]]:
+    """Base and method, each with the parameters that were given."""
     from initializers import registry
 
     if method is None and params:
         raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
+    if isinstance(method, Mapping) and isinstance(method.get("name"), str):
+        if twice := sorted(params.keys() & method.keys()):
+            raise VitinitError(f"{', '.join(twice)}: given in `method` and beside it")
+        method, params = method["name"], {**{key: value for key, value in method.items() if key != "name"}, **params}
     if not isinstance(method, str | None):
-        raise VitinitError(f"method must be the name of a method, not {type(method).__name__}")
+        raise VitinitError(
+            f"method must be the name of a method, or a mapping with `name` and parameters, not {type(method).__name__}"
+        )
     named = dict(base) if isinstance(base, Mapping) else {"name": base}
     if base is not None and not isinstance(named.get("name"), str):
         raise VitinitError("base must be the name of a base, or a mapping with `name` and parameters")
-    parts = [registry.build(named.pop("name"), named, "base")] if base is not None else []
-    return parts + ([registry.build(method, params, "method")] if method is not None else [])
+    parts = [(registry.build(named.pop("name"), named, "base"), named)] if base is not None else []
+    return parts + ([(registry.build(method, params, "method"), params)] if method is not None else [])
+
+
+def _fits(part: Initializer, model: nn.Module) -> bool:
+    """Whether a part takes the model; where it does not, `apply` says why."""
+    try:
+        part.check(model)
+    except VitinitError:
+        return False
+    return True
 
 
 def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int], Tensor]:
@@ -307,6 +381,8 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
 
     if not isinstance(images, torch.Tensor) or images.ndim != 4 or not len(images):
         raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
+    if images.layout != torch.strided or images.is_meta or images.is_quantized or images.is_complex():
+        raise VitinitError("images must hold plain numbers: not sparse, quantised, complex or on the meta device")
 
     def chosen(count: int) -> Tensor:
         if len(images) > count:
@@ -332,13 +408,13 @@ def _set_layer_scales(model: nn.Module, value: float) -> None:
     from initializers.adapters.registry import layer_scales
 
     most = torch.finfo(torch.float32).max
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= most:
+    if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= most:
         raise VitinitError(f"layer_scale must be a finite number of at most {most:g}, not {value!r}")
     scales = layer_scales(model)
     if not scales:
         raise VitinitError(f"layer_scale: {type(model).__name__} has no layer scale that an adapter knows")
     for scale in scales:
-        scale.detach().fill_(value)
+        scale.detach().fill_(float(value))
 
 
 def _untrained(model: nn.Module, parts: Iterable[Initializer]) -> tuple[str, ...]:

@@ -137,10 +137,10 @@ class Normal:
             raise VitinitError(f"Normal: std must be a number of at least 0, or None, not {self.std!r}")
 
 
-Rule = float | Normal | Literal["position", "class_token", "layer_scale", "keep"]
+Rule = float | Normal | Literal["position", "class_token", "probe", "layer_scale", "keep"]
 """How a base sets a parameter that is part of no Linear, convolution or norm: to a constant; drawn; as the base has it
-for position embeddings and class tokens; or not at all, because the library's own value belongs to the architecture, as
-that of a layer scale, which is set where it is asked for."""
+for position embeddings, class tokens and the probe of a pooling head; or not at all, because the library's own value
+belongs to the architecture, as that of a layer scale, which is set where it is asked for."""
 RULES: tuple[str, ...] = get_args(get_args(Rule)[-1])
 
 
@@ -166,6 +166,8 @@ class Adapter:
     """What modules are called that mix tokens by one Linear between patches, or by an MLP of two."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Types of attention modules for which no method is made, each with the reason."""
+    scaling_norms: tuple[Type, ...] = ()
+    """Types of blocks whose norms stand behind their branches: the weights of these norms are layer scales."""
     beside: tuple[Type, ...] = ()
     """Types of attention modules that do not attend from token to token, such as a pooling head. Methods leave them at
     their base."""

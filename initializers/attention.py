@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,8 +23,24 @@ AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
 ENDS = ("weight", "bias")
 """Of a Linear."""
-HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead")
-"""What attention modules call the number of their heads: where one is no adapter's, it is noticed by this."""
+HEADS = (
+    "num_heads",
+    "heads",
+    "num_attention_heads",
+    "n_heads",
+    "nhead",
+    "n_head",
+    "num_head",
+    "nheads",
+    "attention_heads",
+)
+"""What attention modules call the number of their heads: where one is no adapter's, it is noticed by this, by the name
+of its class, or by what its Linears are called."""
+ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
+"""In the name of a class."""
+PROBES = ("probe", "query", "queries", "latent", "latents")
+"""What a pooling head calls the learned tokens that look at the others: attention of a module that has such a parameter
+does not attend from token to token."""
 HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
 
@@ -141,24 +158,21 @@ class AttentionLayer:
         return all(found(self.module, path) is None for path in self.kind.before_proj)
 
     @property
-    def mlp(self) -> dict[str, nn.Linear]:
-        """The Linears of the block that are no part of attention, by their names in the model: W_1 first, W_2 last.
+    def beside(self) -> dict[str, nn.Linear]:
+        """The Linears of the block that are no part of attention, by their names in the model.
 
-        Empty where attention is in no block of its own with an MLP from D to D channels.
+        Empty where attention is in no block of its own.
         """
-        home, width = self.name.rpartition(".")[0], self.query_HdD.shape[-1]
-        inner = {id(part) for part in self.module.modules()}
-        found = {
-            f"{home}.{path}": part
-            for path, part in (self.block.named_modules() if self.block else ())
-            if isinstance(part, nn.Linear) and id(part) not in inner
-        }
-        linears = list(found.values())
-        beside = [part for part in self.block.modules() if id(part) not in inner] if self.block else []
-        if any(isinstance(adapters.kind_of(part), Attention) for part in beside if part is not self.block):
-            return {}  # a list of attention layers, or a block of two
-        fits = len(linears) > 1 and linears[0].in_features == linears[-1].out_features == width
-        return found if fits else {}
+        return linears_beside(self.name, self.module, self.block)
+
+    @property
+    def mlp(self) -> dict[str, nn.Linear]:
+        """The Linears of the MLP from D to D channels in the block: W_1 first, W_2 last.
+
+        Empty where there is none, or where other Linears are beside it (experts, adapters, gates): what ends the branch
+        is then not known.
+        """
+        return as_mlp(self.beside, self.query_HdD.shape[-1])
 
     def names_of(self, *parts: str) -> list[str]:
         """Names, in the model, of the tensors that hold these parts: those of `initializers.registry.Part`."""
@@ -227,6 +241,33 @@ class AttentionLayer:
         return projected[:, :, part.index].transpose(1, 2)
 
 
+def linears_beside(name: str, module: nn.Module, block: nn.Module | None) -> dict[str, nn.Linear]:
+    """`AttentionLayer.beside`, of attention of any kind."""
+    if block is None:
+        return {}
+    home, inner = name.rpartition(".")[0], {id(part) for part in module.modules()}
+    beside = [part for part in block.modules() if id(part) not in inner]
+    if any(isinstance(adapters.kind_of(part), Attention) for part in beside if part is not block):
+        return {}  # a list of attention layers, or a block of two
+    parts = {path: part for path, part in block.named_modules() if isinstance(part, nn.Linear)}
+    return {f"{home}.{path}": part for path, part in parts.items() if id(part) not in inner}
+
+
+def as_mlp(linears: dict[str, nn.Linear], width: int) -> dict[str, nn.Linear]:
+    """Linears that are one MLP from `width` to `width` channels, in their order; empty where they are not.
+
+    All but the last go from the width to the hidden features, or to twice as many where half of these are gates.
+    """
+    if len(linears) < 2:
+        return {}
+    *first, last = linears.values()
+    hidden = (last.in_features, 2 * last.in_features)
+    fits = all(one.in_features == width and one.out_features in hidden for one in first)
+    # a Linear from D to D is a gate behind the MLP as well as a part of a narrow one: two of them say nothing else
+    narrow = len(first) > 1 and last.in_features == width
+    return linears if fits and last.out_features == width and not narrow else {}
+
+
 class _Survey(NamedTuple):
     layers: list[AttentionLayer]
     beside: list[str]
@@ -239,18 +280,33 @@ def _survey(model: nn.Module) -> _Survey:
     layers: list[AttentionLayer] = []
     beside, known, suspects = list[str](), list[str](), list[str]()
     refused = ""
+    ruled = {
+        f"{family.path}.{name}".lstrip(".")
+        for family in adapters.families(model)
+        for name, _ in family.model.named_parameters()
+        if family.adapter.rule(name) is not None
+    }
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         kind = adapters.kind_of(module)
         if kind is None:
-            has_heads = any(isinstance(vars(module).get(heads), int) for heads in HEADS)
-            if has_heads and next(module.parameters(), None) is not None:
+            if _suspect(module) and any(
+                f"{name}.{one}".lstrip(".") not in ruled for one, _ in module.named_parameters()
+            ):
                 suspects.append(name)
             continue
         known.append(name)
-        if isinstance(kind, Attention):
-            home = name.rpartition(".")[0]
+        home = name.rpartition(".")[0]
+        pools = any(isinstance(vars(model.get_submodule(home))["_parameters"].get(one), Tensor) for one in PROBES)
+        if isinstance(kind, Attention) and "forward" in vars(module) and not getattr(module, "same_attention", False):
+            refused = refused or (
+                f"attention {name!r} ({type(module).__name__}) has a forward of its own, set on the instance: say "
+                "module.same_attention = True if it attends as its class does"
+            )
+        elif isinstance(kind, Attention) and pools:
+            beside.append(name)
+        elif isinstance(kind, Attention):
             layers.append(AttentionLayer(name, module, model.get_submodule(home) if home else None))
         elif kind is False:
             beside.append(name)
@@ -261,6 +317,57 @@ def _survey(model: nn.Module) -> _Survey:
             what = type(model.get_submodule(name)).__name__
             refused = f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}"
     return _Survey(layers, beside, refused)
+
+
+def _suspect(module: nn.Module) -> bool:
+    """Whether a module looks like attention, as far as names tell, and has a weight."""
+    if all(parameter.ndim < 2 for parameter in module.parameters()):
+        return False
+    if any(isinstance(vars(module).get(heads), int) for heads in HEADS):
+        return True
+    return bool(guessed(module)) or bool(ATTENTION.search(type(module).__name__))
+
+
+TRIPLES = (
+    *(("q", "k", "v"), ("wq", "wk", "wv"), ("w_q", "w_k", "w_v"), ("to_q", "to_k", "to_v")),
+    *(("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("queries", "keys", "values")),
+    *(("q_linear", "k_linear", "v_linear"), ("linear_q", "linear_k", "linear_v")),
+    *(("query_proj", "key_proj", "value_proj"), ("proj_q", "proj_k", "proj_v")),
+)
+ALL_THREE = re.compile(r".*qkv.*|c_attn|in_proj|query_key_value")
+PROJ = ("proj", "out_proj", "o_proj", "c_proj", "to_out", "wo", "w_o", "out", "dense", "fc_out", "projection")
+
+
+def _every_token_alone(module: nn.Module) -> bool:
+    """Whether a module is a Linear, or a convolution that is one at each place."""
+    return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.weight[0, 0].numel() == 1)
+
+
+def guessed(module: nn.Module) -> dict[str, Part]:
+    """Return W_q, W_k and W_v of attention that no adapter knows, by the names of its Linears or 1 x 1 convolutions.
+
+    Enough for a base, which sets them by their sizes. Empty where there is no such attention.
+    """
+    linears = {name.lower(): name for name, one in module.named_children() if isinstance(one, nn.Linear)}
+    at_once = {name.lower(): name for name, one in module.named_children() if _every_token_alone(one)}
+
+    def part(name: str, index: int = 0, of: int = 1) -> Part:
+        return Part(f"{at_once[name]}.weight", f"{at_once[name]}.bias", index, of)
+
+    def rows(name: str) -> int:
+        return len(getattr(module, at_once[name]).weight)
+
+    triple = next((names for names in TRIPLES if all(name in linears for name in names)), None)
+    joined = next((name for name in at_once if ALL_THREE.fullmatch(name) and rows(name) % 3 == 0), None)
+    if triple:
+        return dict(zip(("query", "key", "value"), map(part, triple), strict=True))
+    if joined:
+        return {one: part(joined, i, 3) for i, one in enumerate(("query", "key", "value"))}
+    query = next((name for name in ("q", "to_q", "q_proj", "wq", "query") if name in linears), None)
+    pair = next((name for name in ("kv", "to_kv", "kv_proj", "wkv") if name in linears and rows(name) % 2 == 0), None)
+    if query and pair:
+        return {"query": part(query), "key": part(pair, 0, 2), "value": part(pair, 1, 2)}
+    return {}
 
 
 def has_attention(model: nn.Module) -> bool:
@@ -355,8 +462,12 @@ def rotary(model: nn.Module) -> bool:
 
 @contextmanager
 def evaluated(model: nn.Module, hooks: Sequence[RemovableHandle] = ()) -> Iterator[None]:
-    """The model in evaluation mode; afterwards every module is in the mode that it was in, without the hooks."""
+    """Set evaluation mode; afterwards every module has its mode and its buffers again, and the hooks are removed.
+
+    A forward pass may replace a buffer, as ConViT's does with the offsets of its tokens.
+    """
     modes = [(module, module.training) for module in model.modules()]
+    buffers = [(module._buffers, dict(module._buffers)) for module in model.modules() if module._buffers]
     try:
         model.eval()
         yield
@@ -365,3 +476,5 @@ def evaluated(model: nn.Module, hooks: Sequence[RemovableHandle] = ()) -> Iterat
             hook.remove()
         for module, mode in modes:
             module.training = mode
+        for home, held in buffers:
+            home.update(held)

@@ -19,6 +19,7 @@ from initializers.attention import (
 )
 from initializers.diagnostics import attention_input, spectrum, starts
 from initializers.errors import VitinitError
+from initializers.foreign import contained
 from initializers.pseudo_input import pseudo_input
 from initializers.registry import Aim, Initializer, Progress, Resources, tensors
 from initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport, ReplacedWeight
@@ -82,7 +83,8 @@ def initialize(
     with all_or_nothing(model):
         applied = apply(model, parts, stream, progress, given)
     for part in parts:
-        part.freeze(model)
+        with contained(f"{part.kind} {part.name!r}"):
+            part.freeze(model)
     aim = applied.aim
 
     layers = attention_layers(model) if has_attention(model) else []

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from initializers.errors import BrokenFile, VitinitError, cause
+from initializers.errors import BrokenFile, Ended, VitinitError, cause
+from initializers.foreign import contained
 
 INITIALIZERS = "vitinit.initializers"
 """The entry point group in which packages name their initialisers."""
@@ -36,7 +37,11 @@ def modules(package: str) -> Iterator[ModuleType]:
     """
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         try:
-            yield importlib.import_module(found.name)
+            with contained(found.name):
+                module = importlib.import_module(found.name)
+            yield module
+        except Ended as error:
+            raise BrokenFile(f"{found.name} cannot be imported: {cause(error)}") from error
         except VitinitError:
             raise
         except Exception as error:  # a file under construction may raise anything while it is imported
@@ -56,7 +61,9 @@ def entry_points(group: str) -> Iterator[tuple[str, Any]]:
     """
     for entry in importlib.metadata.entry_points(group=group):
         try:
-            yield entry.value, entry.load()
+            with contained("it"):
+                loaded = entry.load()
+            yield entry.value, loaded
         except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(
                 f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {cause(error)}"

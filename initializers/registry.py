@@ -11,6 +11,7 @@ import fnmatch
 import hashlib
 import importlib
 import inspect
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import to_jsonable_python
 from torch import Tensor, nn
 
 from initializers.attention import AttentionLayer, attention_layers, position_name
 from initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
+from initializers.foreign import contained
 from initializers.plugins import INITIALIZERS, entry_points, look_into_own_folders, modules
 from initializers.report import LayerStart, PlaceboReport
+from initializers.sharing import repeated
 
 Progress = Callable[[int, int], None]
 """Called by slow initialisers as progress(steps done, steps in all)."""
@@ -73,13 +77,6 @@ Part = Literal[
 ]
 """W_q, W_k, W_v and W_proj, two of their biases, the Linears that mix heads, the table of a relative position bias,
 first and last Linear of the MLP that is in one block with attention, and the position embedding of the model."""
-
-SIZED_BY_KEYS: dict[str, Callable[[Any], bool]] = {
-    "conditioned": lambda method: method.value != "keep",
-    "dct": lambda method: method.matrix != "value",
-}
-"""Methods that take W_v to have as many rows as W_k, each with whether its parameters make that count: here, because
-records name the file of a method by a hash."""
 
 
 class Initializer(BaseModel):
@@ -148,8 +145,15 @@ class Initializer(BaseModel):
         """What `vitinit.Report` says where attention is hardly more on the targets of `apply` than elsewhere."""
         return ""
 
-    def attention_of(self, model: nn.Module) -> list[AttentionLayer]:
-        """The attention layers of a model.
+    def attention_of(
+        self, model: nn.Module, *, sized_by_keys: bool = False, plain_logits: bool = False
+    ) -> list[AttentionLayer]:
+        """Return the attention layers of a model.
+
+        Args:
+            model: of any kind.
+            sized_by_keys: whether W_v must have as many rows as W_k.
+            plain_logits: whether queries and keys must meet without a norm, which would undo the size of W_q and W_k.
 
         Raises:
             VitinitError: it has none, or some for which no method is made, or not this one.
@@ -158,25 +162,53 @@ class Initializer(BaseModel):
             layers = attention_layers(model)
         except VitinitError as error:
             raise VitinitError(f"{self.kind} {self.name!r}: {error}") from None
-        by_keys = self.name in SIZED_BY_KEYS and SIZED_BY_KEYS[self.name](self)
-        for layer in layers if by_keys else ():
+        for layer in layers:
             values, keys = len(layer.value_DD), layer.key_HdD.flatten(0, 1).shape[0]
-            if values != keys:
+            if sized_by_keys and values != keys:
                 rows = f"in {layer.name!r} W_v has {values} rows and W_k {keys}"
                 raise VitinitError(f"{self.kind} {self.name!r} is made for values as wide as keys, and {rows}")
+            if plain_logits and layer.normalised:
+                raise VitinitError(
+                    f"{self.kind} {self.name!r}: {type(model).__name__} normalises queries and keys ({layer.name}), so "
+                    "that the size of W_q and W_k has no effect; choose a method that leaves them alone"
+                )
         return layers
 
     def blocks_of(self, model: nn.Module) -> list[AttentionLayer]:
-        """The attention layers of a model where an MLP is in one block with each.
+        """Return the attention layers of a model where one MLP of two ends is in one block with each.
 
         Raises:
-            VitinitError: there is no attention for this method, or some without an MLP.
+            VitinitError: there is no attention for this method, or some without such an MLP, or in several places.
         """
         layers = self.attention_of(model)
         for layer in layers:
             if not layer.mlp:
-                raise VitinitError(f"{self.kind} {self.name!r}: no MLP is in one block with attention {layer.name!r}")
+                beside = ", ".join(layer.beside) or "none"
+                raise VitinitError(
+                    f"{self.kind} {self.name!r}: no MLP is in one block with attention {layer.name!r}, with one Linear "
+                    f"that ends it; Linears beside this attention: {beside}"
+                )
+            if repeated(model, layer.module):
+                raise VitinitError(
+                    f"{self.kind} {self.name!r}: attention {layer.name!r} is in several places of "
+                    f"{type(model).__name__}: it is made for blocks with parameters of their own"
+                )
         return layers
+
+    def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
+        """Return it with other values for parameters that nobody gave, where its defaults do not suit a model.
+
+        Asked by `vitinit.initialize` alone: in a grid a default is a default.
+
+        Args:
+            model: before it is changed.
+            redrawn: whether a base comes first.
+            asked: the parameters that were given, as they were given.
+
+        Returns:
+            What to apply, and what was chosen, in a phrase for `vitinit.Report`; itself and nothing by default.
+        """
+        return self, ""
 
     def freeze(self, model: nn.Module) -> None:
         """Exclude from training, by `requires_grad`, what the method wants to stay as it starts; by default nothing.
@@ -269,6 +301,7 @@ def register(cls: AnyInitializer) -> AnyInitializer:
         parts = ", ".join(get_args(Part))
         raise VitinitError(f"initializer class {cls.__qualname__}: `sets` must be a tuple of some of {parts}")
     _check_later(cls)
+    _check_defaults(cls)
     if missing := sorted(cls.__abstractmethods__):
         raise VitinitError(f"initializer class {cls.__qualname__} must implement {', '.join(missing)}")
     other = _classes.setdefault(cls.name, cls)
@@ -306,6 +339,20 @@ def _check_later(cls: type[Initializer]) -> None:
                 f"initializer class {cls.__qualname__}: `later` names {parameter!r} with {value!r}, which must be a "
                 "parameter with that default"
             )
+
+
+def _check_defaults(cls: type[Initializer]) -> None:
+    for parameter in cls.model_fields:
+        default = cls.model_construct().__dict__.get(parameter)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                to_jsonable_python(default)
+        except Exception as error:  # of many types
+            raise VitinitError(
+                f"initializer class {cls.__qualname__}: the default of {parameter!r}, of type "
+                f"{type(default).__name__}, cannot be recorded: write a plain Python number, text, list or mapping"
+            ) from error
 
 
 @cache
@@ -351,8 +398,9 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
                 "vitinit rank takes a file"
             )
         try:
-            found = getattr(importlib.import_module(module), attribute)
-        except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
+            with contained(f"module {module!r}"):
+                found = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
         cls = _checked_class(found, name)
     elif name in _classes:
@@ -373,7 +421,8 @@ def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] 
     """
     cls = get(name, kind)
     try:
-        built = cls.model_validate(params)
+        with contained(f"initializer {name!r}"):
+            built = cls.model_validate(params)
     except ValidationError as error:
         known = ", ".join(cls.model_fields) or "none"
         said = str(explain(error, f"initializer {name!r}", cls))

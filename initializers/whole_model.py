@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -14,8 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from initializers.adapter import Attention, Normal, Part, Rule, found
-from initializers.adapters.registry import Family, families, kind_of
-from initializers.attention import HELP, AttentionLayer
+from initializers.adapters.registry import Family, families, kind_of, layer_scales
+from initializers.attention import (
+    ATTENTION,
+    HEADS,
+    HELP,
+    PROJ,
+    AttentionLayer,
+    as_mlp,
+    guessed,
+    linears_beside,
+)
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress
 
@@ -59,9 +68,9 @@ NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta"
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 
 
-Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "other"]
+Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "pre_head", "other"]
 """Of attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. Of an MLP: all but its last Linear, and
-that. The classifier."""
+that. The classifier, and the Linear `pre_logits` before it."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,8 @@ class Place:
     """In the rows of each of these matrices."""
     rows: tuple[int, ...] = ()
     """Of each of them; empty where all have as many."""
+    by_head: bool = False
+    """Whether the rows are those of the first head in all matrices, then those of the second, and so on."""
 
 
 HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
@@ -91,12 +102,8 @@ def places(model: nn.Module) -> dict[str, Place]:
         if isinstance(module, nn.Linear):
             found.setdefault(name, Place("head" if name in heads else _in_mlp(name, mixing)))
         kind = kind_of(module)
-        if kind is False or isinstance(kind, str):  # no method sets it, and a base sets it as it does the others
-            for part, inner in module.named_children():
-                if part == "qkv" and isinstance(inner, nn.Linear) and inner.out_features == 3 * inner.in_features:
-                    found[f"{name}.{part}"] = Place("qkv", 3, int(getattr(module, "num_heads", 1)))
-                elif part == "proj":
-                    found[f"{name}.{part}"] = Place("proj")
+        if not isinstance(kind, Attention):  # no method sets it, and a base sets it as it does the others
+            found |= _guessed_places(model, name, module)
         if isinstance(kind, Attention):
             home = name.rpartition(".")[0]
             layer = AttentionLayer(name, module, model.get_submodule(home) if home else None)
@@ -104,9 +111,34 @@ def places(model: nn.Module) -> dict[str, Place]:
                 for tensor in layer.names_of(part):
                     found[tensor.removesuffix(".weight")] = Place("qkv", getattr(kind, part).of, layer.heads)
             found |= {tensor.removesuffix(".weight"): Place("proj") for tensor in layer.names_of("proj")}
-            *inner, last = layer.mlp or ["", ""]
-            found |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
-    return found
+            found |= _of_mlp(layer.mlp)
+    before = [name for name in found if name.rpartition(".")[2] == "pre_logits"]
+    return found | dict.fromkeys(before, Place("pre_head"))
+
+
+def _guessed_places(model: nn.Module, name: str, module: nn.Module) -> dict[str, Place]:
+    """Those of attention that methods do not set, and of the MLP in its block."""
+    parts, dot = guessed(module), f"{name}." if name else ""
+    children = {one: part for one, part in module.named_children() if isinstance(part, nn.Linear | nn.Conv2d)}
+    like = bool(parts) or bool(ATTENTION.search(type(module).__name__))
+    proj = next((one for one in PROJ if like and one in children), None)
+    placed = {f"{dot}{proj}": Place("proj")} if proj else {}
+    if not parts:
+        return placed
+    for part in (parts[one] for one in ("query", "key", "value")):
+        linear = part.weight.removesuffix(".weight")
+        weights = children[linear].weight.unflatten(0, (part.of, -1))
+        by_head = part.of == 3 and bool(vars(module).get("head_first"))
+        placed[f"{dot}{linear}"] = Place("qkv", part.of, _heads(module, list(weights)), by_head=by_head)
+    home, width = name.rpartition(".")[0], children[parts["query"].weight.removesuffix(".weight")].weight.shape[1]
+    beside = linears_beside(name, module, model.get_submodule(home) if home else None)
+    return {**_of_mlp(as_mlp(beside, width)), **placed}
+
+
+def _of_mlp(linears: Iterable[str]) -> dict[str, Place]:
+    """The places of the Linears of an MLP, in their order; none where there is none."""
+    *inner, last = linears or ["", ""]
+    return {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")} if last else {}
 
 
 def classifiers(model: nn.Module) -> dict[str, str]:
@@ -123,7 +155,9 @@ def classifiers(model: nn.Module) -> dict[str, str]:
                 if isinstance(model.get_submodule(path), nn.ModuleList):  # of several heads
                     path += f".{parts[depth]}"
                 last[path] = name
-    return last
+    linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    called_fc = {f"{home}fc" for home in ["", *paths]} & set(linears[-1:])  # as in torchvision's other models
+    return last or {name: name for name in called_fc}
 
 
 def _repeated(model: nn.Module, home: str, parts: list[str]) -> bool:
@@ -172,9 +206,23 @@ class WholeModel(Initializer):
         """Set weight and bias of one convolution."""
         pytorch_default_(module, generator)
 
+    def convolution_at(
+        self, place: Place, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator
+    ) -> None:
+        """`convolution`, for bases that treat W_q, W_k and W_v by what they are for."""
+        self.convolution(module, generator)
+
+    def joins(self) -> bool:
+        """Whether W_q, W_k and W_v are taken as one matrix, so that it counts whether they are one Linear or three."""
+        return False
+
     @abstractmethod
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a learned position embedding (`pos_embed`) or class token (`cls_token`)."""
+
+    def probe(self, parameter: Tensor, generator: torch.Generator) -> None:
+        """Set the learned tokens by which a pooling head looks at the others: N(0, 1/D)."""
+        draw_normal_(parameter, parameter.shape[-1] ** -0.5, generator)
 
     def left_alone(self, model: nn.Module) -> str:
         """Position embeddings that are fixed; empty where none is."""
@@ -203,31 +251,39 @@ class WholeModel(Initializer):
     def _draws(self, model: nn.Module) -> Iterator[tuple[int, Draw]]:
         """Each with its place in the order."""
         known, done, at = families(model), set[int](), places(model)
+        scaling = {id(parameter) for parameter in layer_scales(model)}
+        first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
+        width = first.out_channels if first else 0
         for path, module in model.named_modules():
             kind = kind_of(module)
-            parts = _apart(module, kind) if isinstance(kind, Attention) else []
+            unknown = guessed(module) if self.joins() else {}
+            parts = apart(module, kind if isinstance(kind, Attention) else unknown)
             if parts:
-                layer = AttentionLayer(path, module)
                 done |= {id(found(module, name)) for part in parts for name in (part.weight, part.bias)}
-                yield REST, partial(self._joined, layer, parts)
-            own = [one for one in module.named_parameters(recurse=False) if id(one[1]) not in done]
+                yield REST, partial(self._joined, module, parts)
+            every = list(module.named_parameters(recurse=False))
+            own = [one for one in every if id(one[1]) not in done]
+            set_before = [parameter for _, parameter in every if id(parameter) in done]
             done |= {id(parameter) for _, parameter in own}
             if not own:
                 continue
             usual = {"weight", "bias"}
             if isinstance(module, nn.Linear):
-                yield REST, partial(self.linear_at, at[path], module)
+                yield REST, _keeping(set_before, partial(self.linear_at, at[path], module))
             elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-                yield REST, partial(self.convolution, module)
+                yield REST, _keeping(set_before, partial(self.convolution_at, at.get(path, Place()), module))
             elif isinstance(module, NORMS):
-                yield REST, partial(_reset_, module)
+                scales = [parameter for _, parameter in own if id(parameter) in scaling]
+                yield REST, _keeping([*set_before, *scales], partial(_reset_, module))
             else:
                 usual = set()
             for name, parameter in own:
                 if name not in usual:
-                    yield self._single(f"{path}.{name}" if path else name, parameter, module, known)
+                    yield self._single(f"{path}.{name}" if path else name, parameter, module, known, width)
 
-    def _single(self, name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> tuple[int, Draw]:
+    def _single(
+        self, name: str, parameter: Tensor, module: nn.Module, known: list[Family], width: int
+    ) -> tuple[int, Draw]:
         """A parameter of no Linear, convolution or norm, or one that these do not have."""
         rule = _rule(name, known)
         if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
@@ -238,7 +294,13 @@ class WholeModel(Initializer):
             return REST, lambda _: None
         if rule in ("position", "class_token"):
             called = "pos_embed" if rule == "position" else "cls_token"
+            if (
+                parameter.ndim == 4 and parameter.shape[-1] != width == parameter.shape[1]
+            ):  # as a picture: 1 x D x H x W
+                parameter = parameter.movedim(1, -1)
             return FIRST.index(rule), lambda generator: self.embedding(called, parameter, generator)
+        if rule == "probe":
+            return REST, lambda generator: self.probe(parameter, generator)
         if isinstance(rule, Normal):
             std = rule.std or parameter.shape[-1] ** -0.5
             return REST, lambda generator: draw_normal_(parameter, std, generator)
@@ -247,19 +309,40 @@ class WholeModel(Initializer):
         value = float(rule)
         return REST, lambda _: parameter.fill_(value)
 
-    def _joined(self, layer: AttentionLayer, parts: list[Part], generator: torch.Generator) -> None:
+    def _joined(self, module: nn.Module, parts: list[Part], generator: torch.Generator) -> None:
         """Set W_q, W_k and W_v as one Linear has them."""
+        layer = AttentionLayer("", module)
         weights = [layer.weight(part) for part in parts]
         biases = [layer.bias(part) for part in parts]
+        kind = kind_of(module)
+        heads = layer.heads if isinstance(kind, Attention) else _heads(module, weights)
         rows, biased = [len(weight) for weight in weights], any(bias is not None for bias in biases)
         linear = nn.utils.skip_init(nn.Linear, weights[0].shape[1], sum(rows), bias=biased)
         unequal = tuple(rows) if len(set(rows)) > 1 else ()
-        self.linear_at(Place("qkv", len(parts), layer.heads, unequal), linear, generator)
+        self.linear_at(Place("qkv", len(parts), heads, unequal), linear, generator)
         for weight, drawn in zip(weights, linear.weight.split(rows), strict=True):
             weight.copy_(drawn)
         for bias, drawn in zip(biases, linear.bias.split(rows) if biased else (), strict=False):
             if bias is not None:
                 bias.copy_(drawn)
+
+
+def _heads(module: nn.Module, weights: list[Tensor]) -> int:
+    """Number of heads of attention that no adapter knows; 1 where it does not say, or the rows do not fit."""
+    heads = next((count for one in HEADS if isinstance(count := vars(module).get(one), int) and count > 0), 1)
+    return heads if all(len(weight) % heads == 0 for weight in weights) else 1
+
+
+def _keeping(kept: list[nn.Parameter], draw: Draw) -> Draw:
+    """A draw that leaves these parameters, which another module has too and has set, as they are."""
+
+    def drawn(generator: torch.Generator) -> None:
+        before = [parameter.clone() for parameter in kept]
+        draw(generator)
+        for parameter, value in zip(kept, before, strict=True):
+            parameter.copy_(value)
+
+    return drawn if kept else draw
 
 
 def _reset_(norm: Any, _: torch.Generator) -> None:
@@ -280,6 +363,10 @@ class ByMatrix(WholeModel):
         """How many matrices the rows of a weight are taken as: by default those that they are."""
         return place.matrices
 
+    def joins(self) -> bool:
+        """By `matrices`."""
+        return self.matrices(Place("qkv", 3)) == 1
+
     def bias(self, bias_O: Tensor, place: Place, generator: torch.Generator) -> None:
         """Set a bias."""
         bias_O.zero_()
@@ -290,8 +377,29 @@ class ByMatrix(WholeModel):
 
     def linear_at(self, place: Place, module: nn.Linear, generator: torch.Generator) -> None:
         """Set every matrix, then the bias."""
-        for weight_OI in _split(module.weight, place, self.matrices(place)):
+        self._rows(module.weight, place, generator)
+        if module.bias is not None:
+            self.bias(module.bias, place, generator)
+
+    def _rows(self, weight: Tensor, place: Place, generator: torch.Generator) -> None:
+        by_head = place.by_head and self.matrices(place) > 1
+        shape = (place.heads, place.matrices, -1)
+        joined = weight.unflatten(0, shape).transpose(0, 1).flatten(0, 2) if by_head else weight
+        for weight_OI in _split(joined, place, self.matrices(place)):
             self.matrix(weight_OI, place, generator)
+        if by_head:
+            weight.copy_(joined.view(place.matrices, place.heads, -1, weight.shape[1]).transpose(0, 1).flatten(0, 2))
+
+    def convolution_at(
+        self, place: Place, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator
+    ) -> None:
+        """As a Linear where it gives queries, keys and values."""
+        if place.role != "qkv":
+            self.convolution(module, generator)
+            return
+        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
+        self._rows(weight_OI, place, generator)
+        module.weight.copy_(weight_OI.view(module.weight.shape))
         if module.bias is not None:
             self.bias(module.bias, place, generator)
 
@@ -323,11 +431,17 @@ def draw_xavier_uniform_(weight_OI: Tensor, generator: torch.Generator) -> None:
     draw_uniform_(weight_OI, math.sqrt(6 / sum(weight_OI.shape)), generator)
 
 
-def _apart(module: nn.Module, kind: Attention) -> list[Part]:
+def apart(module: nn.Module, kind: Attention | dict[str, Part]) -> list[Part]:
     """W_q, W_k and W_v where they are not the rows of one Linear with its bias; else none."""
-    parts = [kind.query, kind.key, kind.value]
-    home, _, _ = kind.query.weight.rpartition(".")
-    if kind.gated or (kind.query.of == 3 and home and kind.query.bias in ("", f"{home}.bias")):
+    if not kind:
+        return []
+    parts = [kind.query, kind.key, kind.value] if isinstance(kind, Attention) else [kind[one] for one in JOINED]
+    home, _, _ = parts[0].weight.rpartition(".")
+    gated = isinstance(kind, Attention) and kind.gated
+    if gated or (parts[0].of == 3 and home and parts[0].bias in ("", f"{home}.bias")):
         return []
     widths = {found(module, part.weight).shape[1] for part in parts}
     return parts if len(widths) == 1 else []
+
+
+JOINED = ("query", "key", "value")

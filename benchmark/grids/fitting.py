@@ -17,6 +17,7 @@ from benchmark.models import registry as families
 from benchmark.models.family import ModelSpec
 from benchmark.spec import InitializerSpec
 from initializers.errors import VitinitError
+from initializers.foreign import contained
 
 if TYPE_CHECKING:
     from torch import nn
@@ -113,14 +114,16 @@ def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
     from initializers import registry
 
     part = InitializerSpec.model_validate_json(initializer_json)
-    registry.build(part.name, part.params, kind).check(empty_model(model))
+    with contained(f"{kind} {part.name!r}"):
+        registry.build(part.name, part.params, kind).check(empty_model(model))
 
 
 def ours(model: ModelSpec, part: InitializerSpec, kind: Any) -> str:
     """What of an initialiser is in no paper on this model, which it fits; empty where nothing is."""
     from initializers import registry
 
-    return registry.build(part.name, part.params, kind).ours(empty_model(model))
+    with contained(f"{kind} {part.name!r}"):
+        return registry.build(part.name, part.params, kind).ours(empty_model(model))
 
 
 @lru_cache(maxsize=16)

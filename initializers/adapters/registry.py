@@ -236,9 +236,18 @@ def families(model: nn.Module) -> list[Family]:
 
 def layer_scales(model: nn.Module) -> list[Tensor]:
     """The parameters of a model by which its family scales what a branch adds."""
-    return [
+    known = families(model)
+    named = [
         parameter
-        for family in families(model)
+        for family in known
         for name, parameter in family.model.named_parameters()
         if family.adapter.rule(name) == "layer_scale"
+    ]
+    return named + [
+        part.weight
+        for family in known
+        for block in family.model.modules()
+        if _is(block, family.adapter.scaling_norms) and getattr(block, "init_values", None) is not None
+        for part in block.children()
+        if isinstance(part, nn.LayerNorm)
     ]

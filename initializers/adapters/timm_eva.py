@@ -36,8 +36,9 @@ EVA = Adapter(
         "cls_token": Normal(0.02),
         "reg_token": Normal(0.02),
         "pos_embed": "position",
-        "attn_pool.latent": Normal(None),
+        "attn_pool.latent": "probe",
         "*.gamma_?": "layer_scale",
+        "rope.freqs": "keep",  # angles, drawn by the library
     },
     beside=("timm.layers.attention_pool.AttentionPoolLatent",),
 )

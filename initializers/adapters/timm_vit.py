@@ -20,7 +20,7 @@ VIT = Adapter(
         "reg_token": Normal(1e-6),
         "dist_token": Normal(0.02),
         "pos_embed": "position",
-        "attn_pool.latent": Normal(None),
+        "attn_pool.latent": "probe",
         "*.gamma": "layer_scale",
     },
     refused={
@@ -28,5 +28,6 @@ VIT = Adapter(
         "timm.models.vision_transformer.DiffParallelScalingBlock": "it attends by the difference of two softmaxes",
         "timm.layers.diff_attention.DiffAttention": "it attends by the difference of two softmaxes",
     },
+    scaling_norms=("timm.models.vision_transformer.ResPostBlock",),
     beside=("timm.layers.attention_pool.AttentionPoolLatent",),
 )

@@ -7,6 +7,11 @@ QUERY, KEY, VALUE = fused("in_proj_weight", "in_proj_bias")
 MULTIHEAD = Adapter(
     name="nn.MultiheadAttention",
     attention=(Attention(types=TYPES, heads="num_heads", query=QUERY, key=KEY, value=VALUE, proj=linear("out_proj")),),
+    beside=(
+        "open_clip.transformer.AttentionalPooler",
+        "transformers.models.siglip.modeling_siglip.SiglipMultiheadAttentionPoolingHead",
+        "transformers.models.siglip2.modeling_siglip2.Siglip2MultiheadAttentionPoolingHead",
+    ),
     refused={
         "torch.nn.modules.transformer.TransformerDecoderLayer": "it attends from one sequence to another",
     },

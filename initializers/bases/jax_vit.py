@@ -10,7 +10,7 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from initializers.registry import register
-from initializers.whole_model import ByMatrix, Place, draw_normal_, draw_xavier_uniform_
+from initializers.whole_model import ByMatrix, Place, draw_normal_, draw_uniform_, draw_xavier_uniform_
 
 CUT = 0.87962566103423978
 """Standard deviation of a standard normal that is cut at -2 and 2."""
@@ -22,7 +22,8 @@ class JaxVit(ByMatrix):
 
     Weights are Xavier uniform, U(+-sqrt(6 / (inputs + outputs))), the head is 0. The patch embedding is a normal of
     variance 1 / fan_in, cut at two standard deviations and corrected for it. Biases are 0, those of MLPs N(0,
-    1e-6^2). A learned position embedding is N(0, 1 / D), the class token 0.
+    1e-6^2). A learned position embedding is N(0, 1 / D), the class token 0, a pooling head's probe Xavier uniform. A
+    Linear before the head (`pre_logits`) is drawn as the patch embedding.
 
     Trap. timm's `weight_init="jax"` takes the fused W_q, W_k and W_v as one matrix, which is `qkv: fused`: a standard
     deviation smaller by the square root of 2, and logits half the size. Its position embedding has `position_std:
@@ -44,6 +45,8 @@ class JaxVit(ByMatrix):
         """Xavier uniform; the head 0."""
         if place.role == "head":
             weight_OI.zero_()
+        elif place.role == "pre_head":
+            _lecun_normal_(weight_OI, weight_OI.shape[1], generator)
         else:
             draw_xavier_uniform_(weight_OI, generator)
 
@@ -55,11 +58,13 @@ class JaxVit(ByMatrix):
 
     def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
         """Flax's `lecun_normal`, bias 0."""
-        std = math.sqrt(1 / module.weight[0].numel()) / CUT
-        fresh = torch.empty(module.weight.shape)
-        module.weight.copy_(nn.init.trunc_normal_(fresh, std=std, a=-2 * std, b=2 * std, generator=generator))
+        _lecun_normal_(module.weight, module.weight[0].numel(), generator)
         if module.bias is not None:
             module.bias.zero_()
+
+    def probe(self, parameter: Tensor, generator: torch.Generator) -> None:
+        """Xavier uniform, from one input to D."""
+        draw_uniform_(parameter, math.sqrt(6 / sum(parameter.shape[-2:])), generator)
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Position embedding N(0, 1 / D) or as asked, class token 0."""
@@ -68,3 +73,9 @@ class JaxVit(ByMatrix):
             draw_normal_(parameter, std, generator)
         else:
             parameter.zero_()
+
+
+def _lecun_normal_(weight: Tensor, fan_in: int, generator: torch.Generator) -> None:
+    std = math.sqrt(1 / fan_in) / CUT
+    fresh = torch.empty(weight.shape)
+    weight.copy_(nn.init.trunc_normal_(fresh, std=std, a=-2 * std, b=2 * std, generator=generator))

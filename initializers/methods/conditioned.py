@@ -37,8 +37,8 @@ class Conditioned(Initializer):
     """`base`: every head of W_q, W_k and W_v keeps the Frobenius norm of its base. Ours, a control."""
 
     def check(self, model: nn.Module) -> None:
-        """Refuse slices where the heads have more features than there are channels."""
-        for layer in self.attention_of(model):
+        """Refuse normalised queries and keys, and slices where the heads have more features than there are channels."""
+        for layer in self.attention_of(model, sized_by_keys=self.value != "keep", plain_logits=True):
             rows, width = layer.value_DD.shape
             if self.value == "slices" and rows > width:
                 raise VitinitError(f"method 'conditioned': {layer.name} has {rows} features and no slices of {width}")

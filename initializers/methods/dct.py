@@ -32,8 +32,9 @@ class Dct(Initializer):
     """The paper sets one of them and has results for each; its best are mostly those of the key."""
 
     def check(self, model: nn.Module) -> None:
-        """Refuse matrices that are not square."""
-        for layer in self.attention_of(model):
+        """Refuse matrices that are not square, and normalised queries and keys where it sets one of them."""
+        scored = self.matrix != "value"
+        for layer in self.attention_of(model, sized_by_keys=scored, plain_logits=scored):
             rows, width = layer.value_DD.shape
             if rows != width:
                 raise VitinitError(f"method 'dct' needs square matrices, and {layer.name} has {rows} x {width}")

@@ -8,10 +8,13 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
+from initializers.adapter import Attention, found
+from initializers.adapters.registry import kind_of
 from initializers.attention import evaluated
 from initializers.errors import VitinitError
 from initializers.registry import Initializer, Progress, Resources, register
 from initializers.threads import one_thread
+from initializers.whole_model import apart
 
 
 @register
@@ -22,9 +25,10 @@ class Lsuv(Initializer):
     to the last, each weight is divided by the standard deviation of its outputs until that is within `tolerance` of 1.
 
     Traps. The authors' code goes by the order of registration; here it is that of execution, which is the same in a
-    ViT and not in a ConViT. The fused W_q, W_k and W_v are scaled as one. LayerNorm makes later layers blind to the
-    scale of earlier ones, and with unit outputs of every branch the residual stream grows like the root of twice the
-    depth. The Linear of CaiT that mixes heads after the softmax sees small numbers, so it gets large weights.
+    ViT and not in a ConViT. W_q, W_k and W_v are drawn and scaled as one, whether they are one Linear or three.
+    LayerNorm makes later layers blind to the scale of earlier ones, and with unit outputs of every branch the residual
+    stream grows like the root of twice the depth. The Linear of CaiT that mixes heads after the softmax sees small
+    numbers, so it gets large weights.
     """
 
     name: ClassVar[str] = "lsuv"
@@ -59,25 +63,29 @@ class Lsuv(Initializer):
         """Set every Linear and convolution.
 
         Raises:
-            VitinitError: there are no training images, or a layer takes no part in a forward pass.
+            VitinitError: there are no training images, or a layer is not called just once in a forward pass.
         """
         if resources.training_images is None:
             raise VitinitError("method 'lsuv' needs training images: vitinit.initialize(..., images=batch)")
         images_BCHW = resources.training_images(self.images)
-        layers = _in_order(model, images_BCHW)
-        for layer in layers:
-            layer.weight.copy_(orthonormal(layer.weight.shape, generator))
-            if layer.bias is not None:
-                layer.bias.zero_()
-        for done, layer in enumerate(layers):
-            progress(done, len(layers))
+        units = _in_order(model, images_BCHW)
+        for unit in units:
+            rows = [len(layer.weight) for layer in unit]
+            joined = orthonormal(torch.Size([sum(rows), *unit[0].weight.shape[1:]]), generator)
+            for layer, drawn in zip(unit, joined.split(rows), strict=True):
+                layer.weight.copy_(drawn)
+                if layer.bias is not None:
+                    layer.bias.zero_()
+        for done, unit in enumerate(units):
+            progress(done, len(units))
             for _ in range(self.tries + 1):
-                mean, std = _output(model, layer, images_BCHW)
+                mean, std = _output(model, unit, images_BCHW)
                 if abs(std - 1) <= self.tolerance:
                     break
-                layer.weight /= std + 1e-8
-                if self.center and layer.bias is not None:
-                    layer.bias -= mean / (std + 1e-8)
+                for layer in unit:
+                    layer.weight /= std + 1e-8
+                    if self.center and layer.bias is not None:
+                        layer.bias -= mean / (std + 1e-8)
 
 
 def orthonormal(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -88,24 +96,48 @@ def orthonormal(shape: torch.Size, generator: torch.Generator) -> Tensor:
     return (u if u.shape == drawn.shape else vh).float().view(shape)
 
 
-def _in_order(model: nn.Module, images_BCHW: Tensor) -> list[nn.Linear | nn.Conv2d]:
-    """Every Linear and convolution, from the first that is carried out to the last."""
-    layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear | nn.Conv2d)}
-    order: dict[nn.Linear | nn.Conv2d, None] = {}
-    hooks = [layer.register_forward_hook(lambda module, *_: order.setdefault(module)) for layer in layers.values()]
+Layer = nn.Linear | nn.Conv2d
+
+
+def _in_order(model: nn.Module, images_BCHW: Tensor) -> list[list[Layer]]:
+    """Every Linear and convolution, from the first that is carried out to the last; W_q, W_k and W_v are one."""
+    layers = {name: part for name, part in model.named_modules() if isinstance(part, Layer)}
+    calls: dict[Layer, int] = {}
+
+    def count(module: Layer, *_: object) -> None:
+        calls[module] = calls.get(module, 0) + 1
+
+    hooks = [layer.register_forward_hook(count) for layer in layers.values()]
     with evaluated(model, hooks):
         model(images_BCHW)
+    what = type(model).__name__
     for name, layer in layers.items():
-        if layer not in order:
-            raise VitinitError(f"method 'lsuv': {name} takes no part in a forward pass of {type(model).__name__}")
-    return list(order)
+        if layer not in calls:
+            raise VitinitError(
+                f"method 'lsuv': {name} is not called in a forward pass of {what}, which leaves it out or uses its "
+                "weight directly, so that nobody sees what it gives"
+            )
+        if calls[layer] > 1:
+            raise VitinitError(f"method 'lsuv': {name} is called {calls[layer]} times in a forward pass of {what}")
+    joined: dict[Layer, list[Layer]] = {}
+    for module in model.modules():
+        kind = kind_of(module)
+        parts = apart(module, kind) if isinstance(kind, Attention) else []
+        homes = [found(module, part.weight.rpartition(".")[0]) for part in parts]
+        if homes and all(isinstance(home, nn.Linear) for home in homes) and len(set(homes)) == len(homes):
+            joined |= dict.fromkeys(homes, homes)
+    units = [joined.get(layer, [layer]) for layer in calls]
+    return [unit for at, unit in enumerate(units) if unit not in units[:at]]
 
 
-def _output(model: nn.Module, layer: nn.Module, images_BCHW: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation over all entries of what a layer gives when the model sees the images."""
+def _output(model: nn.Module, unit: list[Layer], images_BCHW: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation over all entries of what layers give when the model sees the images."""
     seen: list[Tensor] = []
-    with evaluated(
-        model, [layer.register_forward_hook(lambda module, given, output: seen.append(output.cpu().double()))]
-    ):
+
+    def keep(_: nn.Module, given: object, output: Tensor) -> None:
+        seen.append(output.cpu().double().flatten())
+
+    with evaluated(model, [layer.register_forward_hook(keep) for layer in unit]):
         model(images_BCHW)
-    return float(seen[-1].mean()), float(seen[-1].std(unbiased=False))
+    values = torch.cat(seen) if len(seen) > 1 else seen[0]
+    return float(values.mean()), float(values.std(unbiased=False))

@@ -147,6 +147,8 @@ def between(rank: int, width: int, generator: torch.Generator) -> Tensor | None:
 
 def factors(product_DD: Tensor, rank: int, basis_rD: Tensor | None) -> tuple[Tensor, Tensor]:
     """`split`; with a basis between the factors, the product is exact and no row of them is zero."""
+    if not product_DD.isfinite().all():
+        raise OverflowError("infinite entries in a product of weights")
     if basis_rD is None:
         return split(product_DD, rank)
     left_DD, right_DD = split(product_DD, len(product_DD))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -99,6 +99,13 @@ class Placebo(Initializer):
                 f"method 'placebo': keep 'entropy' is that of attention, which is not measured where queries and keys "
                 f"are rotated by their place, as in {type(model).__name__}; keep 'spectrum' or 'norm'"
             )
+
+    def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
+        """As the method chooses."""
+        of = asked.get("of", self.of)
+        name, given = (of, {}) if isinstance(of, str) else (of["name"], {key: of[key] for key in of if key != "name"})
+        method, chosen = _built(self.of).for_model(model, redrawn, given)
+        return (type(self)(of={"name": name, **method.recorded_params()}, keep=self.keep) if chosen else self), chosen
 
     def ours(self, model: nn.Module) -> str:
         """As of the method."""

@@ -179,13 +179,10 @@ class WeightSelection(Initializer):
 
 
 def evenly(larger: int, smaller: int) -> Tensor:
-    """Which elements are selected, of so many so many: see `WeightSelection`. In whole numbers, so exact."""
-    k = torch.arange(smaller)
+    """Return the indices of the elements that are selected, as the released code computes them, in float32."""
     if larger % smaller == 0:
-        return k * (larger // smaller)
-    whole, rest = k * (larger - 1) // (smaller - 1), k * (larger - 1) % (smaller - 1)
-    up = (2 * rest > smaller - 1) | ((2 * rest == smaller - 1) & (whole % 2 == 1))
-    return whole + up
+        return torch.arange(smaller) * (larger // smaller)
+    return torch.round(torch.linspace(0, larger - 1, smaller)).long()
 
 
 def _selected(model: nn.Module) -> dict[str, Tensor]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from initializers.attention import attention_layers
+from initializers.attention import attention_layers, evaluated
+from initializers.errors import VitinitError
 from initializers.registry import Initializer, Part, Progress, register
 
 
@@ -19,7 +21,8 @@ class ZeroBranch(Initializer):
     At the first step these two matrices alone have a gradient. The control for every claim about signals in deep
     networks.
 
-    Trap. Blocks of a pooling head, as CaiT's with class attention, keep their base.
+    Traps. In a post-norm block a norm follows the sum, and it is refused. Blocks of a pooling head, as CaiT's with
+    class attention, keep their base.
     """
 
     name: ClassVar[str] = "zero_branch"
@@ -48,3 +51,24 @@ class ZeroBranch(Initializer):
             for part in (layer.proj_DD, layer.bias(layer.kind.proj), last.weight, last.bias):
                 if part is not None:
                     part.zero_()
+        for layer in attention_layers(model):
+            if layer.block is not None and not _is_identity(layer.block, layer.query_HdD.shape[-1]):
+                raise VitinitError(
+                    f"method 'zero_branch': the block of {layer.name!r} ({type(layer.block).__name__}) changes tokens "
+                    "although both branches end in zeros, as one with a norm behind the sum: choose pre-norm blocks"
+                )
+
+
+def _is_identity(block: nn.Module, width: int) -> bool:
+    """Whether a block gives random tokens back as they are; also true where it does not take them alone."""
+    drawn = torch.randn(16 * width, generator=torch.Generator().manual_seed(0))
+    tokens = drawn.to(next(block.parameters()))
+    with evaluated(block):
+        for shape in ((1, 16, width), (1, 4, 4, width)):
+            x = tokens.view(shape)
+            with suppress(Exception):  # a block that takes more, or another shape, raises anything
+                given = block(x)
+                given = given[0] if isinstance(given, tuple) else given
+                if isinstance(given, Tensor) and given.shape == x.shape:
+                    return torch.allclose(given, x, atol=1e-5)
+    return True

@@ -26,6 +26,10 @@ class ZeroQuery(Initializer):
     sets: ClassVar[tuple[Part, ...]] = ("query", "query_bias")
     deterministic: ClassVar[bool] = True
 
+    def check(self, model: nn.Module) -> None:
+        """Refuse normalised queries, which are no zeros where W_q nearly is: its gradient would be huge."""
+        self.attention_of(model, plain_logits=True)
+
     def patterned(self, model: nn.Module) -> bool:
         """Zeros have none."""
         return False

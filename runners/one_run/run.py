@@ -19,6 +19,7 @@ from benchmark.records.record import DatasetInfo, RunRecord, Session
 from benchmark.records.store import maps_path, weights_path
 from initializers import registry
 from initializers.attention import has_attention
+from initializers.foreign import contained
 from initializers.initialize import initialize
 from initializers.registry import Initializer, Resources
 from runners.basics.environment import environment, set_flags
@@ -139,7 +140,8 @@ class _Opened:
         model = build_model(self.cell.spec.model, len(self.data.classes), dense).to(self.device)
         for part in (self.base, self.method):
             if part:
-                part.freeze(model)
+                with contained(f"{part.kind} {part.name!r}"):
+                    part.freeze(model)
         return Training(model, self.cell.spec.recipe, self.loader.steps, self.device)
 
 

@@ -100,7 +100,7 @@ def assert_every_linear_has_its_place(name: str, model: nn.Module) -> None:
         end = linear.rsplit(".", 1)[-1]
         role = found[linear].role
         if end in ("qkv", "to_qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj"):
-            assert role == ("other" if name == "Hugging Face Swin V2" else "qkv"), linear
+            assert role == "qkv", linear
         if end == "fc2" and "meta_mlp" not in linear:  # which gives a relative position bias
             assert role == "mlp_out", linear
         if end in ("head", "classifier"):
@@ -319,7 +319,7 @@ def test_conv_filters_are_impulses_and_whether_they_are_trained_is_left_to_the_c
     assert all(parameter.requires_grad for parameter in model.parameters())
     spatial = {id(parameter) for layer in filters for parameter in layer.parameters()}
     assert {id(model.get_parameter(name)) for name in report.untrained} == spatial
-    assert str(report).count("to exclude from training") == 2 * len(filters)
+    assert report.details().count("to exclude from training") == 2 * len(filters)
     assert vitinit.initialize(model, "conv_filters", frozen=False).untrained == ()
     assert vitinit.initialize(model, "placebo", of="conv_filters", seed=1).untrained == report.untrained
 

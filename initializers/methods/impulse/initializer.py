@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,10 +12,12 @@ from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, 
 from torch import Tensor, nn
 
 from initializers import targets
+from initializers.adapter import found
 from initializers.attention import (
     AttentionLayer,
     attention_layers,
     position_embedding,
+    position_name,
     rotary,
     token_grid,
 )
@@ -30,6 +32,8 @@ from initializers.targets import Control, broken, head_offsets, target_keys, tar
 
 SOURCE = b"".join(Path(str(module.__file__)).read_bytes() for module in (solvers, targets))
 """Of the code that solves, as it was when it was imported."""
+NOISE = 0.1
+"""Standard deviation below which a position embedding is taken to be as its library draws it."""
 OF_TABLES = ("kernel_size", "offsets", "per_layer", "value_proj")
 """Parameters that count where a model has a relative position bias."""
 
@@ -160,6 +164,22 @@ class Impulse(Initializer):
                 )
         if isinstance(self.solver, Rotation) and features < 4:
             raise VitinitError(f"method 'impulse': solver 'rotation' needs at least 4 features a head, not {features}")
+
+    def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
+        """Choose arXiv 2505.19985's solver and scale where positions are learned and start as noise.
+
+        The default solver makes little of noise, and tokens drown a position embedding of size 0.02.
+        """
+        chosen = {"solver", "position_scale", "pseudo_input", "weight_norm"} & asked.keys()
+        if chosen or attention_layers(model)[0].relative_bias is not None:
+            return self, ""
+        places = found(model, position_name(model))
+        learned = isinstance(places, nn.Parameter) and places.requires_grad
+        if not learned or not (redrawn or float(places.detach().std()) < NOISE):
+            return self, ""
+        return type(self)(**asked, solver="svd", position_scale=18.0), (
+            "learned positions: solver='svd', position_scale=18 chosen"
+        )
 
     def ours(self, model: nn.Module) -> str:
         """Tables in place of W_q and W_k, and heads that are no longer mixed."""

@@ -260,7 +260,7 @@ def test_a_fused_weight_of_attention_that_methods_refuse_is_three_matrices(name:
 def test_the_report_says_what_rank_sines_have() -> None:
     report = vitinit.initialize(model(TINY), base="sinusoidal")
     assert report.remarks == ("base sinusoidal: rank of 192 in the first layer: W_q 95, W_proj 95",)
-    assert str(report).endswith(report.remarks[0])
+    assert report.details().endswith(report.remarks[0])
     fused = vitinit.initialize(model(TINY), base={"name": "sinusoidal", "qkv": "fused"})
     assert fused.remarks == (f"base sinusoidal: rank of 192 in the first layer: W_q {qkv_rank()}, W_proj 95",)
     assert vitinit.initialize(zoo.build("timm ConvMixer"), base="sinusoidal").remarks == ()

@@ -85,15 +85,17 @@ def test_every_tensor_is_evenly_selected_but_the_classifier(
 
 
 @pytest.mark.parametrize("smaller", [1, 7, 192])
-def test_places_are_those_of_fractions_and_of_numpy_but_for_its_rounding(smaller: int) -> None:
+def test_places_are_those_of_fractions_but_for_the_rounding_of_the_released_code(smaller: int) -> None:
     for larger in (*range(smaller, 120), 384, 768, 1000, 2304):
         if larger >= smaller:
             found = evenly(larger, smaller).tolist()
-            assert found == places(larger, smaller)
+            assert np.abs(np.subtract(found, places(larger, smaller))).max() <= 1
+            if larger % smaller:
+                assert found == torch.round(torch.linspace(0, larger - 1, smaller)).long().tolist()
             assert len(set(found)) == smaller, "none is there twice"
             if larger % smaller:
                 exact = np.linspace(0, larger - 1, smaller)
-                assert np.abs(exact - found).max() <= 0.5 + 1e-9
+                assert np.abs(exact - found).max() <= 0.5 + 1e-3
 
 
 @pytest.mark.parametrize(("wide", "narrow"), [(35, 21), (48, 24)])
