@@ -87,6 +87,8 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     until_gone(offspring)
     assert len(list(run.glob("step-*.ckpt"))) == 1
     assert claims.live(run) is None
+    contents = Store(tmp_path / "results/local").read("faults")
+    assert (contents.failed, contents.problems) == ({}, [])
     tally("signals", tried=1, survived=1)
     if not ALL:  # that it goes on with the same bits, kills at random moments show
         return

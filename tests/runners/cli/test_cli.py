@@ -57,8 +57,8 @@ def changed(**paths):
     return grid
 
 
-def write(path: Path, grid: object) -> str:
-    path.write_text(yaml.safe_dump(grid), encoding="utf-8")
+def write(path: Path, grid: object, **how: bool) -> str:
+    path.write_text(yaml.safe_dump(grid, **how), encoding="utf-8")
     return str(path)
 
 

@@ -301,7 +301,7 @@ def test_every_command_on_a_terminal_that_lacks_characters(tmp_path: Path) -> No
     lists = [["list", kind] for kind in ("initializers", "datasets", "models", "recipes")]
     real = [
         ["plan", *grid],
-        ["run", *grid, "--executor", "inline"],
+        ["run", *grid, "--executor", "inline", "--no-probes"],
         ["run", *grid, "--dry-run"],
         ["status", *grid],
         ["store", "check"],

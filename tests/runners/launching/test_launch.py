@@ -27,7 +27,7 @@ from initializers.errors import VitinitError
 from runners.basics import environment
 from runners.basics.setting import Ended, Execution, Interval, Setting
 from runners.basics.stop import Stop
-from runners.launching import cluster, jobs, snapshot
+from runners.launching import cluster, jobs, processes, snapshot
 from runners.launching.estimate import estimate
 from runners.launching.launch import came_free, estimated_work, launch
 from runners.launching.plan import plan
@@ -42,7 +42,7 @@ from runners.terminal.display import Display
 from runners.training.checkpoint import Checkpoints
 from runners.training.distributed import ALONE
 from slurm.profiles import Profile
-from tests.processes import FORKS, PATIENCE, fresh, until
+from tests.processes import FORKS, PATIENCE, alive, fresh, until
 from tests.runners import job
 from tests.runners.cli.test_cli import changed, write
 from tests.runners.small_run import THREAD, spec
@@ -303,6 +303,20 @@ def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, 
     assert (tally.stopped, tally.failed, tally.finished) == (1, 0, 0)
     assert f"stopped, {why}\n" in out.getvalue()
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
+
+
+def asks_to_stop(launcher: int, setting: Setting, sender: object) -> None:
+    """In place of reading data."""
+    (setting.root / "reads").write_text(str(os.getpid()))
+    os.kill(launcher, signal.SIGTERM)
+    signal.pause()
+
+
+def test_a_stop_while_data_is_read_ends_what_reads_it(setting, monkeypatch):
+    monkeypatch.setattr(processes, "_tell_images", asks_to_stop)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        processes.training_images(os.getpid(), setting, None)
+    until(lambda: not alive(int((setting.root / "reads").read_text())), "the process that reads data")
 
 
 def test_what_killed_runs_have_left_is_removed_once_they_are_recorded(tmp_path, here):

@@ -7,7 +7,6 @@ import os
 import re
 import runpy
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ from benchmark.grids import grid
 from benchmark.spec import InitializerSpec, RunSpec
 from initializers.errors import VitinitError
 from runners.launching import rank
-from tests.processes import FORKS, PATIENCE, default_signals, until
+from tests.processes import FORKS, PATIENCE, default_signals, fresh, until
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -374,9 +373,7 @@ def test_files_beside_a_method_are_not_taken_for_ours_nor_for_a_librarys(tmp_pat
     (tmp_path / "my_method.py").write_text(MINE)
     for name in ("analysis", "benchmark", "initializers", "runners", "timm", "yaml"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken for the real one')")
-    code = f"""
-import sys
-sys.path[0] = {str(ROOT)!r}  # as of the command vitinit, which does not look into the working folder
+    code = """
 from pathlib import Path
 from runners.launching import rank
 rank.TIERS["quick"] = "smoke"
@@ -388,7 +385,7 @@ except rank.VitinitError as error:
     print(error)
 """
     (tmp_path / "timm.py").write_text(f"raise SystemExit('taken for the real one')\n{MINE}")
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = fresh("-c", code, cwd=tmp_path)  # as the command vitinit, it does not look into the working folder
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Mine, placebo" in done.stdout
     assert re.search(r"timm\.py: 'timm' is another module \(.*\); give the file another name", done.stdout)
