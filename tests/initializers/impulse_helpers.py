@@ -7,15 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from small_models import (
-    applied,
-    f64,
-    layer_norm,
-    model,
-    qkv_rows,
-    silent,
-    softmax,
-)
+from small_models import applied, f64, layer_norm, model, qkv_rows, silent, softmax
 
 from initializers.methods.impulse.solvers import Problem, Solver
 from initializers.registry import Progress

@@ -25,13 +25,7 @@ from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 from torch import nn
 
-from initializers.attention import (
-    AttentionLayer,
-    attention_layers,
-    evaluated,
-    position_embedding,
-    token_grid,
-)
+from initializers.attention import AttentionLayer, attention_layers, evaluated, position_embedding, token_grid
 from initializers.diagnostics import attention_input
 from initializers.errors import VitinitError
 

@@ -58,10 +58,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 
-NEEDED: dict[str, dict[str, Any]] = {
-    "weight_selection": {"weights": str(larger_checkpoint())},
-    "lsuv": {"images": 4},
-}
+NEEDED: dict[str, dict[str, Any]] = {"weight_selection": {"weights": str(larger_checkpoint())}, "lsuv": {"images": 4}}
 """Parameters without a usable default, and smaller values of slow ones."""
 RESOURCES = Resources(training_images=images)
 

@@ -114,14 +114,7 @@ def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
         assert logits(model, images(2)).isfinite().all()
 
 
-SOME = [
-    "timm CaiT",
-    "timm EVA rotary",
-    "timm Swin",
-    "torchvision ViT",
-    "Hugging Face DINOv2",
-    "vit-pytorch ViT",
-]
+SOME = ["timm CaiT", "timm EVA rotary", "timm Swin", "torchvision ViT", "Hugging Face DINOv2", "vit-pytorch ViT"]
 """One of each way to hold W_q, W_k, W_v and W_proj: that all models have them right is shown by the tests above."""
 
 

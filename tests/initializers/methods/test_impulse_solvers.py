@@ -22,17 +22,7 @@ from impulse_helpers import (
     solve,
     svd_by_hand,
 )
-from small_models import (
-    TINY,
-    VIT,
-    VIT_TOKEN,
-    f64,
-    generator,
-    layer_norm,
-    loop_targets,
-    qkv_rows,
-    silent,
-)
+from small_models import TINY, VIT, VIT_TOKEN, f64, generator, layer_norm, loop_targets, qkv_rows, silent
 
 from initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
 from initializers.pseudo_input import pseudo_input

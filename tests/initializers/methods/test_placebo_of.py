@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from placebo_helpers import made, placebo
-from small_models import (
-    CONVIT,
-    CONVMIXER,
-    VIT,
-    f64,
-    model,
-    refused,
-)
+from small_models import CONVIT, CONVMIXER, VIT, f64, model, refused
 
 from benchmark.grids import grid
 from benchmark.grids.fitting import fit, resolve_initializer
@@ -127,10 +120,7 @@ def test_a_grid_names_placebos(here: Any, tmp_path: Path) -> None:
     assert list(cells) == ["Kaiming", "Impulse", "Placebo", "Entropy"]
     method = cells["Placebo"].spec.method
     assert method is not None
-    assert method.params == {
-        "of": {"name": "impulse", **cells["Impulse"].spec.method.params},
-        "keep": "spectrum",
-    }
+    assert method.params == {"of": {"name": "impulse", **cells["Impulse"].spec.method.params}, "keep": "spectrum"}
     again = {cell.row: cell.run_id for cell in grid.load(str(path)).cells}
     assert again == {row: cell.run_id for row, cell in cells.items()}, "read again from the cache"
     exit_code, printed = here("plan", str(path))

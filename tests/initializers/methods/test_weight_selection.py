@@ -56,10 +56,7 @@ def select(m: nn.Module, path: Path, **params: Any) -> None:
 
 SIZES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"width": 384, "heads": 6}, {"width": 192, "heads": 3}),  # ViT-S to ViT-T
-    (
-        {"width": 35, "depth": 4, "heads": 5, "mlp_ratio": 3.0},
-        {"width": 21, "depth": 1, "heads": 3, "mlp_ratio": 2.5},
-    ),
+    ({"width": 35, "depth": 4, "heads": 5, "mlp_ratio": 3.0}, {"width": 21, "depth": 1, "heads": 3, "mlp_ratio": 2.5}),
     ({"width": 53, "heads": 1}, {"width": 51, "heads": 17}),
     ({"patch_size": 4, "layer_scale": 0.1}, {"image_size": 16, "patch_size": 2}),
 ]
