@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -50,7 +51,7 @@ def examples() -> dict[str, str]:
 
 def run(line: str, cwd: Path) -> subprocess.CompletedProcess:
     """A README command, with the interpreter of these tests in place of the activated environment."""
-    program, *words = line.split()
+    program, *words = shlex.split(line)
     module = ["-m", "runners.cli"] if program == "vitinit" else []
     return fresh(*module, *words, cwd=cwd, path=(cwd if (cwd / "runners").exists() else ROOT,))
 
@@ -148,6 +149,14 @@ def test_the_grid_of_the_readme_runs_and_the_examples_are_found(checkout):
     assert "9 runs finished" in said[f"vitinit run {MY_GRID}"]
     assert "Identity value" in said["python -m analysis.tables --study my"]
     assert "Seconds a run takes" in (checkout / "results/local/my/tables/my_seconds.tex").read_text()
+
+
+@TRAINS
+def test_the_lines_for_a_model_of_ones_own_run():
+    (lines,) = blocks("py")
+    done = run("python -c " + shlex.quote(lines), ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "mimetic" in done.stdout
 
 
 @TRAINS
