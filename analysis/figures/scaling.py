@@ -31,7 +31,9 @@ def figure(study: Study) -> dict[str, Figure]:
     if not found:
         return {}
     places = list(dict.fromkeys(place for place, _ in found.series))
-    drawn, grid = panels(len(places), 2.4, f"Gain over {found.axis}, with 95 % intervals", sharey=True)
+    drawn, grid = panels(
+        len(places), 2.4, f"Gain over {found.axis}", "by seed: mean with 95 % interval (t)", sharey=True
+    )
     known = looks(study)
     handles: dict[str, Line2D] = {}
     for axes, place in zip(grid, places, strict=True):

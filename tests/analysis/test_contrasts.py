@@ -193,6 +193,8 @@ def test_over_training_no_number_that_exists_is_left_out_and_rows_that_are_not_c
     write(tmp_path, done("Imp.-5", (10.0,) * 20, study="mine"))
     table = table_of(tmp_path, Layout(contrasts=CONTRASTS), "mine_epochs")
     assert table.columns == [f"epoch {epoch}" for epoch in (1, 2, 3, 4, 5, 6, 7, 10)]
+    places = ("digits", "cifar10")
+    assert sorted(table.rows) == sorted(f"{contrasts.label(pair)}, {place}" for pair in CONTRASTS for place in places)
     for (row, column), cell in table.cells.items():
         there = "digits" not in row or int(column.removeprefix("epoch ")) <= 6
         assert (cell.ours is not None) == (cell.against is not None) == there

@@ -23,7 +23,7 @@ from analysis.curves.locality import charts as locality_charts
 from analysis.curves.locality import locality
 from analysis.curves.registry import CURVES
 from analysis.frame import load
-from analysis.plotting.style import looks
+from analysis.plotting.style import caption_of, looks
 
 mpl.use("agg")
 
@@ -76,7 +76,7 @@ def test_a_line_a_layer_is_the_mean_over_heads_and_seeds(study, records, name):
     assert ", cifar10 " in f"{' '.join(title.split())} "
     rows = ["Imp.-3"] if has_target else ["Mimetic", "Imp.-3", "ConViT"]
     assert [axes.get_title() for axes in panels] == [f"{row}: n=2{' †' * (row == 'ConViT')}" for row in rows]
-    assert ("† answers by its class token" in title) == ("ConViT" in rows)
+    assert ("† answers by its class token" in caption_of(figures[f"{name}-cifar10"])) == ("ConViT" in rows)
     assert len({axes.get_ylim() for axes in panels}) == 1, "shared axes"
     colours = set()
     for row, axes in zip(rows, panels, strict=True):

@@ -57,6 +57,7 @@ def test_every_cell_is_the_mean_over_heads_layers_and_seeds(study):
     ours = {key: cell.ours for key, cell in table.cells.items() if cell.ours}
     assert ours.keys() == set(expected.index)
     assert {line for line, _ in ours} == set(table.rows)
+    assert [line.rpartition(": ")[2] for line in table.rows[:4]] == ["layer 1", "later"] * 2
     for key, sample in ours.items():
         mean, std, n = expected.loc[key]
         assert (sample.n, sample.mean) == (n, pytest.approx(mean))

@@ -32,14 +32,11 @@ def test_sign_flips_against_scipy(n, shift):
         assert stats.sign_flip_p(values) == pytest.approx(expected)
 
 
-def test_the_least_p_is_that_of_differences_of_one_sign():
+def test_the_least_p_is_that_of_differences_of_one_sign_and_over_40_pairs_flips_are_drawn():
     for n in (2, 3, 5, 6, 10, 40):
         pair = stats.paired(series(range(1, n + 1)), series([0] * n))
         assert pair.p == pytest.approx(pair.least_p) == pytest.approx(2 / 2**n)
     assert stats.sign_flip_p(np.zeros(4)) == 1
-
-
-def test_over_40_pairs_random_flips_come_near_the_t_test():
     values = RNG.normal(0.25, size=60)
     p = stats.sign_flip_p(values)
     assert p == stats.sign_flip_p(values)
@@ -79,9 +76,6 @@ def test_pairs_are_those_of_one_seed():
     pair = stats.paired(ours, theirs)
     assert (pair.n, pair.mean) == (3, pytest.approx((0.5 + 2.0 + 2.0) / 3))
     assert stats.paired(series([1.0], [0]), series([1.0], [1])) is None
-
-
-def test_no_interval_under_three_pairs_and_no_p_for_one():
     assert stats.paired(series([1, 2]), series([0, 0])).interval is None
     assert stats.paired(series([1, 2]), series([0, 0])).bootstrap is None
     assert stats.paired(series([1]), series([0])).p is None

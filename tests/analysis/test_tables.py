@@ -259,7 +259,7 @@ def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
     arguments = ["--results", str(root), "--out", str(tmp_path / "out")]
     assert tables.main([*arguments, "--format", "latex,csv", "--format", "html"]) == 0
     found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")}
-    stems = ("mine/mine", "table2/table2", "table2/table2_gap")
+    stems = ("mine/mine", "table2/table2", "table2/table2_gap", "table2/table2_scaling")
     assert found == {f"{stem}.{ending}" for stem in stems for ending in ("tex", "csv", "html")}
     assert "\nno table, no run is finished" in capsys.readouterr().out
     assert tables.main([*arguments[:2], "--out", str(tmp_path / "one"), "--table", "table2_gap"]) == 0

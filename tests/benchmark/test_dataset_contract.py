@@ -17,7 +17,6 @@ from dataset_helpers import NOWHERE, error_of, make_folder
 from analysis.tables import __main__ as tables
 from benchmark.datasets import registry
 from benchmark.datasets.archives.archived import Archived
-from benchmark.datasets.cifar import Cifar
 from benchmark.datasets.dataset import Arrays, Dataset, InMemory
 from benchmark.datasets.downloaded import Downloaded
 from benchmark.datasets.load import download, load, sources
@@ -67,9 +66,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("images")
     if dataset.name == "folder":
         make_folder(path, {"a": 20, "b": 10})
-    place, spec = path / "data", spec_of(dataset, path)
-    if isinstance(dataset, Cifar):
-        place = request.getfixturevalue("cifar10_dir")
+    place, spec = Path(os.environ.get("VITINIT_DATA", path / "data")), spec_of(dataset, path)
     if reason := dataset.unavailable(spec, place):
         pytest.skip(reason)
     return Here(dataset, path, place, sources(spec, SIZE, place))

@@ -10,7 +10,7 @@ from stored_records import REFERENCE, undigested
 
 from benchmark import spec
 from benchmark.files import kept
-from benchmark.grids import grid, parts
+from benchmark.grids import fitting, grid, parts
 from benchmark.models.registry import spec_of
 from benchmark.models.vit import ViT
 from benchmark.records.record import RunRecord, from_bytes, to_bytes
@@ -29,9 +29,13 @@ WHAT_TO_DO = (
 
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every initialiser is asked anew: nothing is read from the cache."""
+    """Every initialiser is asked anew for its parameters: nothing is read from the cache.
+
+    Whether it fits the model decides no run_id, and takes the longest to ask.
+    """
     monkeypatch.setattr(kept, "read", lambda *_: None)
     monkeypatch.setattr(kept, "write", lambda *_: None)
+    monkeypatch.setattr(fitting, "misfit", lambda *_: "")
 
 
 def current(name: str) -> list[str]:

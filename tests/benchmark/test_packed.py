@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,12 +25,12 @@ from benchmark.preparing.pack import prepare
 from benchmark.spec import DatasetSpec
 from initializers.errors import VitinitError
 from tests.miniature import NAMES, linked_copy, make_source
+from tests.processes import ROOT, fresh
 
 IMAGENET = DatasetSpec(name="imagenet")
 FEW = replace(imagenet.IMAGENET, classes=100, images=(125, 100))
 """ImageNet, had it so few classes and images."""
 CLASSES = NAMES[:100]
-ROOT = Path(__file__).parents[2]
 
 
 def quiet(done: int, total: int) -> None:
@@ -137,14 +135,12 @@ def test_the_number_of_threads_changes_nothing(source, data_dir, tmp_path):
 
 def test_a_preparation_that_is_killed_leaves_nothing_that_counts(source, tmp_path):
     code = (
-        "import os, signal, sys; from pathlib import Path; from benchmark.preparing.pack import prepare\n"
-        "from dataclasses import replace; from benchmark.datasets.imagenet import IMAGENET\n"
+        "import os, signal; from dataclasses import replace; from pathlib import Path\n"
+        "from benchmark.datasets.imagenet import IMAGENET; from benchmark.preparing.pack import prepare\n"
         "kill = lambda done, total: done > 100 and os.kill(os.getpid(), signal.SIGKILL)\n"
-        "prepare(replace(IMAGENET, classes=100), Path(sys.argv[1]), Path(sys.argv[2]), True, kill, 1)"
+        f"prepare(replace(IMAGENET, classes=100), Path({str(source)!r}), Path('imagenet').resolve(), True, kill, 1)"
     )
-    command = [sys.executable, "-c", code, str(source), str(tmp_path / "imagenet")]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == -signal.SIGKILL
+    assert fresh("-c", code, cwd=tmp_path, path=(ROOT,)).returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".imagenet.preparing"]
     assert unavailable(IMAGENET, tmp_path)
     prepare(FEW, source, tmp_path / "imagenet", False, quiet, 2)

@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from small_models import (
-    f64,
-    generator,
-    layer_norm,
-    model,
-    qkv_rows,
-    silent,
-    softmax,
-)
+from small_models import applied, f64, layer_norm, model, qkv_rows, silent, softmax
 
-from initializers import registry
 from initializers.methods.impulse.solvers import Problem, Solver
 from initializers.registry import Progress
 from initializers.targets import Offset, target_positions
@@ -27,10 +18,7 @@ SMALL_OFFSETS = [(1, 0), (-1, -1), (0, 0)]
 
 
 def impulse(spec: Any, seed: int = 0, **params: Any) -> Any:
-    m = model(spec)
-    registry.build("kaiming_uniform", {}).apply(m, generator(99), silent)
-    registry.build("impulse", params).apply(m, generator(seed), silent)
-    return m
+    return applied(applied(model(spec), "kaiming_uniform", 99), "impulse", seed, **params)
 
 
 def solve(

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from small_models import (
-    VIT,
-    images,
-    model,
-    streams,
-)
+from small_models import VIT, images, model, streams
 
 from initializers import registry
 from initializers.initialize import initialize

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
+import vitinit
 from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
 from benchmark.models.convit import ConViT
 from benchmark.models.family import ModelSpec
 from benchmark.models.registry import spec_of
 from benchmark.models.vit import ViT
+from initializers import registry
 
 CLASSES = 10
 
@@ -89,6 +94,37 @@ def differing(a: dict[str, Tensor], b: dict[str, Tensor]) -> set[str]:
 
     assert a.keys() == b.keys()
     return {name for name in a if not torch.equal(bits(a[name]), bits(b[name]))}
+
+
+def applied(m: Any, name: str, seed: int = 0, **params: Any) -> Any:
+    """The model, after a base or a method."""
+    registry.build(name, params).apply(m, generator(seed), silent)
+    return m
+
+
+def tiny(**more: Any) -> Any:
+    """A ViT of timm, as a user makes it."""
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 4, "num_classes": 3}
+    return importlib.import_module("timm.models").VisionTransformer(**{**sizes, **more})
+
+
+def refused(m: nn.Module, says: str, method: Any = None, **asked: Any) -> None:
+    """`vitinit.initialize` refuses in one line, and the model stays as it is, bit for bit."""
+    before = state(m)
+    with pytest.raises(vitinit.VitinitError, match=says) as caught:
+        vitinit.initialize(m, method, **asked)
+    assert "\n" not in str(caught.value)
+    assert differing(before, state(m)) == set()
+
+
+@contextmanager
+def registered(name: str, *kinds: Any, **more: Any) -> Iterator[None]:
+    """An adapter with these kinds of attention."""
+    vitinit.register(vitinit.Adapter(name, attention=kinds, **more))
+    try:
+        yield
+    finally:
+        vitinit.unregister(name)
 
 
 def images(count: int = 2, size: int = 32, seed: int = 0) -> Tensor:

@@ -7,19 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import CONVIT, CONVMIXER, VIT, VIT_TOKEN, f64, generator, images, layer_norm, model, silent, softmax
+from small_models import (
+    CONVIT,
+    CONVMIXER,
+    VIT,
+    VIT_TOKEN,
+    applied,
+    f64,
+    generator,
+    images,
+    layer_norm,
+    model,
+    refused,
+    softmax,
+)
 from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 from torch import nn
 
-from initializers import registry
-from initializers.attention import (
-    AttentionLayer,
-    attention_layers,
-    evaluated,
-    position_embedding,
-    token_grid,
-)
+from initializers.attention import AttentionLayer, attention_layers, evaluated, position_embedding, token_grid
 from initializers.diagnostics import attention_input
 from initializers.errors import VitinitError
 
@@ -100,8 +106,7 @@ def test_gated_map_follows_equations_6_and_7_on_any_grid() -> None:
 
 @pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
 def test_writing_through_a_view_changes_the_model(spec: Any) -> None:
-    m = model(spec)
-    registry.build("kaiming_uniform", {}).apply(m, generator(), silent)
+    m = applied(model(spec), "kaiming_uniform")
     if m.cls_token is not None:  # zero in this base; a zero token without bias asks for nothing
         nn.init.normal_(m.cls_token, generator=generator(1))
     for layer in attention_layers(m):
@@ -113,7 +118,7 @@ def test_writing_through_a_view_changes_the_model(spec: Any) -> None:
             assert (before - after).abs().max() > 1e-6, (layer.name, view)
 
 
-def test_views_are_the_documented_rows_of_the_weights() -> None:
+def test_views_are_the_documented_rows_of_the_weights_and_layers_come_from_the_input_on() -> None:
     m = model(VIT)
     with torch.no_grad():
         m.blocks[1].attn.qkv.weight.copy_(torch.arange(3 * 48 * 48.0).view(144, 48))
@@ -124,17 +129,9 @@ def test_views_are_the_documented_rows_of_the_weights() -> None:
     assert layer.query_HdD[1, 2, 3] == (12 + 2) * 48 + 3
     assert layer.key_HdD[2, 0, 5] == (48 + 24) * 48 + 5
     assert layer.value_DD[7, 1] == (96 + 7) * 48 + 1
-
-
-def test_attention_layers_come_from_the_input_on() -> None:
     assert [layer.name for layer in attention_layers(model(VIT, depth=11))] == [f"blocks.{i}.attn" for i in range(11)]
     assert [layer.gated for layer in attention_layers(model(CONVIT))] == [True, True, False]
-
-
-def test_a_model_without_attention_is_refused() -> None:
-    with pytest.raises(
-        VitinitError, match="Linear has no attention layer .*: without attention only a base fits; .* write a"
-    ):
+    with pytest.raises(VitinitError, match="Linear has no attention layer .*: without attention only a base fits"):
         attention_layers(nn.Linear(2, 2))
 
 
@@ -173,8 +170,7 @@ def patches_by_hand(m: Any, images_BCHW: torch.Tensor) -> np.ndarray:
 
 @pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
 def test_attention_input_is_norm1_of_patches_plus_positions(spec: Any) -> None:
-    m = model(spec)
-    registry.build("kaiming_uniform", {}).apply(m, generator(), silent)
+    m = applied(model(spec), "kaiming_uniform")
     with torch.no_grad():
         m.blocks[0].norm1.weight.normal_(generator=generator(1))
         m.blocks[0].norm1.bias.normal_(generator=generator(2))
@@ -185,14 +181,26 @@ def test_attention_input_is_norm1_of_patches_plus_positions(spec: Any) -> None:
     np.testing.assert_allclose(f64(got), expected, atol=1e-5)
 
 
-def test_attention_input_restores_the_mode_and_leaves_no_hook() -> None:
+def test_attention_input_restores_the_mode_and_leaves_no_hook_also_after_a_failure() -> None:
     for training in (True, False):
-        m = model(VIT).train(training)
-        registry.build("kaiming_uniform", {}).apply(m, generator(), silent)
-        attention_input(m, images())
-        assert m.training is training
+        m = applied(model(VIT, drop_path_rate=0.5, drop_rate=0.5), "kaiming_uniform").train(training)
+        assert torch.equal(attention_input(m, images()), attention_input(m, images())), "without dropout"
+        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever timm raises on a wrong size
+            attention_input(m, images(size=20))
         assert all(module.training is training for module in m.modules())
         assert not any(module._forward_pre_hooks for module in m.modules())
+
+
+def test_a_forward_pass_that_measures_leaves_buffers_as_they_were() -> None:
+    """ConViT replaces the offsets of its tokens by those of another number of them."""
+    m = applied(model(CONVIT), "kaiming_uniform")
+    gpsa = m.blocks[0].attn
+    kept, value = gpsa.rel_indices, gpsa.rel_indices.clone()
+    attention_input(m, images())
+    m.spare = nn.Linear(3, 3)
+    refused(m, "spare is not called", "lsuv", images=images())
+    assert gpsa.rel_indices is kept
+    assert torch.equal(gpsa.rel_indices, value)
 
 
 def test_what_was_evaluated_within_a_training_model_still_is() -> None:
@@ -205,16 +213,3 @@ def test_what_was_evaluated_within_a_training_model_still_is() -> None:
         assert not any(module.training for module in m.modules())
     assert norms
     assert [module for module in m.modules() if not module.training] == norms
-
-
-def test_attention_input_leaves_no_hook_after_a_failure() -> None:
-    m = model(VIT)
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever timm raises on a wrong size
-        attention_input(m, images(size=20))
-    assert not any(module._forward_pre_hooks for module in m.modules())
-
-
-def test_attention_input_ignores_dropout() -> None:
-    m = model(VIT, drop_path_rate=0.5, drop_rate=0.5).train()
-    registry.build("kaiming_uniform", {}).apply(m, generator(), silent)
-    assert torch.equal(attention_input(m, images()), attention_input(m, images()))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from small_models import ARCHS, differing, generator, images, larger_checkpoint, model, silent, state, streams
+from small_models import ARCHS, differing, generator, images, larger_checkpoint, model, refused, silent, state, streams
 
 from benchmark.grids.resolve import resolve_model
 from initializers import registry
@@ -58,10 +58,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 
-NEEDED: dict[str, dict[str, Any]] = {
-    "weight_selection": {"weights": str(larger_checkpoint())},
-    "lsuv": {"images": 4},
-}
+NEEDED: dict[str, dict[str, Any]] = {"weight_selection": {"weights": str(larger_checkpoint())}, "lsuv": {"images": 4}}
 """Parameters without a usable default, and smaller values of slow ones."""
 RESOURCES = Resources(training_images=images)
 
@@ -82,13 +79,13 @@ FITTING = {name: [arch for arch in ARCHS if fits(name, arch)] for name in regist
 
 
 def cases() -> list[Any]:
-    """Every initialiser on every family that it fits and with all of its parameters; methods over bases in turn."""
+    """Every initialiser on families that it fits and with all of its parameters; methods over bases in turn."""
     found: list[Any] = []
-    for name, archs in FITTING.items():
+    for number, (name, archs) in enumerate(FITTING.items()):
         params = [{}, *PARAMETERS.get(name, [])]
-        for i in range(max(len(archs), len(params))):
+        for i in range(max(min(len(archs), 3), len(params))):
             base = BASES[len(found) % len(BASES)] if name in METHODS else name
-            given, arch = params[i % len(params)], archs[i % len(archs)]
+            given, arch = params[i % len(params)], archs[(number + i) % len(archs)]
             found.append(pytest.param(base, name, given, arch, id=f"{name}-{i}-{arch}-{base}"))
     return found
 
@@ -222,9 +219,4 @@ def test_what_fits_which_family_and_a_refusal_changes_nothing() -> None:
     assert expected == FITTING
     for name in METHODS:
         for arch in set(ARCHS) - set(FITTING[name]):
-            m = model(ARCHS[arch])
-            before = state(m)
-            with pytest.raises(VitinitError, match=name) as caught:
-                initialize(m, build("trunc_normal"), build(name), streams(0))
-            assert "\n" not in str(caught.value)
-            assert differing(before, state(m)) == set()
+            refused(model(ARCHS[arch]), name, {"name": name, **NEEDED.get(name, {})}, base="trunc_normal")

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+import torch
+from small_models import VIT, differing, refused, state, streams, tiny
+from torch import nn
 
+import vitinit
+from benchmark.grids.fitting import fit
 from initializers import methods, registry
 from initializers.errors import VitinitError
+from initializers.initialize import initialize
 from initializers.methods.mimetic import Mimetic
 from initializers.registry import Initializer
 from initializers.whole_model import WholeModel
@@ -130,152 +139,222 @@ def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
             del sys.modules[name]
 
 
-def one_line(caught: pytest.ExceptionInfo[VitinitError]) -> str:
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+def one_line(says: str, ask: Callable[[], object]) -> str:
+    with pytest.raises(VitinitError, match=says) as caught:
+        ask()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+UNTYPED = PLUGIN.format(name="untyped").replace("scale: PositiveFloat = 0.5", "gain = 0.5")
 
 
 @pytest.mark.parametrize(
-    ("source", "value"),
+    ("source", "value", "says"),
     [
-        (None, "absent_module:Class"),
-        ("x = 1\n", "broken_plugin:Absent"),
-        ("raise RuntimeError('two\\nlines')\n", "broken_plugin:Class"),
-        ("def (:\n", "broken_plugin:Class"),
-        ("Class = 3\n", "broken_plugin:Class"),
-        ("class Class: pass\n", "broken_plugin:Class"),
-        ("", "broken_plugin"),
+        (None, "absent_module:Class", "absent_module:Class"),
+        ("x = 1\n", "broken_plugin:Absent", "broken_plugin:Absent"),
+        ("raise RuntimeError('two\\nlines')\n", "broken_plugin:Class", "broken_plugin:Class.*two lines"),
+        ("raise SystemExit(3)\n", "broken_plugin:Class", "broken_plugin:Class.*SystemExit: 3"),
+        ("def (:\n", "broken_plugin:Class", "broken_plugin:Class"),
+        ("Class = 3\n", "broken_plugin:Class", "broken_plugin:Class"),
+        ("class Class: pass\n", "broken_plugin:Class", "broken_plugin:Class"),
+        ("", "broken_plugin", "broken_plugin"),
+        (
+            UNTYPED,
+            "broken_plugin:ScaledIdentity",
+            r"^entry point 'broken' .*: gain: needs a type \(gain: float = 0.5\)$",
+        ),
+        (
+            PLUGIN.format(name="mimetic"),
+            "broken_plugin:ScaledIdentity",
+            "'mimetic': initializers.methods.mimetic.Mimetic and broken_plugin.ScaledIdentity",
+        ),
     ],
-    ids=["no-module", "no-class", "raises-two-lines", "syntax", "no-type", "other-class", "a-module"],
 )
-def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path, source: str | None, value: str) -> None:
+def test_a_broken_entry_point_is_one_line_that_names_it(
+    discovery: Path, source: str | None, value: str, says: str
+) -> None:
     if source is not None:
         (discovery / "broken_plugin.py").write_text(source)
     entry_point(discovery, "broken-package", "broken", value)
-    with pytest.raises(VitinitError, match=value) as caught:
-        registry.names()
-    one_line(caught)
-
-
-def test_a_parameter_without_a_type_is_said_in_short(discovery: Path) -> None:
-    source = PLUGIN.format(name="untyped").replace("scale: PositiveFloat = 0.5", "gain = 0.5")
-    (discovery / "broken_plugin.py").write_text(source)
-    with pytest.raises(VitinitError, match=r"^initializer 'b.*: gain: needs a type \(gain: float = 0.5\)$"):
-        registry.get("broken_plugin:ScaledIdentity")
-    entry_point(discovery, "broken-package", "broken", "broken_plugin:ScaledIdentity")
-    registry._discover.cache_clear()
-    with pytest.raises(VitinitError, match=r"^entry point 'broken' .*: gain: needs a type \(gain: float = 0.5\)$"):
-        registry.names()
+    one_line(says, registry.names)
 
 
 def test_a_file_among_ours_that_registers_nothing_is_named(discovery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(discovery)])
     (discovery / "idv2.py").write_text(PLUGIN.format(name="idv2").replace("@register\n", ""))
-    with pytest.raises(VitinitError, match=r"^initializers/methods/idv2.py registers nothing \(@register\); unknown"):
-        registry.get("idv2")
+    one_line(r"^initializers/methods/idv2.py registers nothing \(@register\); unknown", lambda: registry.get("idv2"))
     assert "mimetic" in registry.names(), "all others are there"
 
 
-def test_an_entry_point_with_a_name_that_is_taken_is_an_error(discovery: Path) -> None:
-    (discovery / "thief_plugin.py").write_text(PLUGIN.format(name="mimetic"))
-    entry_point(discovery, "thief", "mimetic", "thief_plugin:ScaledIdentity")
-    with pytest.raises(VitinitError, match="'mimetic'") as caught:
-        registry.names()
-    message = one_line(caught)
-    assert "initializers.methods.mimetic.Mimetic" in message
-    assert "thief_plugin.ScaledIdentity" in message
+def apply(self: Any, model: nn.Module, generator: Any, progress: Any) -> None:
+    """Do nothing."""
 
 
-def test_registering_a_name_twice_is_an_error_and_the_same_class_twice_is_not(discovery: Path) -> None:
-    class Twin(Mimetic):
-        name: ClassVar[str] = "impulse"
-
-    original = registry.get("impulse")
-    with pytest.raises(VitinitError, match="two initializers are called 'impulse'"):
-        registry.register(Twin)
-    assert registry.get("impulse") is original
-    assert registry.register(original) is original
+WHOLE: dict[str, Any] = {"name": "odd_in_a_test", "touches": ("*",), "apply": apply}
 
 
-def test_a_class_without_name_or_touches_is_refused(discovery: Path) -> None:
-    class Nameless(Initializer):
-        touches: ClassVar[tuple[str, ...]] = ("*",)
-
-    class Touchless(Initializer):
-        name: ClassVar[str] = "touchless"
-
-    for cls, attribute in ((Nameless, "name"), (Touchless, "touches")):
-        with pytest.raises(VitinitError, match=f"{cls.__name__}.*'{attribute}'"):
-            registry.register(cls)
-
-
-@pytest.mark.parametrize("sets", ["query", ("q",), ("query", "q")])
-def test_a_class_that_sets_unknown_parts_is_refused(discovery: Path, sets: Any) -> None:
-    given = {"name": "wrong", "touches": ("*",), "sets": sets, "apply": lambda *given: None}
-    with pytest.raises(VitinitError, match="Wrong: `sets` must be a tuple of some of query, "):
-        registry.register(type("Wrong", (Initializer,), given))
-    assert "wrong" not in registry.names()
-
-
-def test_a_class_that_cannot_initialise_is_refused(discovery: Path) -> None:
-    class Idle(Initializer):
-        name: ClassVar[str] = "idle"
-        touches: ClassVar[tuple[str, ...]] = ("*",)
-
-    class IdleBase(WholeModel):
-        name: ClassVar[str] = "idle_base"
-
-    for cls, missing in ((Idle, "apply"), (IdleBase, "embedding, linear")):
-        with pytest.raises(VitinitError, match=f"{cls.__name__} must implement {missing}$"):
-            registry.register(cls)
-    assert not {"idle", "idle_base"} & set(registry.names())
+@pytest.mark.parametrize(
+    ("bases", "given", "says"),
+    [
+        ((Mimetic,), {"name": "impulse"}, "two initializers are called 'impulse'"),
+        ((Initializer,), {"touches": ("*",), "apply": apply}, "Odd needs the class variable 'name'"),
+        ((Initializer,), {"name": "odd_in_a_test", "apply": apply}, "Odd needs the class variable 'touches'"),
+        ((Initializer,), {**WHOLE, "sets": "query"}, "Odd: `sets` must be a tuple of some of query, "),
+        ((Initializer,), {**WHOLE, "sets": ("query", "q")}, "Odd: `sets` must be a tuple of some of query, "),
+        ((Initializer,), {"name": "odd_in_a_test", "touches": ("*",)}, "Odd must implement apply$"),
+        ((WholeModel,), {"name": "odd_in_a_test"}, "Odd must implement embedding, linear$"),
+        *(
+            ((Initializer,), {**WHOLE, "__annotations__": {"share": Any}, "share": value}, "default of 'share'")
+            for value in (np.float32(0.1), np.zeros(3), object())
+        ),
+    ],
+)
+def test_a_class_that_is_no_initialiser_is_refused(discovery: Path, bases: Any, given: Any, says: str) -> None:
+    one_line(says, lambda: registry.register(type("Odd", bases, given)))
+    assert registry.get("impulse").__qualname__ == "Impulse"
+    assert registry.register(registry.get("impulse")) is registry.get("impulse"), "the same twice is no error"
+    assert "odd_in_a_test" not in [one.name for one in vitinit.initializers()]
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("absent_module:Class", ["absent_module"]),
-        ("initializers.methods.mimetic:Absent", ["Absent"]),
-        ("initializers.methods.mimetic:split", ["not an Initializer"]),
-        ("initializers.methods.mimetic:", ["initializers.methods.mimetic:"]),
-        ("raising_plugin:Class", ["raising_plugin", "their import fails"]),
-        (".mimetic:Mimetic", [".mimetic:Mimetic"]),
+        ("absent_module:Class", "absent_module"),
+        ("initializers.methods.mimetic:Absent", "Absent"),
+        ("initializers.methods.mimetic:split", "not an Initializer"),
+        ("initializers.methods.mimetic:", "initializers.methods.mimetic:"),
+        ("raising_plugin:Class", "raising_plugin.*their import fails"),
+        ("untyped_plugin:ScaledIdentity", r"^initializer 'u.*: gain: needs a type \(gain: float = 0.5\)$"),
+        (".mimetic:Mimetic", ".mimetic:Mimetic"),
+        ("qqqq", r"unknown initializer 'qqqq'[;:,.] ?available: .*impulse"),
+        ("mimetc", "unknown initializer 'mimetc'; did you mean 'mimetic'.*kaiming_uniform"),
     ],
 )
-def test_a_bad_dotted_path_is_one_line(discovery: Path, name: str, words: list[str]) -> None:
+def test_a_wrong_name_is_one_line(discovery: Path, name: str, words: str) -> None:
     (discovery / "raising_plugin.py").write_text("raise RuntimeError('their import fails')\n")
-    with pytest.raises(VitinitError) as caught:
-        registry.get(name)
-    message = one_line(caught)
-    for word in words:
-        assert word in message
-
-
-def test_a_dotted_path_to_a_shipped_class_is_that_class() -> None:
-    assert registry.get("initializers.methods.mimetic:Mimetic") is registry.get("mimetic")
-
-
-def test_a_near_miss_is_answered_with_the_name_and_the_list() -> None:
-    with pytest.raises(VitinitError, match="unknown initializer 'mimetc'; did you mean 'mimetic'") as caught:
-        registry.get("mimetc")
-    message = one_line(caught)
-    for name in registry.names():
-        assert name in message
-
-
-def test_a_name_far_from_all_is_answered_with_the_list_set_off_from_it() -> None:
-    with pytest.raises(VitinitError, match=r"unknown initializer 'qqqq'[;:,.] ?available: ") as caught:
-        registry.get("qqqq")
-    assert "did you mean" not in str(caught.value)
+    (discovery / "untyped_plugin.py").write_text(UNTYPED)
+    message = one_line(words, lambda: registry.get(name))
+    assert ("did you mean" in message) == (name == "mimetc")
+    if ":" not in name:
+        assert all(known in message for known in registry.names())
 
 
 def test_a_base_is_no_method_and_a_method_no_base() -> None:
-    with pytest.raises(VitinitError, match=r"'mimetic' is a method, not a base; .*kaiming_uniform, .*trunc_normal"):
-        registry.get("mimetic", "base")
-    with pytest.raises(VitinitError, match="'trunc_normal' is a base, not a method") as caught:
-        registry.get("trunc_normal", "method")
-    assert "impulse" in one_line(caught)
-    with pytest.raises(VitinitError, match="unknown method 'mimetc'; did you mean 'mimetic'") as caught:
-        registry.get("mimetc", "method")
-    assert "kaiming_uniform" not in str(caught.value)
+    assert registry.get("initializers.methods.mimetic:Mimetic") is registry.get("mimetic")
+    says = r"'mimetic' is a method, not a base; .*kaiming_uniform, .*trunc_normal"
+    one_line(says, lambda: registry.get("mimetic", "base"))
+    one_line("'trunc_normal' is a base, not a method.*impulse", lambda: registry.get("trunc_normal", "method"))
+    message = one_line("unknown method 'mimetc'; did you mean 'mimetic'", lambda: registry.get("mimetc", "method"))
+    assert "kaiming_uniform" not in message
+
+
+# --- what code of somebody's does ------------------------------------------------------------------------------------
+
+
+def test_a_parameter_without_default_is_listed_and_taken(discovery: Path) -> None:
+    given = {**WHOLE, "name": "needs_in_a_test", "__annotations__": {"share": float, "offset": float}, "offset": 1.0}
+    registry.register(type("Needs", (Initializer,), given))
+    listed = {one.name: one for one in vitinit.initializers()}["needs_in_a_test"]
+    assert listed.parameters == {"share": "(to be given)", "offset": 1.0}
+    assert re.search(r"^needs_in_a_test +method +share, offset$", repr(vitinit.initializers()), re.MULTILINE)
+    report = vitinit.initialize(tiny(), "needs_in_a_test", share=1.0)
+    assert report.method == {"name": "needs_in_a_test", "share": 1.0, "offset": 1.0}
+
+
+class Ending(Initializer):
+    """Ends the process, where it is told to."""
+
+    name: ClassVar[str] = "ending_in_a_test"
+    touches: ClassVar[tuple[str, ...]] = ("*",)
+    at: str = "apply"
+    by: str = "SystemExit"
+
+    def end(self, at: str) -> None:
+        if at == self.at and self.by == "signal":
+            signal.raise_signal(signal.SIGINT)
+        if at == self.at:
+            raise {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[self.by]("3")
+
+    def check(self, model: nn.Module) -> None:
+        self.end("check")
+
+    def freeze(self, model: nn.Module) -> None:
+        self.end("freeze")
+
+    def remark(self, model: nn.Module) -> str:
+        self.end("remark")
+        return ""
+
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Any) -> None:
+        nn.init.zeros_(model.get_submodule("head").weight)  # type: ignore[arg-type]
+        self.end("apply")
+
+
+@pytest.mark.parametrize("by", ["SystemExit", "KeyboardInterrupt"])
+def test_a_method_does_not_end_the_process(discovery: Path, by: str) -> None:
+    registry.register(Ending)
+    handler, m = signal.getsignal(signal.SIGINT), tiny()
+    for at in ("check", "apply", "freeze", "remark"):
+        refused(m, by, "ending_in_a_test", at=at, by=by)
+    with pytest.raises(VitinitError, match=by):
+        initialize(m, registry.build("zero", {}), Ending(at="freeze", by=by), streams(0))
+    named = {"name": "ending_in_a_test", "at": "check", "by": by}
+    assert f"raised {by}" in fit(VIT, {"name": "zero"}, named).misfit
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_ctrl_c_stays_ctrl_c(discovery: Path) -> None:
+    registry.register(Ending)
+    with pytest.raises(KeyboardInterrupt):
+        vitinit.initialize(tiny(), "ending_in_a_test", by="signal")
+
+
+class Replacing(Initializer):
+    """Assigns parameters as people write it."""
+
+    name: ClassVar[str] = "replacing_in_a_test"
+    touches: ClassVar[tuple[str, ...]] = ("*",)
+    fails: bool = False
+    columns: int = 48
+
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Any) -> None:
+        head: Any = model.get_submodule("head")
+        torch.set_default_dtype(torch.float64)
+        np.random.rand()
+        head.weight = nn.Parameter(torch.full((3, self.columns), 0.5))
+        head.extra = "more"
+        if self.fails:
+            raise ValueError("on purpose")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_values_of_a_new_parameter_are_copied_into_the_one_that_an_optimiser_holds(
+    discovery: Path, dtype: torch.dtype
+) -> None:
+    registry.register(Replacing)
+    m, drawn = tiny().to(dtype), np.random.get_state()[1].copy()
+    held = m.head.weight
+    vitinit.initialize(m, "replacing_in_a_test")
+    assert m.head.weight is held
+    assert (held == 0.5).all()
+    assert held.dtype == dtype
+    assert torch.get_default_dtype() == torch.float32
+    assert (np.random.get_state()[1] == drawn).all()
+
+
+def test_what_a_failed_method_has_replaced_is_put_back(discovery: Path) -> None:
+    registry.register(Replacing)
+    m = tiny()
+    held, before = m.head.weight, state(m)
+    for asked, error, says in (
+        ({"fails": True}, ValueError, "on purpose"),
+        ({"columns": 49}, VitinitError, "replaces"),
+    ):
+        with pytest.raises(error, match=says):
+            vitinit.initialize(m, "replacing_in_a_test", **asked)
+        assert m.head.weight is held
+        assert not hasattr(m.head, "extra")
+        assert differing(before, state(m)) == set()
+        assert torch.get_default_dtype() == torch.float32

@@ -145,13 +145,7 @@ def timm_vit(weight_init: str) -> VisionTransformer:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         return VisionTransformer(
-            img_size=32,
-            patch_size=4,
-            num_classes=CLASSES,
-            embed_dim=192,
-            depth=1,
-            num_heads=3,
-            weight_init=weight_init,
+            img_size=32, patch_size=4, num_classes=CLASSES, embed_dim=192, depth=1, num_heads=3, weight_init=weight_init
         )
 
 

@@ -14,6 +14,7 @@ from impulse_helpers import SMALL_GRID, SMALL_OFFSETS, adam_by_hand, random_pseu
 from small_models import (
     VIT,
     VIT_TOKEN,
+    applied,
     differing,
     f64,
     generator,
@@ -22,6 +23,7 @@ from small_models import (
     loop_targets,
     model,
     qkv_rows,
+    refused,
     silent,
     softmax,
     state,
@@ -42,8 +44,7 @@ DEEP = VIT.model_copy(update={"depth": 4})
 
 
 def impulse(spec: Any, seed: int = 0, **params: Any) -> Any:
-    m = model(spec)
-    registry.build("kaiming_uniform", {}).apply(m, generator(99), silent)
+    m = applied(model(spec), "kaiming_uniform", 99)
     method = registry.build("impulse", params)
     method.apply_with(m, generator(seed), silent, Resources(training_images=lambda count: images(count, seed=seed)))
     return m
@@ -84,17 +85,13 @@ def test_random_binary_has_as_many_ones_in_each_row_anywhere_in_it() -> None:
     assert chi_square < tokens - 1 + 5 * math.sqrt(2 * (tokens - 1))
 
 
-def test_constant_offset_is_the_first_head_s_in_every_head() -> None:
+def test_constant_offset_is_the_first_head_s_in_every_head_and_no_control_draws_nothing() -> None:
     before, after = control_matrices("constant_offset")
-    for h in range(len(before)):
-        np.testing.assert_array_equal(after[h], before[0])
-
-
-def test_no_control_is_the_impulse_and_draws_nothing() -> None:
+    np.testing.assert_array_equal(after, before[:1].repeat(len(before), 0))
     g = generator(4)
     unused = g.get_state()
     positions = broken(target_positions(SMALL_GRID, SMALL_OFFSETS), "none", SMALL_GRID, g)
-    np.testing.assert_array_equal(target_matrices(SMALL_GRID, positions), loop_targets(*SMALL_GRID, SMALL_OFFSETS))
+    np.testing.assert_array_equal(target_matrices(SMALL_GRID, positions), before)
     assert torch.equal(g.get_state(), unused)
 
 
@@ -138,18 +135,6 @@ def test_solvers_solve_for_the_broken_targets(control: Control) -> None:
             np.testing.assert_allclose(query[h], fit, atol=1e-10)
         attention = softmax(50 * pseudo @ query[h] @ key[h] @ pseudo.T)
         assert (attention.argmax(-1) == targets[h].argmax(-1))[rows].all()
-
-
-def test_the_record_measures_against_the_broken_targets() -> None:
-    m, method = model(VIT), registry.build("impulse", {"control": "shuffled_rows", "weight_norm": 10.0})
-    report, _ = initialize(m, registry.build("kaiming_uniform", {}), method, streams(0), images())
-    aim = method.apply(model(VIT), streams(0)("init/method"), silent)
-    query, key, _ = qkv_rows(m)
-    pseudo, targets = layer_norm(f64(m.pos_embed)[0]), f64(aim.targets_LHNN[0])  # type: ignore[union-attr]
-    attention = np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(D_H)) for q, k in zip(query, key, strict=True)])
-    assert report.pseudo_input is not None
-    assert report.pseudo_input.mass == pytest.approx((attention * targets).sum(-1)[targets.any(-1)].mean(), rel=1e-3)
-    assert report.pseudo_input.mass > 2 / 64, "twice that of uniform attention; 12 features do not hold more of it"
 
 
 # --- pseudo-inputs -------------------------------------------------------------------------------------------------
@@ -235,48 +220,37 @@ def test_images_are_what_each_layer_gets_from_its_own_training_image(spec: Any, 
         assert_solved(m, layer, ROTATION, received(m, given[layer : layer + 1], layer), offsets[layer], g)
 
 
-def test_one_image_of_a_user_is_that_of_every_layer() -> None:
+def test_one_image_of_a_user_is_that_of_every_layer_and_without_one_there_is_no_such_pseudo_input() -> None:
+    refused(model(), "pseudo-input 'images' needs training images", "impulse", pseudo_input_later="images")
     once, twice, ours = model(VIT), model(VIT), {"method": "impulse", "pseudo_input": "images", "per_layer": True}
     vitinit.initialize(once, base="trunc_normal", images=images(1), **ours)
     vitinit.initialize(twice, base="trunc_normal", images=images(1).expand(2, -1, -1, -1), **ours)
     assert differing(state(once), state(twice)) == set()
 
 
-def test_images_without_training_images_are_an_error_before_anything_is_changed() -> None:
-    m, method = model(VIT), registry.build("impulse", {"pseudo_input_later": "images"})
-    before = state(m)
-    with pytest.raises(VitinitError, match="pseudo-input 'images' needs training images"):
-        method.apply(m, generator(), silent)
-    assert differing(before, state(m)) == set()
-
-
-def test_the_record_measures_on_the_pseudo_input_that_was_solved_on() -> None:
-    m, method = model(VIT), registry.build("impulse", {"pseudo_input": "uniform", "weight_norm": 6.0})
+@pytest.mark.parametrize(
+    "params",
+    [{"control": "shuffled_rows", "weight_norm": 10.0}, {"pseudo_input": "uniform", "weight_norm": 6.0}],
+    ids=lambda params: next(iter(params)),
+)
+def test_the_record_measures_against_the_broken_targets_and_on_what_was_solved_on(params: dict[str, Any]) -> None:
+    m, method = model(VIT), registry.build("impulse", params)
     report, _ = initialize(m, registry.build("kaiming_uniform", {}), method, streams(0), images())
     g = streams(0)("init/method")
-    targets = loop_targets(*GRID, drawn_offsets(g))
-    pseudo, (query, key, _) = by_hand("uniform", m, g), qkv_rows(m)
+    if "control" in params:
+        aim: Any = method.apply(model(VIT), g, silent)
+        pseudo, targets = layer_norm(f64(m.pos_embed)[0]), f64(aim.targets_LHNN[0])
+    else:
+        targets = loop_targets(*GRID, drawn_offsets(g))
+        pseudo = by_hand("uniform", m, g)
+    query, key, _ = qkv_rows(m)
     attention = np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(D_H)) for q, k in zip(query, key, strict=True)])
     assert report.pseudo_input is not None
     assert report.pseudo_input.mass == pytest.approx((attention * targets).sum(-1)[targets.any(-1)].mean(), rel=1e-3)
+    assert report.pseudo_input.mass > 2 / 64, "twice that of uniform attention; 12 features do not hold more of it"
 
 
 # --- halves and norms ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("half", ["qk", "vo"])
-def test_half_of_mimetic_is_that_half_of_the_whole_over_the_base(half: str) -> None:
-    base, whole, part = model(VIT), model(VIT), model(VIT)
-    for m in (base, whole, part):
-        registry.build("kaiming_uniform", {}).apply(m, generator(99), silent)
-    registry.build("mimetic", {}).apply(whole, generator(1), silent)
-    registry.build("mimetic", {"parts": half}).apply(part, generator(1), silent)
-    for layer in range(VIT.depth):
-        found = [*qkv_rows(part, layer), f64(part.blocks[layer].attn.proj.weight)]
-        for index, weight in enumerate(found):
-            source = whole if (index < 2) == (half == "qk") else base
-            expected = [*qkv_rows(source, layer), f64(source.blocks[layer].attn.proj.weight)]
-            np.testing.assert_array_equal(weight, expected[index])
 
 
 @pytest.mark.parametrize(("value_proj", "noise"), [("mimetic", "normal"), ("released", "uniform")])
@@ -322,15 +296,12 @@ def test_weight_norm_scales_every_head_and_turns_none(solver: Any) -> None:
     ],
 )
 def test_a_neutral_parameter_leaves_the_spec_as_it_was(name: str, neutral: Any, other: Any) -> None:
+    twice = resolve_initializer({"name": "impulse", "pseudo_input": "normal", "pseudo_input_later": "normal"}, "method")
+    assert twice == resolve_initializer({"name": "impulse", "pseudo_input": "normal"}, "method")
     before = resolve_initializer({"name": name}, "method")
     assert resolve_initializer({"name": name, **neutral}, "method") == before
     assert not neutral.keys() & before.params.keys()
     assert resolve_initializer({"name": name, **other}, "method").params == {**before.params, **other}
-
-
-def test_the_same_pseudo_input_later_is_none_later() -> None:
-    twice = resolve_initializer({"name": "impulse", "pseudo_input": "normal", "pseudo_input_later": "normal"}, "method")
-    assert twice == resolve_initializer({"name": "impulse", "pseudo_input": "normal"}, "method")
 
 
 @pytest.mark.parametrize("wrong", [{"gain": 2.0}, {"grain": 1.0}])

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import ARCHS, differing, f64, generator, images, model, silent, state
+import zoo
+from small_models import ARCHS, applied, f64, generator, images, model, refused, silent
 from torch import nn
 
 import vitinit
 from initializers import registry
-from initializers.errors import VitinitError
 from initializers.registry import Resources
 
 BATCH = 16
@@ -27,33 +27,22 @@ def lsuv(m: nn.Module, data: torch.Tensor, **params: Any) -> None:
     method.apply_with(m, generator(3), silent, Resources(training_images=first))
 
 
-def outputs(m: nn.Module, data: torch.Tensor) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    for name, part in m.named_modules():
-        if isinstance(part, nn.Linear | nn.Conv2d):
-            part.register_forward_hook(lambda _, __, out, name=name: found.update({name: f64(out)}))
-    with torch.no_grad():
-        m.eval()(data)
-    return found
-
-
 @pytest.mark.parametrize("arch", ["convit", "mixer"])
 def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal_matrix(arch: str) -> None:
-    m = model(ARCHS[arch])
-    registry.build("trunc_normal", {}).apply(m, generator(), silent)
-    m.train()
+    m = applied(model(ARCHS[arch]), "trunc_normal").train()
     lsuv(m, images(BATCH))
     assert m.training, "the mode is as it was"
+    found: dict[str, float] = {}
     for name, part in m.named_modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
-            weight = f64(part.weight).reshape(len(part.weight), -1)
-            values = np.linalg.svd(weight, compute_uv=False)
+            values = np.linalg.svd(f64(part.weight).reshape(len(part.weight), -1), compute_uv=False)
             np.testing.assert_allclose(values, values[0], rtol=1e-4, err_msg=name)
             assert part.bias is None or not part.bias.any()
-    found = outputs(m, images(BATCH))
+            part.register_forward_hook(lambda _, __, out, name=name: found.update({name: f64(out).std()}))
+    with torch.no_grad():
+        m.eval()(images(BATCH))
     assert len(found) > 5
-    for name, out in found.items():
-        assert abs(out.std() - 1) <= 0.1 + 1e-4, name
+    assert all(abs(std - 1) <= 0.1 + 1e-4 for std in found.values())
 
 
 def test_two_layers_by_numpy_with_the_mean_taken_off() -> None:
@@ -76,35 +65,20 @@ def test_two_layers_by_numpy_with_the_mean_taken_off() -> None:
 
 
 def test_tries_bound_the_corrections() -> None:
-    m = model()
-    seen: list[int] = []
+    m, seen = model(), list[int]()
     m.patch_embed.proj.register_forward_hook(lambda *_: seen.append(1))
     lsuv(m, images(BATCH), tries=0)
     linears = sum(isinstance(part, nn.Linear | nn.Conv2d) for part in m.modules())
     assert len(seen) == 1 + linears, "one look for the order, one a layer"
 
 
-def test_a_layer_that_is_never_carried_out_is_named_before_anything_is_changed() -> None:
-    m = model()
-    m.spare = nn.Linear(3, 3)
-    before = state(m)
-    with pytest.raises(VitinitError, match="spare is not called"):
-        lsuv(m, images(BATCH))
-    assert all(torch.equal(value, before[name]) for name, value in m.state_dict().items())
-
-
 def test_images_of_another_size_are_one_line_and_change_nothing() -> None:
-    m = model(ARCHS["vit"])
-    before = {name: value.clone() for name, value in state(m).items()}
-    with pytest.raises(VitinitError, match=r"does not take images of 3 x 24 x 24: .*") as caught:
-        vitinit.initialize(m, "lsuv", images=images(2, size=24))
-    assert "\n" not in str(caught.value)
-    assert not differing(before, state(m))
+    refused(model(), r"does not take images of 3 x 24 x 24: .*", "lsuv", images=images(2, size=24))
 
 
 @pytest.mark.parametrize("count", [3, 100])
 def test_of_a_batch_all_images_count_the_same_and_of_a_larger_one_none_twice(count: int) -> None:
-    m, batch_BCHW = model(ARCHS["vit"]), images(count)
+    m, batch_BCHW = model(depth=1), images(count)
     seen: list[torch.Tensor] = []
     m.register_forward_pre_hook(lambda _, given: seen.append(given[0].clone()))
     times = []
@@ -115,3 +89,17 @@ def test_of_a_batch_all_images_count_the_same_and_of_a_larger_one_none_twice(cou
         assert set(times[-1]) == {3: {22}, 100: {0, 1}}[count]
     assert times[0] == times[1], "by the seed"
     assert (times[1] == times[2]) == (count <= 64)
+
+
+def test_a_mapping_names_its_parameters_and_two_libraries_have_the_same_function() -> None:
+    pytest.importorskip("transformers")
+    answers = []
+    for name in ("timm ViT", "Hugging Face ViT"):
+        m = zoo.build(name)
+        report = vitinit.initialize(m, {"name": "lsuv", "images": 5}, base="trunc_normal", images=images(8))
+        assert report.method is not None
+        assert report.method["images"] == 5
+        with torch.no_grad():
+            given = m(images(2, seed=3))
+        answers.append(given if isinstance(given, torch.Tensor) else given.logits)
+    torch.testing.assert_close(answers[0], answers[1], rtol=0, atol=5e-3)  # Hugging Face's norms have another eps

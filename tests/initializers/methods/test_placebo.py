@@ -20,6 +20,7 @@ from small_models import (
     images,
     model,
     qkv_rows,
+    refused,
     silent,
     softmax,
     state,
@@ -29,7 +30,6 @@ from small_models import (
 import vitinit
 from initializers import registry
 from initializers.attention import attention_layers
-from initializers.errors import VitinitError
 from initializers.methods.placebo import IMAGES, orthogonal
 from initializers.registry import Resources
 from initializers.report import InitReport
@@ -62,9 +62,9 @@ def same_spectrum(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("of", METHODS, ids=["mimetic", "impulse"])
-def test_spectra_stay_and_the_weights_go(of: Any) -> None:
-    layer = 1
-    method, rotated = weights(made(of)[0], layer), weights(made(placebo(of))[0], layer)
+def test_spectra_stay_the_weights_go_and_the_record_holds_the_start_of_both(of: Any) -> None:
+    (m, alone), (placebo_m, without), layer = made(of), made(placebo(of)), 1
+    method, rotated = weights(m, layer), weights(placebo_m, layer)
     for a, b in zip(method, rotated, strict=True):
         for one, other in zip(a, b, strict=True):
             assert same_spectrum(one, other)
@@ -72,23 +72,32 @@ def test_spectra_stay_and_the_weights_go(of: Any) -> None:
     for (q, k, v, p), (rq, rk, rv, rp) in zip(zip(*method, strict=True), zip(*rotated, strict=True), strict=True):
         assert same_spectrum(q.T @ k, rq.T @ rk)
         assert same_spectrum(p @ v, rp @ rv), "of the value path of a head"
-    paths = [f64(w.blocks[layer].attn.proj.weight) for w in (made(of)[0], made(placebo(of))[0])]
+    paths = [f64(each.blocks[layer].attn.proj.weight) for each in (m, placebo_m)]
     values = [np.concatenate(each[2]) for each in (method, rotated)]
     assert same_spectrum(paths[0] @ values[0], paths[1] @ values[1]), "of the value path of the layer"
+
+    assert alone.placebo is None
+    assert without.placebo is not None
+    assert without.placebo.method == alone.start
+    assert (without.placebo.of["name"], without.placebo.keep) == (of["name"], "spectrum")
+    assert set(without.placebo.treated) == {f"blocks.{i}.attn: W_{w}" for i in (0, 1) for w in ("q", "k", "v", "proj")}
+    assert without.placebo.weights == [], "these are all of attention, so `method` and `start` have them"
+    for old, new in zip(alone.start, without.start, strict=True):
+        for one, other in ((old.query_key, new.query_key), (old.value_path, new.value_path)):
+            assert other.norm == pytest.approx(one.norm, rel=1e-5)
+            assert other.rank == one.rank
+        assert new.entropy != old.entropy
+    assert InitReport.model_validate_json(without.model_dump_json()) == without
 
 
 def test_rotations_are_orthogonal_and_independent_by_head_and_part() -> None:
     """R of W R is found from W by least squares, where W has full row rank: only its action on the row space."""
     method, rotated = weights(made("mimetic")[0]), weights(made(placebo("mimetic"))[0])
-    overlaps = []
-    for part in (0, 1):
-        for one, other in zip(method[part], rotated[part], strict=True):
-            frame = np.linalg.pinv(one) @ other  # projector on the row space times R
-            assert np.allclose(singular(frame)[: len(one)], 1, atol=1e-4)
-            overlaps.append(frame)
-    for i, first in enumerate(overlaps):
-        for second in overlaps[:i]:
-            assert abs((first * second).sum()) < 0.3 * (first**2).sum()
+    pairs = [pair for part in (0, 1) for pair in zip(method[part], rotated[part], strict=True)]
+    frames = [np.linalg.pinv(one) @ other for one, other in pairs]  # projector on the row space times R
+    for number, ((one, _), frame) in enumerate(zip(pairs, frames, strict=True)):
+        assert np.allclose(singular(frame)[: len(one)], 1, atol=1e-4)
+        assert all(abs((frame * other).sum()) < 0.3 * (frame**2).sum() for other in frames[:number])
 
 
 def test_a_random_orthogonal_matrix_is_orthogonal_and_uniform() -> None:
@@ -148,29 +157,23 @@ def test_norms_stay_per_head_and_matrix_and_entries_are_gaussian(of: Any) -> Non
         assert abs((entries**4).mean() - 3) < 5 * math.sqrt(96 / entries.size), "kurtosis of a normal"
 
 
+@torch.no_grad()
 def plain_entropies(m: Any, images_BCHW: torch.Tensor) -> list[float]:
     """Mean attention entropy of every layer between patch tokens: softmax written out in float64."""
-    found = []
-    inputs: list[torch.Tensor] = []
-    hooks = [b.attn.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for b in m.blocks]
-    m(images_BCHW)
-    for hook in hooks:
-        hook.remove()
-    for block, x in zip(m.blocks, inputs, strict=True):
-        attn, tokens = block.attn, math.prod(m.patch_embed.grid_size)
-        joint = f64(attn.qkv.weight), f64(attn.qkv.bias)
-        d = attn.proj.weight.shape[0] // attn.num_heads
-        width = d * attn.num_heads
-        entropy = []
-        for h in range(attn.num_heads):
-            q, k = (
-                f64(x) @ joint[0][start + h * d : start + (h + 1) * d].T + joint[1][start + h * d : start + (h + 1) * d]
-                for start in (0, width)
-            )
-            p = softmax((q @ k.transpose(0, 2, 1) / math.sqrt(d))[:, -tokens:, -tokens:])
-            entropy.append(-(p * np.log(np.maximum(p, 1e-300))).sum(-1).mean())
-        found.append(float(np.mean(entropy)))
+    found, tokens, x_BND = [], math.prod(m.patch_embed.grid_size), m._pos_embed(m.patch_embed(images_BCHW))
+    for block in m.blocks:
+        given, attn = f64(block.norm1(x_BND)), block.attn
+        projected = given @ f64(attn.qkv.weight).T + f64(attn.qkv.bias)
+        query, key, _ = projected.reshape(*given.shape[:2], 3, attn.num_heads, -1).transpose(2, 0, 3, 1, 4)
+        p = softmax((query @ key.transpose(0, 1, 3, 2) / math.sqrt(query.shape[-1]))[..., -tokens:, -tokens:])
+        found.append(float(-(p * np.log(np.maximum(p, 1e-300))).sum(-1).mean()))
+        x_BND = block(x_BND)
     return found
+
+
+def assert_matched(wanted: list[float], found: list[float], unmatched: list[float]) -> None:
+    assert found == pytest.approx(wanted, rel=2e-3), "1 % is asked for"
+    assert all(abs(a - b) > 0.02 * b for a, b in zip(unmatched, wanted, strict=True)), "or there was nothing to match"
 
 
 @pytest.mark.parametrize(("spec", "of"), [(VIT, METHODS[0]), (VIT_TOKEN, METHODS[1])], ids=["mimetic", "impulse"])
@@ -178,32 +181,26 @@ def test_entropy_is_that_of_the_method_in_every_layer(spec: Any, of: Any) -> Non
     method, only_norm = (made(each, spec)[0] for each in (of, placebo(of, "norm")))
     matched, report = made(placebo(of, "entropy"), spec)
     wanted, found, unmatched = (plain_entropies(m, images(IMAGES)) for m in (method, matched, only_norm))
-    assert found == pytest.approx(wanted, rel=2e-3), "1 % is asked for"
-    assert all(abs(a - b) > 0.02 * b for a, b in zip(unmatched, wanted, strict=True)), "or there was nothing to match"
+    assert_matched(wanted, found, unmatched)
     assert report.placebo is not None
     assert [entry.layer for entry in report.placebo.matched] == [f"blocks.{i}.attn" for i in range(2)]
     assert [entry.method for entry in report.placebo.matched] == pytest.approx(wanted, rel=1e-4)
     assert [entry.placebo for entry in report.placebo.matched] == pytest.approx(found, rel=1e-4)
     for layer, entry in enumerate(report.placebo.matched):
+        ours, norm_alone = weights(matched, layer), weights(only_norm, layer)
         for part in (0, 1):  # as `norm`, times the scale; of W_v and W_proj the very same
-            np.testing.assert_allclose(
-                weights(matched, layer)[part], entry.scale * weights(only_norm, layer)[part], rtol=1e-5
-            )
+            np.testing.assert_allclose(ours[part], entry.scale * norm_alone[part], rtol=1e-5)
         for part in (2, 3):
-            np.testing.assert_array_equal(weights(matched, layer)[part], weights(only_norm, layer)[part])
+            np.testing.assert_array_equal(ours[part], norm_alone[part])
 
 
 def test_entropy_is_matched_on_the_batch_that_a_user_gives() -> None:
     """On all of it, whose images differ in contrast, so in attention; 10 is no divisor of what is asked for."""
-    count = 10
-    batch_BCHW = images(count) * torch.linspace(0.1, 4, count).view(-1, 1, 1, 1)
-    method, without, only_norm = model(), model(), model()
-    vitinit.initialize(method, "mimetic", base="trunc_normal")
-    for m, keep in ((without, "entropy"), (only_norm, "norm")):
-        vitinit.initialize(m, "placebo", of="mimetic", keep=keep, base="trunc_normal", images=batch_BCHW)
-    wanted, found, unmatched = (plain_entropies(m, batch_BCHW) for m in (method, without, only_norm))
-    assert found == pytest.approx(wanted, rel=2e-3), "1 % is asked for"
-    assert all(abs(a - b) > 0.02 * b for a, b in zip(unmatched, wanted, strict=True)), "or there was nothing to match"
+    batch_BCHW = images(10) * torch.linspace(0.1, 4, 10).view(-1, 1, 1, 1)
+    models = model(), model(), model()
+    for m, asked in zip(models, ("mimetic", placebo("mimetic", "entropy"), placebo("mimetic", "norm")), strict=True):
+        vitinit.initialize(m, asked, base="trunc_normal", images=batch_BCHW)
+    assert_matched(*(plain_entropies(m, batch_BCHW) for m in models))
 
 
 def test_entropy_of_gated_attention_is_matched_by_its_content_part() -> None:
@@ -215,9 +212,8 @@ def test_entropy_of_gated_attention_is_matched_by_its_content_part() -> None:
 
 def test_entropy_that_no_scale_gives_is_refused_in_one_line() -> None:
     """A placebo of the local initialisation attends to other places, and has no W_q and W_k to make up for it."""
-    with pytest.raises(VitinitError, match=r"'placebo'.*'entropy'.*blocks\.0\.attn.*W_q") as caught:
-        made(placebo("convit_gpsa", "entropy"), CONVIT)
-    assert "\n" not in str(caught.value)
+    says = r"'placebo'.*'entropy'.*blocks\.\d\.attn.*W_q"
+    refused(model(CONVIT), says, placebo("convit_gpsa", "entropy"), base="kaiming_uniform", images=images(8))
 
 
 def test_entropy_is_refused_where_a_query_sees_the_class_token_alone() -> None:
@@ -228,9 +224,8 @@ def test_entropy_is_refused_where_a_query_sees_the_class_token_alone() -> None:
     maps_BHNN = attention_layers(m)[0].attention(m.blocks[0].norm1(m._pos_embed(m.patch_embed(images(8)))))
     assert maps_BHNN.shape == (8, 4, 5, 5)
     assert (maps_BHNN[:, :, 1:, 1:].sum(-1) == 0).any()
-    with pytest.raises(VitinitError, match=r"blocks\.0\.attn, where attention between patches is no number") as caught:
-        made(placebo(method, "entropy"), four)
-    assert "nan" not in str(caught.value)
+    says = r"blocks\.0\.attn, where attention between patches is no number"
+    refused(model(four), says, placebo(method, "entropy"), base="kaiming_uniform", images=images(8))
 
 
 # --- what else changes, and what does not --------------------------------------------------------------------------
@@ -309,24 +304,6 @@ def test_gpsa_layers() -> None:
 
 
 # --- the record ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("of", METHODS, ids=["mimetic", "impulse"])
-def test_the_record_holds_the_start_of_both(of: Any) -> None:
-    (_, method), (_, without) = made(of), made(placebo(of))
-    assert method.placebo is None
-    assert without.placebo is not None
-    assert without.placebo.method == method.start
-    assert without.placebo.of["name"] == of["name"]
-    assert without.placebo.keep == "spectrum"
-    assert set(without.placebo.treated) == {f"blocks.{i}.attn: W_{w}" for i in (0, 1) for w in ("q", "k", "v", "proj")}
-    assert without.placebo.weights == [], "these are all of attention, so `method` and `start` have them"
-    for old, new in zip(method.start, without.start, strict=True):
-        for a, b in ((old.query_key, new.query_key), (old.value_path, new.value_path)):
-            assert b.norm == pytest.approx(a.norm, rel=1e-5)
-            assert b.rank == a.rank
-        assert new.entropy != old.entropy
-    assert InitReport.model_validate_json(without.model_dump_json()) == without
 
 
 @pytest.mark.parametrize(

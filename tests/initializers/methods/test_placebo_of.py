@@ -8,17 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from placebo_helpers import made, placebo
-from small_models import (
-    CONVIT,
-    CONVMIXER,
-    VIT,
-    differing,
-    f64,
-    model,
-    silent,
-    state,
-    streams,
-)
+from small_models import CONVIT, CONVMIXER, VIT, f64, model, refused
 
 from benchmark.grids import grid
 from benchmark.grids.fitting import fit, resolve_initializer
@@ -62,29 +52,21 @@ def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"of": "mimetc"}, ["did you mean 'mimetic'"]),
-        ({"of": "trunc_normal"}, ["'trunc_normal' is a base"]),
-        ({"of": "placebo"}, ["not of another placebo"]),
-        ({"of": {"name": "initializers.methods.placebo:Placebo"}}, ["not of another placebo"]),
-        ({"of": {"name": "impulse", "kernel_size": 4}}, ["odd", "4"]),
-        ({"of": {"name": "impulse", "kernel": 3}}, ["kernel", "kernel_size"]),
-        ({"of": {"name": "mimetic", 1: 2}}, ["'mimetic': a field's name must be text, not 1"]),
-        ({"of": 3}, ["name of a method"]),
-        ({"keep": "rank"}, ["spectrum", "norm", "entropy"]),
+        ({"of": "mimetc"}, "did you mean 'mimetic'"),
+        ({"of": "trunc_normal"}, "'trunc_normal' is a base"),
+        ({"of": "placebo"}, "not of another placebo"),
+        ({"of": {"name": "initializers.methods.placebo:Placebo"}}, "not of another placebo"),
+        ({"of": {"name": "impulse", "kernel_size": 4}}, "odd.*4"),
+        ({"of": {"name": "impulse", "kernel": 3}}, "kernel.*kernel_size"),
+        ({"of": {"name": "mimetic", 1: 2}}, "'mimetic': a field's name must be text, not 1"),
+        ({"of": 3}, "name of a method"),
+        ({"keep": "rank"}, "spectrum.*norm.*entropy"),
+        ({"of": "conv_filters", "keep": "entropy"}, r"'placebo'.*'entropy'.*has none"),
+        ({"keep": "entropy"}, "training images"),
     ],
 )
-def test_refusals_are_one_line(params: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(VitinitError, match="placebo") as caught:
-        registry.build("placebo", params)
-    assert "\n" not in str(caught.value)
-    for word in words:
-        assert word in str(caught.value)
-
-
-def test_a_model_without_attention_has_no_entropy_to_keep() -> None:
-    registry.build("placebo", {"of": "conv_filters", "keep": "norm"}).check(model(CONVMIXER))
-    with pytest.raises(VitinitError, match=r"'placebo'.*'entropy'.*has none"):
-        registry.build("placebo", {"of": "conv_filters", "keep": "entropy"}).check(model(CONVMIXER))
+def test_refusals_are_one_line(params: dict[str, Any], words: str) -> None:
+    refused(model(CONVMIXER if params.get("of") == "conv_filters" else VIT), words, "placebo", **params)
 
 
 SWIN = resolve_model({"preset": "swin_micro", "image_size": 32, "patch_size": 4})
@@ -103,10 +85,8 @@ def test_what_has_no_pattern_has_no_placebo_and_a_plan_says_so(of: Any, spec: An
     base, method = ({"name": "kaiming_uniform"}, placebo(of, keep))
     assert "no weight of" in fit(spec, base, method).misfit
     assert fit(spec, base, {"name": of} if isinstance(of, str) else of).misfit == ""
-
-
-def test_impulses_in_tables_have_a_placebo_once_their_value_path_is_set() -> None:
-    assert fit(SWIN, {"name": "kaiming_uniform"}, placebo({"name": "impulse", "value_proj": "mimetic"})).misfit == ""
+    if spec is SWIN:
+        assert fit(SWIN, base, placebo({"name": "impulse", "value_proj": "mimetic"})).misfit == ""
 
 
 @pytest.mark.parametrize("keep", ["spectrum", "norm"])
@@ -115,14 +95,6 @@ def test_a_placebo_that_would_be_the_method_is_refused(keep: str, monkeypatch: p
     monkeypatch.setattr(ZeroQuery, "patterned", registry.Initializer.patterned)
     with pytest.raises(VitinitError, match=r"'placebo': what 'zero_query' sets in .* stays as it is .* no control"):
         made(placebo("zero_query", keep))
-
-
-def test_without_training_images_there_is_no_entropy_to_match() -> None:
-    m = model(VIT)
-    before = state(m)
-    with pytest.raises(VitinitError, match="training images"):
-        registry.build("placebo", {"keep": "entropy"}).apply(m, streams(0)("init/method"), silent)
-    assert differing(before, state(m)) == set()
 
 
 GRID = """
@@ -148,10 +120,7 @@ def test_a_grid_names_placebos(here: Any, tmp_path: Path) -> None:
     assert list(cells) == ["Kaiming", "Impulse", "Placebo", "Entropy"]
     method = cells["Placebo"].spec.method
     assert method is not None
-    assert method.params == {
-        "of": {"name": "impulse", **cells["Impulse"].spec.method.params},
-        "keep": "spectrum",
-    }
+    assert method.params == {"of": {"name": "impulse", **cells["Impulse"].spec.method.params}, "keep": "spectrum"}
     again = {cell.row: cell.run_id for cell in grid.load(str(path)).cells}
     assert again == {row: cell.run_id for row, cell in cells.items()}, "read again from the cache"
     exit_code, printed = here("plan", str(path))

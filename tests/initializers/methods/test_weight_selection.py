@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from small_models import VIT, VIT_TOKEN, differing, f64, larger_checkpoint, model, silent, state
+from small_models import VIT, VIT_TOKEN, differing, f64, larger_checkpoint, model, refused, silent, state
 from torch import Tensor, nn
 
 import vitinit
@@ -54,15 +54,11 @@ def select(m: nn.Module, path: Path, **params: Any) -> None:
     method.apply(m, torch.Generator(), silent)
 
 
-SIZES = [
-    pytest.param({"width": 384, "heads": 6}, {"width": 192, "heads": 3}, id="ViT-S to ViT-T"),
-    pytest.param(
-        {"width": 35, "depth": 4, "heads": 5, "mlp_ratio": 3.0},
-        {"width": 21, "depth": 1, "heads": 3, "mlp_ratio": 2.5},
-        id="odd widths",
-    ),
-    pytest.param({"width": 53, "heads": 1}, {"width": 51, "heads": 17}, id="nearly as wide, more heads"),
-    pytest.param({"patch_size": 4, "layer_scale": 0.1}, {"image_size": 16, "patch_size": 2}, id="smaller patches"),
+SIZES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"width": 384, "heads": 6}, {"width": 192, "heads": 3}),  # ViT-S to ViT-T
+    ({"width": 35, "depth": 4, "heads": 5, "mlp_ratio": 3.0}, {"width": 21, "depth": 1, "heads": 3, "mlp_ratio": 2.5}),
+    ({"width": 53, "heads": 1}, {"width": 51, "heads": 17}),
+    ({"patch_size": 4, "layer_scale": 0.1}, {"image_size": 16, "patch_size": 2}),
 ]
 
 
@@ -79,23 +75,17 @@ def test_every_tensor_is_evenly_selected_but_the_classifier(
         else:
             expected = selected(f64(larger.state_dict()[name]), tuple(tensor.shape))
             np.testing.assert_array_equal(f64(tensor), expected, err_msg=name)
-    assert {name.split(".")[1] for name in m.state_dict() if name.startswith("blocks.")} == set(
-        map(str, range(len(m.blocks)))
-    )
 
 
 @pytest.mark.parametrize("smaller", [1, 7, 192])
 def test_places_are_those_of_fractions_but_for_the_rounding_of_the_released_code(smaller: int) -> None:
-    for larger in (*range(smaller, 120), 384, 768, 1000, 2304):
-        if larger >= smaller:
-            found = evenly(larger, smaller).tolist()
-            assert np.abs(np.subtract(found, places(larger, smaller))).max() <= 1
-            if larger % smaller:
-                assert found == torch.round(torch.linspace(0, larger - 1, smaller)).long().tolist()
-            assert len(set(found)) == smaller, "none is there twice"
-            if larger % smaller:
-                exact = np.linspace(0, larger - 1, smaller)
-                assert np.abs(exact - found).max() <= 0.5 + 1e-3
+    for larger in (*range(smaller, 120), *(size for size in (384, 768, 1000, 2304) if size >= smaller)):
+        found = evenly(larger, smaller).tolist()
+        assert len(set(found)) == smaller, "none is there twice"
+        assert np.abs(np.subtract(found, places(larger, smaller))).max() <= (larger % smaller > 0)
+        if larger % smaller:
+            assert found == torch.round(torch.linspace(0, larger - 1, smaller)).long().tolist()
+            assert np.abs(np.linspace(0, larger - 1, smaller) - found).max() <= 0.5 + 1e-3
 
 
 @pytest.mark.parametrize(("wide", "narrow"), [(35, 21), (48, 24)])
@@ -109,12 +99,7 @@ def test_per_matrix_selects_the_same_rows_of_query_key_and_value(wide: int, narr
         weight, bias = f64(theirs.attn.qkv.weight), f64(theirs.attn.qkv.bias)
         np.testing.assert_array_equal(f64(block.attn.qkv.weight), weight[np.ix_(rows, places(wide, narrow))])
         np.testing.assert_array_equal(f64(block.attn.qkv.bias), bias[rows])
-    expected = {
-        "blocks.0.attn.qkv.weight",
-        "blocks.0.attn.qkv.bias",
-        "blocks.1.attn.qkv.weight",
-        "blocks.1.attn.qkv.bias",
-    }
+    expected = {f"blocks.{i}.attn.qkv.{end}" for i in (0, 1) for end in ("weight", "bias")}
     assert differing(state(m), state(fused)) == (expected if wide % narrow else set()), "the rest is as in the code"
 
 
@@ -217,20 +202,10 @@ def nan() -> dict[str, Tensor]:
 @pytest.mark.parametrize("what", BAD)
 def test_what_cannot_be_selected_from_is_one_line_before_anything_is_changed(what: str, tmp_path: Path) -> None:
     write, says = BAD[what]
-    path, m = tmp_path / "larger.pt", model()
+    path = tmp_path / "larger.pt"
     write(path)
-    before = state(m)
-    with pytest.raises(vitinit.VitinitError, match=says) as caught:
-        vitinit.initialize(m, "weight_selection", weights=path, base="trunc_normal")
-    assert "\n" not in str(caught.value)
-    assert "weight" in str(caught.value)
-    assert differing(before, state(m)) == set()
+    refused(model(), f"weight.*{says}|{says}.*weight", "weight_selection", weights=path, base="trunc_normal")
     assert not (tmp_path / "executed").exists()
-
-
-def test_without_a_checkpoint_it_says_how_one_is_given() -> None:
-    with pytest.raises(vitinit.VitinitError, match="weights=FILE, on the command line --weights FILE"):
-        vitinit.initialize(model(), "weight_selection")
 
 
 def test_a_file_counts_by_its_content_and_not_by_its_path(tmp_path: Path) -> None:

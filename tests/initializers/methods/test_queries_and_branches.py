@@ -1,0 +1,129 @@
+"""Methods of one step: zero query, zero branch, depth-scaled, mimetic's mean of the MLP, conditioned, DCT."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.fft
+import torch
+import zoo
+from small_models import ARCHS, CONVIT, VIT, applied, differing, f64, generator, images, model, qkv_rows, softmax, state
+from timm.models.vision_transformer import VisionTransformer
+
+import vitinit
+
+WIDE = VIT.model_copy(update={"width": 60, "heads": 5})
+
+
+def both(spec: Any, name: str, **params: Any) -> tuple[Any, Any]:
+    """The model before and after, with biases that are not zero."""
+    before, after = (applied(model(spec), "kaiming_uniform", 9) for _ in range(2))
+    return before, applied(after, name, **params)
+
+
+def named(spec: Any, *ends: str) -> set[str]:
+    return {f"blocks.{i}.{end}" for i in range(spec.depth) for end in ends}
+
+
+def test_with_zero_queries_attention_is_uniform_on_any_input() -> None:
+    before, after = both(VIT, "zero_query")
+    x = np.random.default_rng(0).normal(size=(7, 48))
+    for block in after.blocks:
+        weight, bias = f64(block.attn.qkv.weight), f64(block.attn.qkv.bias)
+        query, key = x @ weight[:48].T + bias[:48], x @ weight[48:96].T + bias[48:96]
+        np.testing.assert_array_equal(softmax(query[:, :12] @ key[:, :12].T / np.sqrt(12)), 1 / 7)
+        assert np.abs(bias[48:]).min() > 0, "k and v keep theirs"
+    assert differing(state(before), state(after)) == named(VIT, "attn.qkv.weight", "attn.qkv.bias")
+    _, gated = both(CONVIT, "zero_query")
+    assert not gated.blocks[0].attn.qk.weight[:48].any()
+    assert gated.blocks[0].attn.qk.weight[48:].all()
+
+
+def test_with_zero_branches_every_block_is_the_identity_and_two_matrices_have_a_gradient() -> None:
+    _, m = both(CONVIT, "zero_branch")
+    x = torch.randn(2, 64, 48, generator=generator(4))
+    for block in m.blocks:
+        assert torch.equal(block(x), x)
+    m(images()).square().sum().backward()
+    learning = {name.split(".", 1)[1] for name, parameter in m.blocks.named_parameters() if parameter.grad.any()}
+    assert learning == {f"{last}.{end}" for last in ("attn.proj", "mlp.fc2") for end in ("weight", "bias")}
+
+
+@pytest.mark.parametrize(("arch", "rule"), [("vit", "gpt2"), ("convit", "fix_init"), ("convit", "gpt2")])
+def test_last_matrices_are_divided_by_the_stated_root_and_nothing_else_is(arch: str, rule: str) -> None:
+    before, after = both(ARCHS[arch], "depth_scaled", rule=rule)
+    depth = len(after.blocks)
+    for number, (old, new) in enumerate(zip(before.blocks, after.blocks, strict=True)):
+        factor = (2 * (number + 1 if rule == "fix_init" else depth)) ** -0.5
+        np.testing.assert_allclose(f64(new.attn.proj.weight), factor * f64(old.attn.proj.weight), rtol=1e-6)
+        np.testing.assert_allclose(f64(new.mlp.fc2.weight), factor * f64(old.mlp.fc2.weight), rtol=1e-6)
+    assert differing(state(before), state(after)) == named(ARCHS[arch], "attn.proj.weight", "mlp.fc2.weight")
+
+
+def test_fix_init_is_timms() -> None:
+    """timm's own model, built with `fix_init`, against ours from the same start."""
+    ours, theirs = (VisionTransformer(**zoo.SMALL) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    theirs.fix_init_weight()
+    vitinit.initialize(ours, "depth_scaled")
+    for name, value in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value, msg=name)
+
+
+@pytest.mark.parametrize("parts", ["both", "qk"])
+def test_a_mean_is_added_to_the_first_matrix_and_mimetic_is_as_without(parts: str) -> None:
+    without, m = (both(VIT, "mimetic", parts=parts, **mean)[1] for mean in ({}, {"mlp_mean": 0.03}))
+    assert differing(state(without), state(m)) == named(VIT, "mlp.fc1.weight")
+    for old, new in zip(without.blocks, m.blocks, strict=True):
+        np.testing.assert_allclose(f64(new.mlp.fc1.weight) - f64(old.mlp.fc1.weight), 0.03, atol=1e-7)
+
+
+# --- conditioned -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_every_head_are_orthonormal_and_heads_are_independent() -> None:
+    query, key, _ = qkv_rows(both(WIDE, "conditioned")[1])
+    heads = [*query, *key]
+    for head in heads:
+        np.testing.assert_allclose(head @ head.T, np.eye(len(head)), atol=1e-6)
+    between = [np.abs(a @ b.T).max() for i, a in enumerate(heads) for b in heads[:i]]
+    assert min(between) > 0.05, "two heads would be orthogonal only if they were drawn together"
+    assert max(between) < 0.9
+
+
+@pytest.mark.parametrize(("value", "step"), [("same", 0), ("slices", 12)])
+def test_each_head_reads_its_channels(value: str, step: int) -> None:
+    _, m = both(WIDE, "conditioned", value=value)
+    for head, value_dD in enumerate(qkv_rows(m, 1)[2]):
+        np.testing.assert_array_equal(value_dD, np.eye(12, 60, step * head))
+    before, after = both(VIT, "conditioned", value=value, scale="base")
+    for old, new in zip(qkv_rows(before), qkv_rows(after), strict=True):
+        for one, other in zip(old, new, strict=True):
+            assert np.linalg.norm(other) == pytest.approx(np.linalg.norm(one), rel=1e-5)
+            assert np.linalg.cond(other) == pytest.approx(1, abs=1e-5)
+
+
+def test_nothing_else_is_touched_and_value_can_stay() -> None:
+    before, after = both(VIT, "conditioned", value="keep")
+    assert differing(state(before), state(after)) == named(VIT, "attn.qkv.weight")
+    np.testing.assert_array_equal(qkv_rows(before)[2], qkv_rows(after)[2])
+    attn = both(CONVIT, "conditioned", value="slices")[1].blocks[0].attn
+    query = f64(attn.qk.weight)[:12]
+    np.testing.assert_allclose(query @ query.T, np.eye(12), atol=1e-6)
+    np.testing.assert_array_equal(f64(attn.v.weight), np.eye(48))
+
+
+# --- DCT -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("place", "matrix", "spec"), [(0, "query", VIT), (1, "key", WIDE), (2, "value", WIDE)])
+def test_one_matrix_is_scipys_orthonormal_dct_and_the_rest_stays(place: int, matrix: str, spec: Any) -> None:
+    before, after = both(spec, "dct", matrix=matrix)
+    for part, (old, new) in enumerate(zip(qkv_rows(before), qkv_rows(after), strict=True)):
+        expected = scipy.fft.dct(np.eye(spec.width), norm="ortho", axis=0).reshape(old.shape) if part == place else old
+        np.testing.assert_allclose(new, expected, atol=1e-6 * (part == place))
+    assert differing(state(before), state(after)) == named(spec, "attn.qkv.weight")
+    gated = both(CONVIT, "dct", matrix="value")[1].blocks[0].attn.v.weight
+    np.testing.assert_allclose(f64(gated), scipy.fft.dct(np.eye(48), norm="ortho", axis=0), atol=1e-6)

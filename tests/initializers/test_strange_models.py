@@ -1,0 +1,489 @@
+"""`vitinit.initialize` on models that are not what they seem: shared, computed, of other types, in strange blocks."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from small_models import differing, images, refused, state, tiny
+from torch import nn
+
+import vitinit
+from initializers import registry
+
+BASE = {"base": "trunc_normal"}
+
+
+# --- parameters that several modules share --------------------------------------------------------------------------
+
+
+def one_proj(m: Any) -> None:
+    for block in m.blocks:
+        block.attn.proj.weight = m.blocks[0].attn.proj.weight
+
+
+def one_qkv(m: Any) -> None:
+    for block in m.blocks:
+        block.attn.qkv = m.blocks[0].attn.qkv
+
+
+def one_memory(m: Any) -> None:
+    m.blocks[1].attn.qkv.weight.data = m.blocks[0].attn.qkv.weight.data
+
+
+def one_mlp(m: Any) -> None:
+    m.blocks[2].mlp = m.blocks[0].mlp
+
+
+@pytest.mark.parametrize(
+    ("share", "method"),
+    [
+        *((one_proj, "depth_scaled"), (one_proj, "mimetic"), (one_qkv, "mimetic"), (one_memory, "impulse")),
+        *((one_mlp, "zero_branch"), (one_qkv, "placebo")),
+    ],
+)
+def test_a_shared_parameter_is_refused_where_the_method_sets_it(share: Any, method: str) -> None:
+    m = tiny()
+    share(m)
+    refused(m, "shares: it is made for layers with parameters of their own", method, **BASE)
+    vitinit.initialize(m, "zero_query" if share in (one_proj, one_mlp) else "depth_scaled")  # which leaves it alone
+
+
+def test_queries_tied_to_keys_are_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    m = transformers.ViTModel(transformers.ViTConfig(**{**zoo.HF, "num_hidden_layers": 1}, intermediate_size=96))
+    parts = dict(m.named_modules())
+    query = next(part for name, part in parts.items() if name.endswith((".query", ".q_proj")))
+    key = next(part for name, part in parts.items() if name.endswith((".key", ".k_proj")))
+    key.weight = query.weight
+    refused(m, "shares", "mimetic", **BASE)
+
+
+def test_one_block_in_three_places_is_set_once_and_it_is_said() -> None:
+    alone, repeated = tiny(), tiny()
+    repeated.blocks = nn.Sequential(*[repeated.blocks[0]] * 3)
+    alone.blocks = alone.blocks[:1]
+    for m in (alone, repeated):
+        report = vitinit.initialize(m, "mimetic", **BASE, seed=1)
+    assert torch.equal(alone.blocks[0].attn.qkv.weight, repeated.blocks[2].attn.qkv.weight)
+    assert "shared, set once: blocks.0.attn.qkv.weight = blocks.1.attn.qkv.weight" in "".join(report.remarks)
+    refused(repeated, "'blocks.0.attn' is in several places", "depth_scaled")
+
+
+def test_another_view_of_the_same_numbers_is_refused_and_numbers_side_by_side_are_not() -> None:
+    m, both = tiny(), torch.randn(48, 96)
+    m.blocks[1].attn.proj.weight.data = m.blocks[0].attn.proj.weight.data.T
+    refused(m, r"'blocks\.1\.attn\.proj\.weight' is another view of numbers of another parameter", **BASE)
+    for block, half in zip(m.blocks, both.chunk(2, 1), strict=False):
+        block.attn.proj.weight.data = half
+    plain = tiny()
+    for each in (m, plain):
+        vitinit.initialize(each, **BASE)
+    assert torch.equal(both, torch.cat([block.attn.proj.weight for block in plain.blocks[:2]], 1))
+
+
+def test_a_parameter_whose_elements_are_one_number_is_refused() -> None:
+    m = tiny()
+    m.head.weight = nn.Parameter(torch.zeros(3, 1).expand(3, 48))
+    refused(m, r"'head\.weight'.*one number in memory", **BASE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_hooks_on_gradient_accumulators_stay(dtype: torch.dtype) -> None:
+    """There DDP hangs its all-reduce; a node that is replaced would lose it without a word."""
+    m = tiny().to(dtype)
+    nodes, seen = [], []
+    for parameter in m.parameters():
+        nodes.append(parameter.expand_as(parameter).grad_fn.next_functions[0][0])
+        nodes[-1].register_hook(lambda *_: seen.append(1))
+    before = {name: id(parameter) for name, parameter in m.named_parameters()}
+    vitinit.initialize(m, "mimetic", **BASE)
+    assert {name: id(parameter) for name, parameter in m.named_parameters()} == before
+    assert {parameter.dtype for parameter in m.parameters()} == {dtype}
+    m(torch.ones(1, 3, 32, 32, dtype=dtype)).sum().backward()
+    assert len(seen) == len(nodes)
+
+
+def test_a_tied_parameter_in_another_type_stays_tied() -> None:
+    m = nn.ModuleDict({"one": nn.Linear(8, 8), "two": nn.Linear(8, 8), "norm": nn.BatchNorm1d(8)}).bfloat16()
+    m["two"].weight = m["one"].weight
+    vitinit.initialize(m, **BASE, seed=1)
+    assert m["two"].weight is m["one"].weight
+    assert float(m["one"].weight.detach().float().std()) == pytest.approx(0.02, rel=0.3)
+
+
+class Beside(nn.Module):
+    """Uses parameters as it has them in an attribute, a list and a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vit = tiny(depth=2)
+        head = self.vit.head
+        vars(self).update(norm=self.vit.norm.weight, weights=[head.weight, "more"], biases=(head.bias,))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        tokens_BND = self.vit.forward_features(x) * self.norm
+        return nn.functional.linear(tokens_BND[:, 0], self.weights[0], self.biases[0])
+
+
+def test_what_is_kept_beside_the_parameters_has_their_type_and_is_put_back() -> None:
+    """The forward pass that images are for meets one type; afterwards all is the very object that it was."""
+    m, plain = Beside().bfloat16(), Beside()
+    kept, asked = dict(vars(m)), {"of": "impulse", "keep": "entropy", **BASE}
+    refused(m, "does not take images of 3 x 40 x 40", "placebo", **asked, images=torch.ones(1, 3, 40, 40))
+    assert all(vars(m)[name] is value for name, value in kept.items())
+    for each in (m, plain):
+        vitinit.initialize(each, "placebo", **asked, images=images(8, seed=1))
+    assert all(vars(m)[name] is value for name, value in kept.items())
+    assert m.weights[0] is m.vit.head.weight
+    assert all(torch.equal(value, state(plain)[name].to(torch.bfloat16)) for name, value in state(m).items())
+
+
+# --- positions that are fixed, memory that is not there -------------------------------------------------------------
+
+
+def test_fixed_positions_stay_and_every_base_says_it_whatever_else_it_says() -> None:
+    free, fixed = tiny(), tiny()
+    fixed.pos_embed.requires_grad_(False).copy_(torch.arange(17 * 48).view(1, 17, 48) / 100)
+    kept = fixed.pos_embed.clone()
+    for seed, base in enumerate(registry.names("base")):
+        said = f"base {base}: pos_embed is fixed (requires_grad is False): left as it is"
+        report = vitinit.initialize(free, base=base, seed=seed)
+        assert "pos_embed" in [change.name for change in report.changes]
+        assert vitinit.initialize(fixed, base=base).remarks == (said, *report.remarks)
+        assert len(report.remarks) == (base == "sinusoidal")
+    assert torch.equal(fixed.pos_embed, kept)
+    said = "a.pos_embed, b.pos_embed are fixed (requires_grad is False): left as they are"
+    both = nn.ModuleDict({"a": fixed, "b": copy.deepcopy(fixed)})
+    assert vitinit.initialize(both, **BASE).remarks == (f"base trunc_normal: {said}",)
+
+
+@pytest.mark.parametrize("scaled", [{"layer_scale": 0.1}, {}], ids=["layer scale", "plain"])
+def test_what_was_on_the_meta_device_is_set_as_it_is_told(scaled: dict[str, float]) -> None:
+    """What is advised can be done: `layer_scale` is refused where there is none."""
+    with torch.device("meta"):
+        m = tiny(init_values=1e-5) if scaled else tiny()
+    with pytest.raises(vitinit.VitinitError, match="initialise with a base") as caught:
+        vitinit.initialize(m, **BASE)
+    assert ("layer_scale" in str(caught.value)) == bool(scaled)
+    m.to_empty(device="cpu")
+    for tensor in m.parameters():
+        tensor.data.fill_(123.0)
+    vitinit.initialize(m, "mimetic", **BASE, **scaled)
+    assert not [name for name, tensor in m.named_parameters() if (tensor == 123).any()]
+
+
+# --- blocks ----------------------------------------------------------------------------------------------------------
+
+
+class LowRank(nn.Module):
+    """A Linear with an adapter, whose second matrix is 0 unless it is trained."""
+
+    def __init__(self, inner: nn.Linear, first: str, second: str, trained: bool = False) -> None:
+        super().__init__()
+        self.inner, self.names = inner, (first, second)
+        self.add_module(first, nn.Linear(inner.in_features, 4, bias=False))
+        self.add_module(second, nn.Linear(4, inner.out_features, bias=False))
+        if not trained:
+            nn.init.zeros_(getattr(self, second).weight)
+
+
+class Gated(nn.Module):
+    """An MLP with a gate behind it."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.gate = inner, nn.Linear(48, 48)
+
+
+BRANCHES: dict[str, Callable[[Any], Any]] = {
+    "adapter": lambda block: setattr(block.mlp, "fc2", LowRank(block.mlp.fc2, "down", "up", trained=True)),
+    "experts": lambda block: setattr(block, "mlp", nn.ModuleList([block.mlp, tiny().blocks[0].mlp])),
+    "gate": lambda block: setattr(block, "mlp", Gated(block.mlp)),
+}
+
+
+@pytest.mark.parametrize("how", BRANCHES)
+def test_a_branch_that_does_not_end_in_one_linear_is_refused(how: str) -> None:
+    m = tiny()
+    for block in m.blocks:
+        BRANCHES[how](block)
+    for method in ("zero_branch", "depth_scaled"):
+        refused(m, "one Linear that ends it", method)
+
+
+class BaseTunerLayer(nn.Linear):
+    """What adapters of peft come from, by its name."""
+
+
+@pytest.mark.parametrize(
+    ("adapted", "says"),
+    [
+        (lambda linear: LowRank(linear, "lora_A", "lora_B", trained=True), "'blocks.0.mlp.fc2.lora_A.weight' is part"),
+        (lambda linear: LowRank(linear, "down", "up"), "'blocks.0.mlp.fc2.up.weight' is part of a low-rank adapter"),
+        (lambda linear: BaseTunerLayer(192, 48), "'blocks.0.mlp.fc2', a BaseTunerLayer: it has adapters of peft"),
+    ],
+)
+def test_low_rank_adapters_start_as_their_library_has_them(adapted: Any, says: str) -> None:
+    m = tiny()
+    m.blocks[0].mlp.fc2 = adapted(m.blocks[0].mlp.fc2)
+    refused(m, says, base="orthogonal")
+    refused(m, says, "lsuv", images=images(2))
+
+
+def encoder(**more: Any) -> nn.Module:
+    return nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(48, 4, 96, batch_first=True, **more), 2, enable_nested_tensor=False
+    )
+
+
+def test_blocks_are_the_identity_or_refused() -> None:
+    refused(encoder(), "changes tokens although both branches end in zeros", "zero_branch", **BASE)
+    for m in (tiny(), encoder(norm_first=True)):
+        vitinit.initialize(m, "zero_branch", **BASE)
+
+
+def test_norms_that_scale_branches_keep_what_the_library_gives_them() -> None:
+    block = importlib.import_module("timm.models.vision_transformer").ResPostBlock
+    m, plain = tiny(block_fn=block, init_values=1e-5), tiny(block_fn=block)
+    nn.init.constant_(plain.blocks[0].norm1.weight, 7.0)
+    for each, scale in ((m, 1e-5), (plain, 1.0)):
+        vitinit.initialize(each, **BASE)
+        assert torch.equal(each.blocks[0].norm1.weight, torch.full((48,), scale))
+        assert torch.equal(each.norm.weight, torch.ones(48))
+    vitinit.initialize(m, layer_scale=0.1)
+    assert torch.equal(m.blocks[1].norm2.weight, torch.full((48,), 0.1))
+
+
+@pytest.mark.parametrize(
+    ("both", "says"),
+    [
+        (lambda: nn.ModuleDict({"model": tiny(), "average": tiny()}), "'model.blocks.2.attn' and 'average.blocks"),
+        (lambda: nn.ModuleList([tiny(), tiny()]), r"'0\.blocks\.2\.attn' and '1\.blocks\.2\.attn'"),
+        (lambda: nn.ModuleList([encoder(norm_first=True), encoder(norm_first=True)]), "has 2 places with blocks"),
+    ],
+)
+def test_depth_is_not_counted_across_towers(both: Any, says: str) -> None:
+    refused(both(), f"one residual stream.*{says}", "depth_scaled")
+    m, one = tiny(), nn.ModuleList([encoder(norm_first=True)])
+    before = m.blocks[1].mlp.fc2.weight.clone()
+    for each in (m, one):
+        vitinit.initialize(each, "depth_scaled")
+    torch.testing.assert_close(m.blocks[1].mlp.fc2.weight, before / 2)
+
+
+# --- attention that no adapter knows --------------------------------------------------------------------------------
+
+
+class Nano(nn.Module):
+    """A hand-written block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_head = 4
+        self.c_attn, self.c_proj = nn.Linear(48, 144), nn.Linear(48, 48)
+
+
+def by_head(linear: Any) -> nn.Module:
+    """As timm's MaxViT has it: the rows of the first head in all matrices, then those of the second."""
+    m = nn.Module()
+    m.num_heads, m.head_first, m.qkv = 4, True, linear
+    return m
+
+
+@pytest.mark.parametrize(
+    ("attention", "name"),
+    [
+        (Nano, "c_attn"),
+        (lambda: importlib.import_module("timm.models.nest").Attention(48, num_heads=4), "qkv"),
+        (lambda: by_head(nn.Linear(48, 144)), "qkv"),
+        (lambda: by_head(nn.Conv2d(48, 144, 1)), "qkv"),
+    ],
+)
+def test_each_of_w_q_w_k_and_w_v_of_unknown_attention_is_orthogonal(attention: Any, name: str) -> None:
+    m = attention()
+    vitinit.initialize(nn.Sequential(m), base="orthogonal")
+    weight = getattr(m, name).weight.detach().flatten(1)
+    rows = weight.view(4, 3, 12, 48).transpose(0, 1) if hasattr(m, "head_first") else weight
+    for matrix in rows.reshape(3, 48, 48):
+        torch.testing.assert_close(matrix @ matrix.T, torch.eye(48), atol=1e-5, rtol=0)
+    refused(nn.Sequential(m), "is of a kind that no adapter knows", "mimetic")
+
+
+def test_separate_queries_keys_and_values_of_unknown_attention_are_as_one_for_torchvision() -> None:
+    attention = nn.Module()
+    for name in ("q", "kv"):
+        attention.add_module(name, nn.Linear(48, 48 * len(name)))
+    vitinit.initialize(nn.Sequential(attention), base="torchvision_vit")
+    bound = (6 / (48 + 144)) ** 0.5
+    assert bound * 0.97 < attention.kv.weight.detach().abs().max() <= bound
+
+
+def test_a_position_embedding_like_a_picture_has_its_width_in_front() -> None:
+    pit = importlib.import_module("timm").create_model("pit_ti_224")
+    vitinit.initialize(pit, base="jax_vit")
+    assert float(pit.pos_embed.detach().std()) == pytest.approx(0.125, rel=0.05)
+
+
+def test_one_unknown_block_among_known_ones_is_not_left_out() -> None:
+    m = tiny()
+    m.blocks[1].attn = Nano()
+    refused(m, r"'blocks.1.attn' is of a kind that no adapter knows", "mimetic")
+
+
+def test_attention_of_a_learned_query_keeps_its_base() -> None:
+    pool = nn.Module()
+    pool.query, pool.attn = nn.Parameter(torch.zeros(4, 48)), nn.MultiheadAttention(48, 4)
+    m, before = nn.ModuleDict({"vit": tiny(), "pool": pool}), state(pool)
+    report = vitinit.initialize(m, "mimetic")
+    assert differing(before, state(pool)) == set()
+    assert report.beside == ("pool.attn",)
+
+
+def test_a_forward_that_is_set_on_an_instance_is_noticed() -> None:
+    m = tiny()
+    attn = m.blocks[1].attn
+    attn.forward = types.MethodType(lambda self, x, **more: x, attn)
+    refused(m, "set on the instance", "mimetic")
+    attn.same_attention = True
+    vitinit.initialize(m, "mimetic")
+
+
+def test_rotations_that_are_drawn_by_the_library_are_kept() -> None:
+    small = {**zoo.EVA, "use_rot_pos_emb": True, "rope_type": "mixed", "use_abs_pos_emb": False}
+    m = importlib.import_module("timm.models").Eva(**small)
+    freqs = m.rope.freqs.clone()
+    vitinit.initialize(m, "mimetic", **BASE)
+    assert torch.equal(m.rope.freqs, freqs)
+
+
+# --- heads that are not what others are -----------------------------------------------------------------------------
+
+
+def test_a_pooling_head_and_a_head_called_fc_start_as_in_jax() -> None:
+    m, held = zoo.build("timm ViT map pool"), nn.Module()
+    held.vit, held.fc = tiny(num_classes=0), nn.Linear(48, 3)
+    for each in (m, held):
+        vitinit.initialize(each, base="jax_vit")
+    bound = (6 / 96) ** 0.5
+    assert bound * 0.97 < m.attn_pool.kv.weight.detach().abs().max() <= bound
+    assert 0.3 < m.attn_pool.latent.detach().abs().max() <= (6 / 49) ** 0.5
+    assert not held.fc.weight.any()
+
+
+def test_representation_size_starts_as_in_torchvision() -> None:
+    vit = importlib.import_module("torchvision.models.vision_transformer").VisionTransformer
+    m = vit(32, 8, 1, 4, 192, 48, num_classes=3, representation_size=400)
+    vitinit.initialize(m, base="torchvision_vit")
+    assert float(m.heads.pre_logits.weight.detach().std()) == pytest.approx(192**-0.5, rel=0.02)
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "method"), [(torch.bfloat16, "impulse"), (torch.float16, "mimetic"), (torch.float64, "impulse")]
+)
+def test_any_float_type_has_the_float32_numbers_rounded_once(dtype: torch.dtype, method: str) -> None:
+    plain, other = zoo.build("timm ViT"), zoo.build("timm ViT").to(dtype)
+    for each in (plain, other):
+        vitinit.initialize(each, method, **BASE, seed=3)
+    for (name, ours), theirs in zip(other.named_parameters(), plain.parameters(), strict=True):
+        assert ours.dtype == dtype
+        assert torch.equal(ours, theirs.to(dtype)), name
+
+
+def test_of_float64_only_what_is_set_is_rounded_to_float32() -> None:
+    m = zoo.build("timm ViT").double()
+    with torch.no_grad():
+        for parameter in m.parameters():
+            parameter.div_(3)
+        for block in m.blocks:
+            block.attn.qkv.bias.fill_(1 / 3)
+    before = state(m)
+    report = vitinit.initialize(m, "zero_query")
+    set_ = {f"blocks.{i}.attn.qkv.{end}" for i in (0, 1) for end in ("weight", "bias")}
+    assert {change.name for change in report.changes} == set_ == differing(before, state(m))
+    for name in set_:
+        assert not m.get_parameter(name)[:48].any()
+        assert torch.equal(m.get_parameter(name)[48:], before[name][48:]), "W_k and W_v, which lie in the same tensor"
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "number"),
+    [
+        ({"layer_scale": 1e5}, "blocks.0.ls1.gamma", "100000"),
+        ({"layer_scale": 65520}, "blocks.0.ls1.gamma", "65520"),  # which rounds to infinity, and 65519 to 65504
+        ({"method": "impulse", "base": "trunc_normal", "weight_norm": 1e7}, "blocks.0.attn.qkv.weight", "[0-9.e+]+"),
+    ],
+)
+def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, Any], name: str, number: str) -> None:
+    m = zoo.build("timm ViT registers, layer scale").half()
+    refused(m, f"^'{name}' would be given numbers up to {number}, and float16 has none beyond 65504$", **asked)
+    vitinit.initialize(m, layer_scale=65519)
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [("mimetic", {"alpha_qk": 1e308}), ("impulse", {"position_scale": 1e38}), ("mimetic", {"mlp_mean": 1e308})],
+)
+def test_numbers_beyond_float32_are_one_line(method: str, given: dict[str, float]) -> None:
+    refused(tiny(), "float32|not finite", method, **BASE, **given)
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), np.int64(1)])
+def test_a_layer_scale_of_numpy_is_a_number(value: Any) -> None:
+    m = tiny(init_values=1e-5)
+    report = vitinit.initialize(m, layer_scale=value)
+    assert (m.blocks[0].ls1.gamma == float(value)).all()
+    assert type(report.layer_scale) is float
+
+
+@pytest.mark.parametrize("wrong", [images(2).to_sparse(), images(2).to("meta"), images(2).to(torch.complex64)])
+def test_images_without_plain_numbers_are_refused(wrong: torch.Tensor) -> None:
+    refused(tiny(), "plain numbers", "lsuv", images=wrong)
+
+
+class WithState(nn.Module):
+    """What a layer of another library may keep beside its tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = zoo.build("timm ViT")
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 1}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        pass
+
+
+@pytest.mark.parametrize("method", ["mimetic", "placebo"])
+def test_a_nan_elsewhere_and_a_state_that_is_no_tensor_are_passed_over(method: str) -> None:
+    m, plain = WithState(), zoo.build("timm ViT")
+    for each in (m, plain):
+        vitinit.initialize(each, method, **BASE, seed=2)
+    assert differing(state(m.inner), state(plain)) == set()
+    plain.head.weight.detach()[0, 0] = float("nan")
+    before = state(plain)
+    report = vitinit.initialize(plain, method, seed=4)
+    changed = differing(before, state(plain))
+    assert {change.name for change in report.changes} == changed
+    assert "head.weight" not in changed
+
+
+def test_one_that_a_method_leaves_in_what_it_sets_was_there_before() -> None:
+    m = zoo.build("timm ViT")
+    weight = m.blocks[1].attn.qkv.weight.detach()
+    weight[-1, 0] = float("inf")  # of W_v
+    so_far = "where there were such values before, in float32"
+    refused(m, rf"^initializer 'zero_query' left .* in 'blocks\.1\.attn\.qkv\.weight', {so_far}$", "zero_query")
+    vitinit.initialize(m, "zero_query", **BASE)
+    assert all(value.isfinite().all() for value in state(m).values())
