@@ -96,6 +96,7 @@ def test_processes_together_see_what_one_alone_sees(data):
     settings = recipe(**MIXING, hflip=0.5, crop_padding=2, rand_augment="rand-m9-mstd0.5-inc1")
     alone = list(make_loader(data, settings, 7, CPU).train(1, 1))
     assert len(alone) == 3
+    assert not torch.equal(*(targets.max(1).values for _, targets in alone[:2])), "each step is mixed anew"
     for size in (1, 2, 3, 4):
         parts = [list(make_loader(data, settings, 7, CPU, Shard(rank, size)).train(1, 1)) for rank in range(size)]
         for step, (images, targets) in enumerate(alone):
