@@ -31,10 +31,11 @@ MAY_IMPORT = {
 STOREYS = {
     "initializers": (
         "errors report targets pseudo_input threads streams",
+        "foreign",
         "plugins",
         "adapter",
         "adapters",
-        "attention",
+        "attention sharing",
         "registry diagnostics",
         "whole_model apply",
         "initialize bases methods",
