@@ -94,6 +94,42 @@ class Paired:
 
 
 @dataclass(frozen=True)
+class Pooled:
+    """Noise of a study, pooled over its rows by the additive model `value = row + seed + noise`.
+
+    With few seeds the spread of one difference is itself a lucky or unlucky draw; all rows together estimate it better.
+    With two rows this is the paired t test.
+    """
+
+    std: float
+    """Residual standard deviation, of one value."""
+    df: int
+
+    def interval(self, pair: Paired, level: float = 0.95) -> Interval:
+        """Return Student's interval of a difference over common seeds."""
+        half = self._t(0.5 + level / 2) * self._error(pair.n)
+        return Interval(pair.mean - half, pair.mean + half)
+
+    def p(self, pair: Paired) -> float:
+        """Return the two-sided p of a difference of 0, one test alone."""
+        from scipy.special import stdtr
+
+        return 2 * float(stdtr(self.df, -abs(pair.mean) / self._error(pair.n)))
+
+    def detectable(self, n: int, level: float = 0.05) -> float:
+        """Return the difference that four of five studies with n seeds would find at this level (approximation)."""
+        return (self._t(1 - level / 2) + self._t(POWER)) * self._error(n)
+
+    def _t(self, quantile: float) -> float:
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.df, quantile))
+
+    def _error(self, n: int) -> float:
+        return self.std * float(np.sqrt(2 / n))
+
+
+@dataclass(frozen=True)
 class Estimate:
     """A number with its bootstrap interval."""
 
@@ -115,6 +151,29 @@ def paired(values: pd.Series[float], baseline: pd.Series[float]) -> Paired | Non
         return None
     p = sign_flip_p(d) if len(d) > 1 else None
     return Paired(len(d), float(d.mean()), t_interval(d), bootstrap_interval(d), p)
+
+
+def pooled(rows: Sequence[pd.Series[float]]) -> Pooled | None:
+    """Fit `value = row + seed + noise` by least squares; a seed may be missing in a row.
+
+    Args:
+        rows: The values of each row, indexed by seed.
+
+    Returns:
+        None where no degree of freedom, or no noise, is left.
+    """
+    seeds = sorted({seed for row in rows for seed in row.index})
+    places = [(i, seeds.index(seed)) for i, row in enumerate(rows) for seed in row.index]
+    design = np.zeros((len(places), len(rows) + len(seeds)))
+    for line, (i, seed) in enumerate(places):
+        design[line, [i, len(rows) + seed]] = 1
+    values = np.concatenate([np.asarray(row, dtype=float) for row in rows]) if rows else np.zeros(0)
+    effects, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
+    df = len(values) - int(rank)
+    squares = float(((values - design @ effects) ** 2).sum())
+    if df < 1 or squares <= _ROUNDING * float((values**2).sum()):
+        return None
+    return Pooled(float(np.sqrt(squares / df)), df)
 
 
 def differences(values: pd.Series[float], baseline: pd.Series[float]) -> Floats:

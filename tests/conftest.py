@@ -69,11 +69,17 @@ def _no_initializer_of_another_test() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Resolved grids and solutions are kept in a folder of the tests, not in the user's."""
+    """Resolved grids and solutions are kept in a folder of the tests, not in the user's: one for all workers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("VITINIT_CACHE", raising=False)
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        patch.setenv("XDG_CACHE_HOME", str(shared_folder(tmp_path_factory) / "cache"))
         yield
+
+
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all pytest-xdist workers of this session have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session")
@@ -85,10 +91,7 @@ def cifar10_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Path(given)
     if not UNPACK.is_file():
         pytest.skip(f"no CIFAR-10: VITINIT_DATA does not hold it and there is no {UNPACK}")
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        base = base.parent  # the folder that the workers share
-    folder = base / "cifar10"
+    folder = shared_folder(tmp_path_factory) / "cifar10"
     try:
         folder.mkdir()  # atomic: exactly one worker gets past this line
     except FileExistsError:

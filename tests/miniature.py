@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,12 @@ def real_photographs() -> list[Image.Image]:
     return [Image.fromarray(array) for array in load_sample_images().images]
 
 
-def make_source(root: Path) -> Path:
+def make_source(root: Path, names: Sequence[str] = NAMES) -> Path:
     """train/ with one image a class and a second one in every fourth, val/ with one; mostly small, to be quick."""
     photographs = real_photographs()
     random = np.random.default_rng(0)
     for split, extra in (("train", 4), ("val", CLASSES + 1)):
-        for label, name in enumerate(NAMES):
+        for label, name in enumerate(names):
             (root / split / name).mkdir(parents=True)
             for number in range(1 + (label % extra == 0 and split == "train")):
                 size = (300, 260) if label % 100 == 7 else tuple(int(side) for side in random.integers(40, 72, 2))

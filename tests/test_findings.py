@@ -69,6 +69,14 @@ def found() -> Iterator[str]:
     over = {row: tier.gain(row, f"{row}, placebo") for row in beside}
     assert {row for row in beside if shows(own[row]) and shows(over[row])} == {"Mimetic", "Mimetic, MLP mean"}
     yield interval(over["Mimetic"], 2, sign=True)
+    yield interval(tier.gain("IDInit", KAIMING), 2, sign=True)
+
+    # by inverse variance: the estimates of catalogue-small share seeds and images, those of the others do not
+    estimates = [ends.gain("Imp.-3", "Imp.-3, placebo"), rotated, over["Impulse, norm 4"], over["Imp.-3"]]
+    weight = [len(each) / each.var(ddof=1) for each in estimates]
+    mean = sum(w * each.mean() for w, each in zip(weight, estimates, strict=True)) / sum(weight)
+    half = 1.96 / sum(weight) ** 0.5
+    yield f"+{text(mean, 2)} [{text(mean - half, 2)}, {text(mean + half, 2)}]"
 
     filters = study("table4-small")
     random = {

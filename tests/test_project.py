@@ -30,13 +30,13 @@ def test_the_workflow_runs_targets_that_exist():
         assert re.search(rf"^{command.removeprefix('make ')}:", makefile, re.MULTILINE), command
 
 
-def test_the_help_of_make_is_in_columns_and_fits_80_of_them():
-    command = [
-        "make",
-        "--no-print-directory",
-        "help-all",
-    ]  # these tests may be run by make, and a make below it says so
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+def test_the_help_of_make_is_in_columns_and_fits_80_of_them_and_the_short_one_leads_to_it():
+    make = ["make", "--no-print-directory"]  # these tests may be run by make, and a make below it says so
+    short, said = (
+        subprocess.run([*make, target], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+        for target in ("help", "help-all")
+    )
+    assert (len(short), any("make help-all" in line for line in short)) == (5, True)
     described = dict(re.findall(r"^([a-z-]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert [line.split()[1] for line in said] == list(described)
     assert len({len(line) - len(text) for line, text in zip(said, described.values(), strict=True)}) == 1
@@ -80,18 +80,3 @@ def test_timm_is_the_one_that_was_tried():
     (floor,) = re.findall(r'"timm>=(.*)"', PYPROJECT)
     (locked,) = re.findall(r"^timm==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
     assert floor == locked
-
-
-def test_the_changelog_has_this_version():
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    versions = re.findall(r"^## \[(.*?)\]", changelog, re.MULTILINE)
-    assert versions[:2] == ["Unreleased", stated("version")]
-    kinds = set(re.findall(r"^### (.*)", changelog, re.MULTILINE))
-    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-
-
-def test_the_short_help_of_make_has_five_targets_and_leads_to_the_long_one():
-    command = ["make", "--no-print-directory", "help"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert len(said.splitlines()) == 5
-    assert "make help-all" in said

@@ -56,8 +56,8 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Fi
     for name, chart in over_train_size(study, baseline).items():
         runs = sizes[name]
         epochs = span(runs["epochs"])
-        title = f"{chart.title}, {safe(chart.where)}: {epochs} epoch{'s' * (epochs != '1')}\n{BAND}"
-        figure, grid = panels(2, 2.3, title)
+        title = f"{chart.title}, {safe(chart.where)}: {epochs} epoch{'s' * (epochs != '1')}"
+        figure, grid = panels(2, 2.3, title, BAND)
         handles = [over_sizes(axes, panel, study) for axes, panel in zip(grid, chart.panels, strict=True)]
         legend(figure, study, handles[0])
         for axes, panel in zip(grid, chart.panels, strict=True):

@@ -78,7 +78,7 @@ def _figure(chart: Chart) -> Figure:
 
     across = min(len(chart.panels), ACROSS)
     title = f"{chart.title}\n{textwrap.fill(', '.join(map(safe, chart.where.split(', '))), CHARACTERS)}"
-    figure, grid = panels(len(chart.panels), 1.5, title, across, sharex=True, sharey=True)
+    figure, grid = panels(len(chart.panels), 1.5, title, across=across, sharex=True, sharey=True)
     for axes, panel in zip(grid, chart.panels, strict=True):
         *heads, over_all = panel.lines.values()
         handles = [

@@ -158,11 +158,11 @@ def _lines(cells: dict[str, list[RunRecord]], quantity: Quantity) -> dict[str, d
 
 def _figure(chart: Chart) -> Figure:
     title = textwrap.fill(f"{safe(chart.title)}, {safe(chart.where)}", 90)
-    title += f"\n{BAND.replace('seeds', chart.over, 1)}"
-    title += f"; dotted: {chart.reference}" if chart.reference else ""
-    title += f"\n{chart.note}" if chart.note else ""
+    caption = BAND.replace("seeds", chart.over, 1)
+    caption += f"; dotted: {chart.reference}" if chart.reference else ""
+    caption += f"\n{chart.note}" if chart.note else ""
     count = len(chart.panels)
-    figure, grid = panels(count, 1.45 if count > 3 else 1.9, title, sharex=True, sharey=True)
+    figure, grid = panels(count, 1.45 if count > 3 else 1.9, title, caption, sharex=True, sharey=True)
     depth = max(len(panel.lines) for panel in chart.panels)
     handles: dict[str, Line2D] = {}
     for axes in grid:

@@ -105,8 +105,7 @@ def _chart(runs: pd.DataFrame, dataset: str, column: str, several: list[str], y:
 
 
 def _figure(chart: Chart) -> Figure:
-    title = f"{chart.title}, {safe(chart.where)}\n{BAND}"
-    figure, grid = panels(len(chart.panels), 2.5, title, sharey=True)
+    figure, grid = panels(len(chart.panels), 2.5, f"{chart.title}, {safe(chart.where)}", BAND, sharey=True)
     for axes, panel in zip(grid, chart.panels, strict=True):
         _draw(axes, panel)
     grid[0].set_ylabel(chart.panels[0].scale.y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -138,10 +139,11 @@ def _wrap(items: list[T], most: int = ACROSS) -> list[list[T]]:
 
 
 def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]) -> Figure:
-    """Lines of maps on one scale from 0 to 1; what they are of, left and below all of them."""
+    """Lines of maps on one scale, from the tenth below all values to 1; what they are of, left of and below them."""
     import matplotlib.pyplot as plt
     from matplotlib.backend_bases import FigureCanvasBase
 
+    darkest = math.floor(10 * min(float(each.values.min()) for maps in lines for each in maps)) / 10
     across, named = max(map(len, lines)), not lines[0][0].axis
     margin, least = _margin(lines[0][0]), NAMED * len(lines[0][0].labels)
     size = min(max(LARGEST, least if named else 0), (WIDTH - margin - RIGHT) / across - GAP)
@@ -163,7 +165,7 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
         for place, each in enumerate(maps):
             axes = axes_at(left + place * (size + GAP), tops[line], size, size)
             lowest = line + 1 == len(lines) or place >= len(lines[line + 1])
-            image = _show(axes, each, size / len(each.labels) >= WRITTEN)
+            image = _show(axes, each, darkest, size / len(each.labels) >= WRITTEN)
             axes.tick_params(labelleft=place == 0, labelbottom=lowest)
             axes.tick_params(axis="x", rotation=90 if named else 0)
             axes.set_ylabel(each.axis if place == 0 else "")
@@ -179,11 +181,11 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
     return figure
 
 
-def _show(axes: Axes, shown: Map, written: bool) -> Collection:
+def _show(axes: Axes, shown: Map, darkest: float, written: bool) -> Collection:
     import seaborn as sns
 
     sns.heatmap(
-        shown.values, vmin=0, vmax=1, cmap="viridis", annot=written, fmt=".2f", annot_kws={"size": 7}, ax=axes,
+        shown.values, vmin=darkest, vmax=1, cmap="viridis", annot=written, fmt=".2f", annot_kws={"size": 7}, ax=axes,
         cbar=False, xticklabels=shown.labels, yticklabels=shown.labels,
     )  # fmt: skip
     if shown.axis:

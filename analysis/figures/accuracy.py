@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
 from analysis.frame import Study
 from analysis.plotting.style import (
-    ACROSS,
     BAND,
-    CHARACTERS,
     FEW,
-    LINE,
+    file_part,
     label_axes,
     legend,
-    legend_of_panel,
     line_with_band,
     looks,
     measured,
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 MOST = 8
-"""Lines in a panel; more rows have several panels a dataset."""
+"""Lines in a panel; more rows have a panel each."""
 
 
 @FIGURES.numbers("accuracy")
@@ -75,40 +71,57 @@ def _line(records: list[RunRecord]) -> Line:
 def accuracy(study: Study) -> dict[str, Figure]:
     """Test top-1, or mean IoU, over epochs: a panel per dataset, a line per row; from two seeds on a band of one std.
 
-    More than `MOST` rows are shared out among several panels, each with the others in grey.
+    More than `MOST` rows have a panel each, beside their base, with all others in grey; then a dataset is a figure.
     """
     chart = over_epochs(study).get("accuracy")
     if not chart:
         return {}
-    known, images = looks(study), study.runs.groupby("column")["evaluated_images"].min()
+    images = study.runs.groupby("column")["evaluated_images"].min()
     guessing = {panel.column: _guessing(panel, images[panel.column]) for panel in chart.panels}
     shown = [row for row in study.rows if any(row in p.lines and row not in guessing[p.column] for p in chart.panels)]
-    parts = _parts(shown, own_bases(study))
-    across = min(max(len(chart.panels), 2), ACROSS) if len(parts) > 1 else None
-    title = f"{chart.title}: {BAND}" + "\ngrey: the other rows" * (len(parts) > 1)
-    if never := [row for row in study.rows if any(row in rows for rows in guessing.values())]:
-        title += "\n" + textwrap.fill(f"grey: no better than guessing: {', '.join(map(safe, never))}", CHARACTERS)
-    height = 2.1 + LINE * max(map(len, parts)) * (len(parts) > 1)
-    figure, grid = panels(len(chart.panels) * len(parts), height, title, across)
+    if len(shown) > MOST:
+        several = len(chart.panels) > 1
+        return {
+            f"accuracy-{file_part([panel.column])}" if several else "accuracy": _row_by_row(
+                study, chart.title, panel, [row for row in shown if row in panel.lines]
+            )
+            for panel in chart.panels
+        }
+    known = looks(study)
+    never = [row for row in study.rows if any(row in rows for rows in guessing.values())]
+    caption = BAND + (f"\ngrey: no better than guessing: {', '.join(map(safe, never))}" if never else "")
+    figure, grid = panels(len(chart.panels), 2.1, chart.title, caption)
     handles: dict[str, Line2D] = {}
-    for axes, (part, panel) in zip(grid, ((part, panel) for part in parts for panel in chart.panels), strict=True):
-        here = {row: line for row, line in panel.lines.items() if row in part and row not in guessing[panel.column]}
-        others = [line for row, line in panel.lines.items() if row not in here]
-        _in_grey(axes, others)
-        its = {row: line_with_band(axes, line, known[row], stagger=True) for row, line in here.items()}
-        handles |= its
-        if len(parts) > 1:
-            legend_of_panel(axes, list(its.values()), [safe(row) for row in its])
+    for axes, panel in zip(grid, chart.panels, strict=True):
+        here = {row: line for row, line in panel.lines.items() if row not in guessing[panel.column]}
+        _in_grey(axes, [line for row, line in panel.lines.items() if row not in here])
+        handles |= {row: line_with_band(axes, line, known[row], stagger=True) for row, line in here.items()}
         _finish(axes, panel, study)
-    if len(parts) == 1:
-        legend(figure, study, handles)
+    legend(figure, study, handles)
     label_axes(grid, "epoch", chart.panels[0].scale.y)
-    for place in range(len(chart.panels)):
-        same = grid[place :: len(chart.panels)]
-        limits = [axes.get_ylim() for axes in same]
-        for axes in same:
-            axes.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
     return {"accuracy": figure}
+
+
+def _row_by_row(study: Study, title: str, panel: Panel, rows: list[str]) -> Figure:
+    """Draw a panel for each row, in its colour, with its base in black and all others in grey."""
+    base_of, known = own_bases(study), looks(study)
+    caption = f"colour: the row of the title; black: its own base; grey: the other rows; {BAND}"
+    runs = study.runs[study.runs["column"] == panel.column]
+    name = f"{title}, {safe(panel.column)}: n={span(runs.groupby('row').size())}"
+    across = 3 if len(rows) <= 9 else 4
+    figure, grid = panels(len(rows), 1.15, name, caption, across, sharex=True, sharey=True)
+    for axes, row in zip(grid, rows, strict=True):
+        _in_grey(axes, list(panel.lines.values()))
+        if (base := base_of.get(row)) in panel.lines:
+            axes.plot(panel.lines[str(base)].x, panel.lines[str(base)].mean, color="black", linewidth=1)
+        line_with_band(axes, panel.lines[row], known[row], stagger=True)
+        panel_title(axes, safe(row))
+        axes.grid()
+    figure.supylabel(panel.scale.y, fontsize=8)
+    for axes in grid[-across:]:
+        axes.set_xlabel("epoch")
+        axes.tick_params(labelbottom=True)
+    return figure
 
 
 def _guessing(panel: Panel, images: int) -> set[str]:
@@ -118,22 +131,6 @@ def _guessing(panel: Panel, images: int) -> set[str]:
     chance = panel.reference
     room = 1.96 * math.sqrt(chance * (100 - chance) / images)
     return {row for row, line in panel.lines.items() if max(abs(line.mean - chance)) <= room}
-
-
-def _parts(rows: list[str], base_of: dict[str, str]) -> list[list[str]]:
-    """Rows that are drawn in colour together: at most `MOST`, each beside its own base."""
-    if len(rows) <= MOST:
-        return [rows]
-    families: dict[str | None, list[str]] = {}
-    for row in rows:
-        families.setdefault(base_of.get(row, row if row in base_of.values() else None), []).append(row)
-    parts = []
-    for base, family in families.items():
-        first = [row for row in family if row == base]
-        others = [row for row in family if row != base]
-        count = -(-len(others) // (MOST - len(first))) or 1
-        parts += [first + others[len(others) * i // count : len(others) * (i + 1) // count] for i in range(count)]
-    return parts
 
 
 def _in_grey(axes: Axes, lines: list[Line]) -> None:

@@ -46,10 +46,10 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     took = dict(list(milliseconds.groupby([study.runs["row"], study.runs["column"]])))
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
-    title = f"Cost of initialising, and gain over {compared_to(table)}: means;\n"
-    title += "left: from the fastest to the slowest seed, right: 95 % interval (t)"
+    title = f"Cost of initialising, and gain over {compared_to(table)}"
+    caption = "means; left: from the fastest to the slowest seed, right: 95 % interval (t)"
     high = 0.16 * len(rows) + 0.8
-    figure, grid = panels(2 * len(columns), high, title, across=2, sharex="col", sharey=True)
+    figure, grid = panels(2 * len(columns), high, title, caption, across=2, sharex="col", sharey=True)
     known = looks(study)
     for cheap, good, column in zip(grid[::2], grid[1::2], columns, strict=True):
         for place, row in enumerate(rows):

@@ -16,7 +16,7 @@ from analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from analysis.plotting.style import looks, measured, panel_title, panels, safe
+from analysis.plotting.style import label_axes, looks, measured, panel_title, panels, safe
 from analysis.tables.contrasts import label
 from analysis.tables.registry import build
 from analysis.tables.shared import contrasts_compared, values_by_seed
@@ -53,8 +53,8 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
     what = f"{capitalised(measured(study.runs))} minus that of {'the second row' if named else compared_to(table)}"
-    title = f"{what}, by seed: mean with 95 % interval (t); dots: seeds"
-    figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, title, sharex=True, sharey=True)
+    caption = "by seed: mean with 95 % interval (t); dots: seeds"
+    figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, what, caption, sharex=True, sharey=True)
     known = looks(study)
     for axes, column in zip(grid, columns, strict=True):
         for place, row in enumerate(rows):
@@ -69,5 +69,5 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         axes.tick_params(labelbottom=True)
         one_line_each(axes, rows)
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
-    figure.supxlabel(f"difference in {measured(study.runs)} (points)", fontsize=8)
+    label_axes(grid, f"difference in {measured(study.runs)} (points)", "")
     return {"differences": figure}

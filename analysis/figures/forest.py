@@ -69,10 +69,10 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         return {}
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     what = f"{capitalised(measured(study.runs))} minus that of {compared_to(table)}"
-    title = f"{what}, by seed\nmean with 95 % interval (t), the largest gain first"
+    caption = "by seed: mean with 95 % interval (t), the largest gain first"
     kept = [keep for keep in PLACEBO if any(keep in of.get(row, {}) for row in rows)]
     height = max((0.14 + 0.07 * len(kept)) * len(rows) + 0.4, LOWEST)
-    figure, grid = panels(len(columns), height, title, sharex=True, sharey=True)
+    figure, grid = panels(len(columns), height, what, caption, sharex=True, sharey=True)
     handles: dict[str, Line2D] = {}
     for axes, column in zip(grid, columns, strict=True):
         for place, row in enumerate(rows):

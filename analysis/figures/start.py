@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from analysis.figures.registry import FIGURES
 from analysis.frame import Study
-from analysis.plotting.style import BAND, file_part, legend, line_with_band, looks, panels, safe
+from analysis.plotting.gains import one_line_each
+from analysis.plotting.style import counted, file_part, legend_below, panels, safe
 from analysis.series import Chart, Panel, Scale, lines, mean_distance
 from analysis.tables.start import measured, starts
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -32,8 +34,10 @@ TITLES = {
 """Of panels, in their order."""
 FORMULAS = {QK: "$W_q^\\mathsf{T}W_k$", VO: "$W_{proj}W_v$"}
 ACROSS = 4
-WIDEST, NARROWEST = 2.8, 0.9
-"""Points: a row that coincides with later ones is seen behind them."""
+HIGH = 0.16
+"""Inches of a row."""
+LIGHTEST = 0.9
+"""Of the colour map: lighter is not seen on white."""
 
 
 @FIGURES.numbers("start")
@@ -68,32 +72,50 @@ def start_charts(study: Study) -> dict[str, Chart]:
     place=11,
 )
 def start(study: Study) -> dict[str, Figure]:
-    """The same as figures."""
+    """A figure per dataset: a panel per quantity, a line per row, a dot per layer."""
+    figures = {}
+    for name, chart in start_charts(study).items():
+        rows = [row for row in study.rows if any(row in panel.lines for panel in chart.panels)]
+        depth = max(len(line.x) for panel in chart.panels for line in panel.lines.values())
+        caption = f"dots: layers, from dark to light, means over {chart.over}"
+        caption += f"; dotted: {chart.reference}" if chart.reference else ""
+        title = textwrap.fill(f"{safe(chart.title)}, {safe(chart.where)}", 90)
+        figure, grid = panels(len(chart.panels), HIGH * len(rows) + 0.5, title, caption, ACROSS, sharey=True)
+        for axes, panel in zip(grid, chart.panels, strict=True):
+            handles = _panel(axes, panel, rows, depth)
+        _same_scales(grid, chart.panels)
+        legend_below(figure, handles, counted("layer", depth), length=1.0)
+        figures[name] = figure
+    return figures
+
+
+def _panel(axes: Axes, panel: Panel, rows: list[str], depth: int) -> list[Line2D]:
+    """Draw a line of dots for each row; returns what a legend shows of layers."""
+    import matplotlib as mpl
     import numpy as np
     from matplotlib.ticker import MaxNLocator
 
-    figures, known = {}, looks(study) if measured(study) else {}
-    for name, chart in start_charts(study).items():
-        title = textwrap.fill(f"{safe(chart.title)}, {safe(chart.where)}", 90)
-        title += f"\n{BAND.replace('seeds', chart.over, 1)}"
-        title += f"; dotted: {chart.reference}" if chart.reference else ""
-        figure, grid = panels(len(chart.panels), 1.45, title, ACROSS, sharex=True)
-        handles: dict[str, Line2D] = {}
-        widths = dict(zip(study.rows, np.linspace(WIDEST, NARROWEST, len(study.rows)), strict=True))
-        for axes, panel in zip(grid, chart.panels, strict=True):
-            for row, numbers in panel.lines.items():
-                handles[row] = line_with_band(axes, numbers, known[row])
-                handles[row].set_linewidth(widths[row])
-            if panel.reference is not None:
-                axes.axhline(panel.reference, color="black", linewidth=0.8, linestyle=":")
-            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-            axes.yaxis.set_major_locator(MaxNLocator(4, integer="rank" in panel.title, min_n_ticks=1))
-            of, what = TITLES[panel.scale.y]
-            axes.set_title(f"{FORMULAS.get(of, of)}\n{what}", fontsize=8, y=1.0)
-            axes.grid()
-        for axes in grid[-ACROSS:]:
-            axes.set_xlabel("layer")
-            axes.tick_params(labelbottom=True)
-        legend(figure, study, handles)
-        figures[name] = figure
-    return figures
+    colours = mpl.colormaps["viridis"](np.linspace(0, LIGHTEST, depth))
+    for place, row in enumerate(rows):
+        if numbers := panel.lines.get(row):
+            axes.plot(numbers.mean, [place] * len(numbers.mean), color="#cccccc", linewidth=1, zorder=1)
+            for layer, value in zip(numbers.x, numbers.mean, strict=True):
+                axes.plot([value], [place], marker="o", markersize=3.5, color=colours[int(layer) - 1])
+    if panel.reference is not None:
+        axes.axvline(panel.reference, color="black", linewidth=0.8, linestyle=":")
+    one_line_each(axes, rows)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer="rank" in panel.title, min_n_ticks=1))
+    axes.tick_params(labelbottom=True)
+    of, what = TITLES[panel.scale.y]
+    axes.set_title(f"{FORMULAS.get(of, of)}\n{what}", fontsize=8, y=1.0)
+    axes.grid(axis="x")
+    return [mpl.lines.Line2D([], [], linestyle="", marker="o", markersize=3.5, color=colour) for colour in colours]
+
+
+def _same_scales(grid: list[Axes], shown: list[Panel]) -> None:
+    """Give the panels of one quantity, of W_q^T W_k and of W_proj W_v, one scale."""
+    for quantity in {what for of, what in TITLES.values() if of in FORMULAS}:
+        its = [axes for axes, panel in zip(grid, shown, strict=True) if TITLES[panel.scale.y][1] == quantity]
+        limits = [axes.get_xlim() for axes in its]
+        for axes in its:
+            axes.set_xlim(min(low for low, _ in limits), max(high for _, high in limits))

@@ -48,7 +48,7 @@ def train_size(study: Study) -> dict[str, Figure]:
     chart = over_train_size(study).get("train_size")
     if not chart:
         return {}
-    figure, grid = panels(len(chart.panels), 2.1, f"{chart.title}: {BAND}")
+    figure, grid = panels(len(chart.panels), 2.1, chart.title, BAND)
     handles: dict[str, Line2D] = {}
     for axes, panel, (name, runs) in zip(grid, chart.panels, several_sizes(study).items(), strict=True):
         handles |= over_sizes(axes, panel, study)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
+import json
 import re
 import textwrap
 from collections.abc import Container, Iterable
@@ -17,6 +18,7 @@ from analysis.frame import ROWS, Study
 from analysis.plotting import fonts
 from analysis.series import Line
 from analysis.text import one_line
+from benchmark.spec import InitializerSpec
 from initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ LETTER, LINE, BELOW_AXES = 0.06, 0.15, 0.36
 """Inches: most letters in 8 pt, a line of a legend, and what an axis needs for its numbers and its name."""
 CHARACTERS = 95
 """In a line of a figure's title."""
+CHARACTERS_OF_CAPTION = 112
+FAINT = "#444444"
+"""Of captions."""
 LETTERS = 75
 """Of panels' titles in a line of `WIDTH`."""
 
@@ -43,7 +48,11 @@ COLOURS = ("#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0072B2", "#E69F00", "#0
 SHADES = (("black", 0.0), ("black", 0.4), ("white", 0.35))
 """Of methods that are more than the colours: how much of what is mixed in."""
 MARKERS = ("^", "D", "v", "p", "s", "P", "X", "<")
+PLACEBO_MARKER = "x"
+OWN = 68
+"""Pairs of colour and marker besides those that are fixed."""
 BASES = ("kaiming_uniform", "trunc_normal")
+BASE_GREY = "#777777"
 DASHES = ("-", "--", "-.", ":")
 """Of bases: these two, then others."""
 DPI = 160
@@ -82,27 +91,43 @@ class Look:
 def looks(study: Study) -> dict[str, Look]:
     """By row label, in the order of the tables.
 
-    A method with the same parameters has one colour and marker, over all bases. They go by its place among the labels
-    of the grid, so that a row that is missing shifts at most others of its own method. Rows without a method are black.
+    A method with the same parameters has one colour and marker, over all bases and in every study: those of the papers'
+    rows are fixed, those of others follow from its name and parameters. A placebo has the colour of its method and a
+    marker of its own. Rows without a method are black.
     """
     specs = {outcome.row: outcome.spec for outcome in reversed(study.outcomes)}
-    labels = dict.fromkeys([*ROWS, *study.order, *study.rows])
-    place = {label: i for i, label in enumerate(label for label in labels if label not in ROWS[:2])}
-    bases = list(dict.fromkeys([*BASES, *(spec.base.name for spec in specs.values())]))
-    firsts: dict[str, str] = {}
+    labels = [label for label in dict.fromkeys([*ROWS, *study.order, *study.rows]) if label in specs]
+    bases = list(dict.fromkeys([*BASES, *(specs[row].base.name for row in labels)]))
+    fixed = ((i, specs[row].method) for i, row in enumerate(ROWS[2:]) if row in specs)
+    places = {_identity(method): i for i, method in fixed if method}
     found: dict[str, Look] = {}
-    for row in (label for label in labels if label in specs):
+
+    def place_of(initializer: str) -> int:
+        if initializer not in places:
+            first = int(sha256(initializer.encode()).hexdigest()[:8], 16)
+            tried = (len(ROWS[2:]) + (first + step) % OWN for step in range(OWN))
+            places[initializer] = next((place for place in tried if place not in places.values()), first)
+        return places[initializer]
+
+    for row in labels:
         spec = specs[row]
         color, marker = COLOURS[-1], "o"
         if spec.method:
-            color, marker = _of_method(place[firsts.setdefault(spec.method.model_dump_json(), row)])
+            of = spec.method.params.get("of")
+            color, marker = _of_method(place_of(json.dumps(of, sort_keys=True) if of else _identity(spec.method)))
+            marker = PLACEBO_MARKER if of else marker
         base = bases.index(spec.base.name)
         tried = [Look(color, dash, marker, base == 0) for dash in (*DASHES[base:], *DASHES[:base])]
-        its_own = Look(*_of_method(place.get(row, 0))[:1], DASHES[0], "*", base == 0)  # all dashes are taken
+        first = place_of(_identity(spec.base))  # where all dashes are taken
+        others = (Look(_of_method(first + step)[0], DASHES[0], "*", base == 0) for step in range(OWN))
         taken = {replace(look, place=0) for look in found.values()}
-        look = next((look for look in [*tried, its_own] if look not in taken), its_own)
+        look = next((look for look in (*tried, *others) if look not in taken), tried[0])
         found[row] = replace(look, place=len(found))
     return {row: found[row] for row in study.rows}
+
+
+def _identity(method: InitializerSpec) -> str:
+    return json.dumps({"name": method.name, **method.params}, sort_keys=True)
 
 
 def _of_method(place: int) -> tuple[str, str]:
@@ -145,16 +170,19 @@ def set_defaults() -> None:
 
 
 def panels(
-    count: int, height: float, title: str, across: int | None = None, **shared: Any
+    count: int, height: float, title: str, caption: str = "", across: int | None = None, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels of `height` inches; `shared` as in `plt.subplots`."""
+    """A figure with so many panels of `height` inches, its caption at the foot; `shared` as in `plt.subplots`."""
     import matplotlib.pyplot as plt
 
     across = min(across or (2 if count == 4 else ACROSS), count)
     down = -(-count // across)
-    high = height * down + 0.6 + 0.12 * title.count("\n")
+    caption = "\n".join(textwrap.fill(line, CHARACTERS_OF_CAPTION) for line in caption.splitlines())
+    high = height * down + 0.5 + 0.13 * title.count("\n") + 0.12 * len(caption.splitlines())
     figure, grid = plt.subplots(down, across, figsize=(WIDTH, high), squeeze=False, layout="constrained", **shared)
     figure.suptitle(title)
+    if caption:
+        figure.supxlabel(caption, fontsize=7, color=FAINT, x=0.01, ha="left", linespacing=1.2)
     for axes in grid.flat[count:]:
         axes.set_axis_off()
     return figure, list(grid.flat[:count])
@@ -201,16 +229,39 @@ def line_with_band(axes: Axes, numbers: Line, look: Look, stagger: bool = False)
 
 
 def legend(figure: Figure, study: Study, handles: dict[str, Line2D]) -> None:
-    """Below all panels, rows in their order; `handles` by row label."""
+    """Below all panels, rows in their order, then what tells bases apart; `handles` by row label."""
     rows = [row for row in study.rows if row in handles]
-    legend_below(figure, [handles[row] for row in rows], [safe(row) for row in rows])
+    bases = base_handles(study, rows)
+    labels = [*map(safe, rows), *(f"base {safe(name)}" for name in bases)]
+    legend_below(figure, [*(handles[row] for row in rows), *bases.values()], labels)
+
+
+def base_handles(study: Study, rows: Iterable[str]) -> dict[str, Line2D]:
+    """Return legend entries of bases by name, with dash and fill; none where all methods stand on one base."""
+    from matplotlib.lines import Line2D
+
+    known, found = looks(study), dict[str, Line2D]()
+    specs = {row: study.examples[row, None] for row in rows}
+    for row, spec in specs.items():
+        look = replace(known[row], color=BASE_GREY, marker="o")
+        found.setdefault(spec.base.name.replace("_", " "), Line2D([], [], **{**look.line, **look.point}))
+    several = len({spec.base.name for spec in specs.values() if spec.method}) > 1
+    return found if several else {}
 
 
 def legend_below(figure: Figure, handles: list[Line2D], labels: list[str], length: float = 2.6) -> None:
-    """A legend below all panels, lines of so many font sizes: as many columns as there is room for."""
-    columns = _columns(labels, WIDTH, length)
+    """A legend below all panels, lines of so many font sizes: as many columns as there is room for.
+
+    The caption stands between panels and legend.
+    """
+    columns, caption = _columns(labels, WIDTH, length), figure.get_supxlabel()
     figure.set_figheight(figure.get_figheight() + LINE * (-(-len(labels) // columns) - 1))
-    figure.legend(handles, labels, loc="outside lower center", **_legend(columns, length))
+    shown = figure.legend(
+        handles, labels, loc="outside lower center", title=caption or None, title_fontsize=7, **_legend(columns, length)
+    )
+    shown.get_title().set_color(FAINT)
+    if caption:
+        figure.supxlabel("")
 
 
 def legend_of_panel(axes: Axes, handles: list[Line2D], labels: list[str], title: str | None = None) -> None:
@@ -240,6 +291,11 @@ def _columns(labels: list[str], width: float, length: float) -> int:
 
 def _legend(columns: int, length: float) -> dict[str, Any]:
     return {"ncols": columns, "frameon": False, "handlelength": length, "columnspacing": 1.2, "handletextpad": 0.4}
+
+
+def caption_of(figure: Figure) -> str:
+    """Return the caption at the foot of a figure, or above its legend."""
+    return figure.get_supxlabel() or "".join(each.get_title().get_text() for each in figure.legends)
 
 
 def counted(what: str, count: int) -> list[str]:

@@ -211,7 +211,7 @@ def _figures(study: Study, baseline: str | None, broken: list[VitinitError]) -> 
                 continue
             pictures = []
             for figure in figures.values():
-                title = " ".join(figure.get_suptitle().replace(r"\$", "$").split())
+                title = " ".join(f"{figure.get_suptitle()}. {style.caption_of(figure)}".replace(r"\$", "$").split())
                 pictures.append(Picture(title, style.data_url(figure)))
                 plt.close(figure)
             drawn = list((charts or {}).values())

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from analysis.published import context
 from analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds, seeds
 from analysis.tables.registry import TABLES, Asked
+from analysis.tables.render import interval_text
 from analysis.tables.shared import LEVEL, Cell, Key, Table, contrasts_compared, skipped, values_by_seed
 from analysis.text import capitalised, count, one_line
 
 if TYPE_CHECKING:
-    from analysis.stats import Paired
+    from analysis.stats import Paired, Pooled
 
 
 def label(pair: tuple[str, str]) -> str:
@@ -27,7 +28,7 @@ def of_contrasts(table: Table) -> bool:
 @TABLES.add("_contrasts", contrasts_compared, place=2)
 def contrasts(asked: Asked) -> Table:
     """One line per contrast: the first row's accuracy, what it has over the second, and p."""
-    from analysis.stats import holm, paired, sample
+    from analysis.stats import holm, paired, pooled, sample
 
     study, metric = asked.study, asked.metric
     values = values_by_seed(study, metric)
@@ -45,10 +46,30 @@ def contrasts(asked: Asked) -> Table:
     left_out = {(label(pair), column) for pair in study.contrasts for row, column in skipped(study) if row in pair}
     named = [(label(pair), column) for pair in study.contrasts for column in study.columns_of_grid]
     places = [key for key in named if key in pairs or key not in left_out]
+    noise = {
+        column: pooled([values[row, column] for row in study.rows if (row, column) in values])
+        for column in study.columns
+    }
+    modelled = {key: spread for key in pairs if (spread := noise[key[1]])}
+    level = 1 - LEVEL / max(1, len(places))
     corrected = dict(zip(places, holm([_p(pairs.get(key)) for key in places]), strict=True))
+    by_model = dict(
+        zip(places, holm([modelled[key].p(pairs[key]) if key in modelled else 1.0 for key in places]), strict=True)
+    )
     least = dict(zip(places, holm([pairs[key].least_p if key in pairs else 1.0 for key in places]), strict=True))
     cells = {
-        key: Cell(cell.ours, pairs[key], corrected[key], least[key]) if key in pairs else cell
+        key: Cell(
+            cell.ours,
+            pairs[key],
+            corrected[key],
+            least[key],
+            pooled=modelled[key].interval(pairs[key]) if key in modelled else None,
+            pooled_family=modelled[key].interval(pairs[key], level) if key in modelled else None,
+            pooled_p=by_model[key] if key in modelled else None,
+            detectable=modelled[key].detectable(pairs[key].n) if key in modelled else None,
+        )
+        if key in pairs
+        else cell
         for key, cell in ours.items()
     }
     waiting = f", {len(places) - len(pairs)} without runs yet" if len(places) > len(pairs) else ""
@@ -58,6 +79,7 @@ def contrasts(asked: Asked) -> Table:
         "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
         f"p: exact two-sided sign-flip test, corrected by Holm over {count(len(places), 'comparison')}, which the grid "
         f"names{waiting}; not shown where it could not be under {LEVEL}, whatever the numbers.",
+        *_of_the_model(cells, noise, level),
         f"Settings and counts: table {study.name}.",
         *not_initialisation_alone(study, seen),
     ]
@@ -77,6 +99,28 @@ def contrasts(asked: Asked) -> Table:
     )
     result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
     return result
+
+
+def _of_the_model(cells: dict[Key, Cell], noise: dict[str, Pooled | None], level: float) -> list[str]:
+    """Return the notes on pooled intervals: model, smallest detectable effects, intervals at the family's level."""
+    notes = []
+    for column, spread in noise.items():
+        its = {row: cell for (row, place), cell in cells.items() if place == column and cell.pooled_family}
+        if not spread or not its:
+            continue
+        sizes = [cell.detectable for cell in its.values() if cell.detectable is not None]
+        low, high = f"{min(sizes):.2f}", f"{max(sizes):.2f}"
+        family = "; ".join(
+            f"{row} {interval_text(cell.pooled_family)}" for row, cell in its.items() if cell.pooled_family
+        )
+        notes += [
+            f"Pooled, on {column}: Student's t interval and test of the model row + seed, fitted to all rows (residual "
+            f"standard deviation {spread.std:.2f}, {spread.df} degrees of freedom; normal noise, alike in all rows). "
+            f"Smallest effect detectable by it: {low if low == high else f'{low} to {high}'} points (level {LEVEL}, "
+            "power 0.8, one comparison alone).",
+            f"Pooled, on {column}, at the family's level of {100 * level:.4g} % each: {family}.",
+        ]
+    return notes
 
 
 def _p(pair: Paired | None) -> float:

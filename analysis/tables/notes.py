@@ -48,6 +48,8 @@ def caption(table: Table, look: Look = PLAIN) -> str:
         lines.append(f"Gain: by seed, {over}, with its 95 % interval")
         if any(cell.p is not None for cell in cells):
             lines.append(f"p: sign-flip test, Holm over {count(table.comparisons, 'comparison')}")
+        if any(cell.pooled for cell in cells):
+            lines.append("Pooled: t interval and test with the noise of all rows, Holm likewise")
     if papers := dict.fromkeys(cell.published.source.partition(" (")[0] for cell in cells if cell.published):
         lines.append(f"Paper: {'; '.join(papers)}")
     if any(cell.excludes_published for cell in cells):

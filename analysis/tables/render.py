@@ -90,6 +90,8 @@ def _parts(table: Table, look: Look, cells: dict[str, Cell], measured: str) -> l
         more += part("gain [95 %]", lambda cell: _gain(cell, digits))
         more += part("paper's gain", published_gain)
         more += part("p", lambda cell: p_shown(cell) or "")
+        more += part("pooled [95 %]", lambda cell: interval_text(cell.pooled, digits) if cell.pooled else "")
+        more += part("pooled p", lambda cell: "" if cell.pooled_p is None else p_written(cell.pooled_p))
     ours = {row: _mean(cell, usual, digits) for row, cell in cells.items()}
     bold = frozenset(row for row, cell in cells.items() if cell.best)
     return [Part(head or (measured if more else ""), ours, bold), *more]
@@ -336,7 +338,8 @@ def to_csv(table: Table, look: Look = PLAIN) -> str:
     buffer = io.StringIO()
     names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
     names += "bootstrap_low bootstrap_high p p_holm published published_spread published_n published_paper "
-    names += "published_table published_provenance published_difference switch"
+    names += "published_table published_provenance published_difference switch "
+    names += "pooled_low pooled_high family_low family_high pooled_p_holm detectable"
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(names.split())
     for (row, column), cell in table.cells.items():
@@ -350,6 +353,7 @@ def to_csv(table: Table, look: Look = PLAIN) -> str:
         where = cell.published
         line += [where.publication.paper, where.table, where.cell.provenance] if where else [None] * 3
         line += [cell.published_difference, None if cell.switch is None else int(cell.switch)]
+        line += [*_ends(cell.pooled), *_ends(cell.pooled_family), cell.pooled_p, cell.detectable]
         # Ten digits: the last ones of a mean depend on the processor's order of summation.
         writer.writerow(
             [f"{x:.10g}" if isinstance(x, float) else one_line(x) if isinstance(x, str) else x for x in line]

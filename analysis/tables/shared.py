@@ -16,7 +16,7 @@ from initializers.errors import unknown_name
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.stats import Estimate, Paired, Sample
+    from analysis.stats import Estimate, Interval, Paired, Sample
 
 METRICS = {"last": "score", "best": "best_score"}
 LEVEL = 0.05
@@ -39,6 +39,14 @@ class Cell:
     """Of `against`, corrected by Holm across the table."""
     least_p: float | None = None
     """How low `p` could be, whatever the numbers: with few seeds, and many comparisons, never under 0.05."""
+    pooled: Interval | None = None
+    """Of `against` at 95 %, by the noise of all rows (`stats.Pooled`)."""
+    pooled_family: Interval | None = None
+    """The same at the level that holds for all comparisons of the table at once."""
+    pooled_p: float | None = None
+    """Of `against` by that model, corrected by Holm across the table."""
+    detectable: float | None = None
+    """Smallest difference that the model's test finds with power 0.8."""
     best: bool = False
     """The best of its column, or not told apart from it: the interval of their difference contains 0."""
     published: Published | None = None

@@ -1,4 +1,4 @@
-"""The studies that every table and every figure is tried on: synthetic ones, odd ones, or else committed ones.
+"""The studies that every table and every figure is tried on.
 
 A new table or figure that none of them allows brings its own: a file `*_records.py` in this folder with a dictionary
 `STUDIES` of what fills a results folder with one study.
@@ -7,17 +7,16 @@ A new table or figure that none of them allows brings its own: a file `*_records
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
-from synthetic_records import done, everything, failed, skipped, with_probes, write
+from synthetic_records import done, everything, failed, several, skipped, solved, with_probes, write
 
 from analysis.frame import Study, load
 from benchmark.records.store import Layout, Store
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
-COMMITTED = ("small", "standard-mechanism", "convit-efficiency-small", "convit-ablation-small")
-"""Between them they allow every table and every figure; tried where no synthetic study does."""
 
 
 def _one_run(root: Path) -> None:
@@ -26,7 +25,7 @@ def _one_run(root: Path) -> None:
 
 def _nothing_learned(root: Path) -> None:
     """No row is better than another one, and no relative gain exists."""
-    write(root, *(done(row, (0.0, 0.0), seed=seed) for row in ("Kaiming uniform", "Mimetic") for seed in range(4)))
+    several(root, {row: [(0.0, 0.0)] * 4 for row in ("Kaiming uniform", "Mimetic")})
     Store(root).write_layout("small", Layout(contrasts=[("Mimetic", "Kaiming uniform"), ("gone", "Mimetic")]))
 
 
@@ -50,6 +49,16 @@ def _unlike_runs(root: Path) -> None:
     write(root, failed("Imp.-3"), skipped("Imp.-5"), skipped("Trunc normal", seed=9))
 
 
+def _settings(root: Path) -> None:
+    """Two strengths and two numbers of gated layers; targets; a placebo beside its method."""
+    for strength, layers, seed in product((0.1, 1.0), (1, 3), (0, 1)):
+        which = {"params": {"locality_strength": strength}, "gpsa_layers": layers, "seed": seed}
+        write(root, done("ConViT", (40.0 + seed,), label=f"ConViT, {strength:g}, {layers}", **which))
+    for seed in (0, 1, 2):
+        write(root, done("Kaiming uniform", (30.0,), seed=seed), done("Mimetic", (36.0 + seed,), seed=seed))
+        write(root, with_probes(solved("Imp.-3", seed, 0.2, 1.0)), done("Placebo of Mimetic", (31.0,), seed=seed))
+
+
 SYNTHETIC: dict[str, Callable[[Path], object]] = {
     "everything": everything,
     "one run": _one_run,
@@ -57,6 +66,7 @@ SYNTHETIC: dict[str, Callable[[Path], object]] = {
     "no common seed": _no_common_seed,
     "names that are markup": _names_that_are_markup,
     "unlike runs": _unlike_runs,
+    "settings": _settings,
 }
 
 
@@ -72,9 +82,3 @@ def contract_studies(root: Path) -> dict[str, Study]:
         build(folder)
         studies[name] = load([folder])
     return studies
-
-
-def committed_studies() -> Iterator[tuple[str, Study]]:
-    """Those of this project's own runs, by name."""
-    for name in COMMITTED:
-        yield name, load([REFERENCE], name)

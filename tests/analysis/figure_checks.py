@@ -1,11 +1,19 @@
-"""What every figure must be."""
+"""What figures draw, and what every figure must be."""
 
 from __future__ import annotations
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis.plotting.style import WIDTH
+
+
+def drawn(axes: Axes) -> list[tuple[list[float], list[float], str, str]]:
+    """What data lines show, as lists of x and y with their colour and marker."""
+    return [
+        (list(line.get_xdata()), list(line.get_ydata()), line.get_color(), line.get_marker()) for line in axes.lines
+    ]
 
 
 def assert_readable(figure: Figure) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "ConViT": {"base": TRUNC, "method": {"name": "convit_gpsa"}},
 }
 """As arXiv 2404.01139 has them, and ConViT."""
+PLACEBO = {"name": "placebo", "params": {"of": {"name": "mimetic", **MIMETIC}, "keep": "spectrum"}}
 
 
 def spec(
@@ -54,7 +55,8 @@ def spec(
         epochs = 300 if dataset == "imagenet" else 200
     if row == "ConViT":
         model |= {"arch": "convit", "heads": 4, "position": "learned", "pool": "token", "gpsa_layers": 3}
-    initializers = ROWS.get(row, ROWS["Kaiming uniform"])
+    others = {"base": KAIMING, "method": PLACEBO} if row == "Placebo of Mimetic" else {"base": KAIMING}
+    initializers = ROWS.get(row, others)
     if params:
         method = initializers["method"]
         initializers = {**initializers, "method": {**method, "params": method.get("params", {}) | params}}
@@ -155,6 +157,18 @@ def with_probes(record: RunRecord, number: int = 0) -> RunRecord:
     return record.model_copy(update={"probes": probes})
 
 
+def solved(row: str, seed: int, mass: float | None, seconds: float) -> RunRecord:
+    """A run whose initialisation came so near its target, and took so long."""
+    record = done(row, seed=seed)
+    fidelity = {"mse": 0.01, "mass": mass, "argmax": 1.0} if mass is not None else None
+    norms = [([1.0, 4.0], [9.0, 9.0]), ([9.0, 9.0], [9.0, 9.0])]
+    init = record.init.model_dump() | {
+        **{"pseudo_input": fidelity, "real_images": fidelity, "seconds": seconds},
+        "norms": [{"layer": f"blocks.{n}", "query": query, "key": key} for n, (query, key) in enumerate(norms)],
+    }
+    return RunRecord.model_validate(record.model_dump(exclude={"digest"}) | {"init": init})
+
+
 def failed(
     row: str, message: str = "out of memory\nsecond line", *, study: str = "small", **which: Any
 ) -> FailureRecord:
@@ -182,6 +196,39 @@ def write(root: Path, *outcomes: RunRecord | FailureRecord | SkipRecord) -> Path
     for outcome in outcomes:
         Store(root).write(outcome)
     return root
+
+
+def several(root: Path, values: Mapping[str, Iterable[float | Sequence[float]]], **which: Any) -> Path:
+    """One run a row and seed: its accuracy, or that of each epoch."""
+    for row, tops in values.items():
+        for seed, top1 in enumerate(tops):
+            write(root, done(row, top1 if isinstance(top1, Sequence) else (top1,), seed=seed, **which))
+    return root
+
+
+def respecified(record: RunRecord, **fields: dict[str, Any]) -> RunRecord:
+    """The same run with other fields of its model, recipe or dataset."""
+    parts = {part: getattr(record.spec, part).model_copy(update=new) for part, new in fields.items()}
+    run = record.spec.model_copy(update=parts)
+    return record.model_copy(update={"spec": run, "run_id": run.run_id})
+
+
+def of_dataset(record: RunRecord, **fields: Any) -> RunRecord:
+    """The same with other fields of the dataset, and with what it measured on the images that these ask for."""
+    record = respecified(record, dataset=fields)
+    if record.spec.dataset.evaluate_on != "val":
+        return record
+    new = [
+        {"val_top1": epoch.test_top1, "val_loss": epoch.test_loss, "test_top1": None, "test_loss": None}
+        for epoch in record.history
+    ]
+    history = [type(e).model_validate(e.model_dump() | its) for e, its in zip(record.history, new, strict=True)]
+    counts = record.dataset.model_copy(update={"val": record.spec.dataset.val_size, "test": None})
+    return record.model_copy(update={"history": history, "dataset": counts})
+
+
+VALIDATION = {"val_size": 2000, "evaluate_on": "val"}
+"""For `of_dataset`."""
 
 
 def everything(root: Path) -> Path:

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from analysis.tables import render
+from analysis.tables.render import columns
 from analysis.tables.shared import Look, Table
 
 
-@dataclass
-class Entry:
-    """One cell."""
+class Entry(NamedTuple):
+    """One cell: mean ± spread, then gain and p where there are any; the published numbers beside it."""
 
     ours: list[str]
-    """Mean ± spread, then gain and p where there are any."""
     paper: list[str]
     bold: bool
 
 
-@dataclass
-class Column:
-    """One column."""
-
-    label: str
-    published: bool
-    entries: dict[str, Entry]
-
-
-def columns(table: Table) -> list[Column]:
-    """All columns that have a number."""
-    return [_column(column, table.rows) for column in render.columns(table, Look(gain=True, digits=2))]
+def entry(table: Table, row: str, column: str = "cifar10") -> Entry:
+    """Of a column that has a number."""
+    (found,) = [each for each in columns(table, Look(gain=True, digits=2)) if each.label == column]
+    first, *more = found.parts
+    texts = [(part.head.startswith("paper"), part.texts[row]) for part in more if part.texts[row]]
+    paper, others = ([text for theirs, text in texts if theirs == which] for which in (True, False))
+    return Entry([first.texts[row], *others], paper, row in first.bold)
 
 
-def _column(column: render.Column, rows: list[str]) -> Column:
-    first, *more = column.parts
-    papers = [part for part in more if part.head.startswith("paper")]
-    others = [part for part in more if part not in papers]
-    entries = {}
-    for row in rows:
-        ours = [first.texts[row], *(part.texts[row] for part in others if part.texts[row])]
-        paper = [part.texts[row] for part in papers if part.texts[row]]
-        entries[row] = Entry(ours, paper, row in first.bold)
-    return Column(column.label, bool(papers), entries)
+def stands_beside_a_published_table(table: Table) -> bool:
+    """Some column has a number of a paper."""
+    return any(part.head.startswith("paper") for column in columns(table) for part in column.parts)

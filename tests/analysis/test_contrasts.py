@@ -8,7 +8,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from synthetic_records import done, skipped, write
+from scipy.stats import t
+from synthetic_records import done, several, skipped, write
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
@@ -17,6 +18,7 @@ from analysis.tables.registry import build, names
 from analysis.tables.render import to_csv, to_markdown
 from analysis.tables.shared import Table
 from benchmark.records.store import Layout, Store
+from tests.records import REFERENCE
 
 TOP1 = {
     "Kaiming uniform": [40.0, 41.0, 42.0, 43.0, 44.0, 45.0, 46.0, 47.0],
@@ -24,6 +26,7 @@ TOP1 = {
     "Imp.-3": [40.5, 40.0, 43.0, 42.0, 45.0, 45.5, 45.0, 48.0],
 }
 CONTRASTS = [("Mimetic", "Kaiming uniform"), ("Mimetic", "Imp.-3"), ("Imp.-3", "Kaiming uniform")]
+LARGEST = contrasts.label(CONTRASTS[0]), "cifar10"
 
 
 def sign_flip(differences: list[float]) -> float:
@@ -38,18 +41,26 @@ def sign_flip(differences: list[float]) -> float:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    store = Store(tmp_path)
-    for row, values in TOP1.items():
-        for seed, top1 in enumerate(values):
-            store.write(done(row, (top1,), study="mine", seed=seed))
-    store.write_layout("mine", Layout(rows=["Mimetic"], contrasts=CONTRASTS))
+    several(tmp_path, TOP1, study="mine")
+    Store(tmp_path).write_layout("mine", Layout(rows=["Mimetic"], contrasts=CONTRASTS))
     return tmp_path
 
 
+def table_of(root: Path, layout: Layout | None = None, name: str = "mine") -> Table:
+    """With a grid of this layout and no other."""
+    if layout:
+        (root / "mine/LAYOUT").unlink(missing_ok=True)
+        Store(root).write_layout("mine", layout)
+    return build(load([root], "mine"), name)
+
+
+def notes_of(table: Table, start: str) -> list[str]:
+    return [note for note in table.notes if note.startswith(start)]
+
+
 def test_differences_and_p_are_those_counted_by_hand(results: Path) -> None:
-    study = load([results], "mine")
-    assert "mine_contrasts" in names(study)
-    table = build(study, "mine_contrasts")
+    assert "mine_contrasts" in names(load([results], "mine"))
+    table = table_of(results, name="mine_contrasts")
     assert table.rows == [contrasts.label(pair) for pair in CONTRASTS]
     p = {}
     for pair in CONTRASTS:
@@ -67,48 +78,99 @@ def test_differences_and_p_are_those_counted_by_hand(results: Path) -> None:
     assert corrected == pytest.approx([6 / 256, 6 / 256, p[CONTRASTS[2]]])
 
 
-def test_a_contrast_without_runs_keeps_its_place_in_the_correction(results: Path) -> None:
-    Store(results).write_layout("mine", Layout(contrasts=[("Mimetic", "Kaiming uniform"), ("Imp.-5", "Mimetic")]))
-    table = build(load([results], "mine"), "mine_contrasts")
-    label = contrasts.label(("Mimetic", "Kaiming uniform"))
-    assert table.cells[label, "cifar10"].p == pytest.approx(4 * 2 / 256)
-    empty = table.cells[contrasts.label(("Imp.-5", "Mimetic")), "cifar10"]
-    assert (empty.ours, empty.against) == (None, None)
-    assert any("over 4 comparisons" in note for note in table.notes)
+def test_pooled_intervals_of_the_standard_protocol_are_those_computed_without_this_code() -> None:
+    table = build(load([REFERENCE], "standard"), "standard_contrasts")
+    cells = {row: cell for (row, _), cell in table.cells.items()}
+    assert {row: (round(cell.pooled.low, 2), round(cell.pooled.high, 2)) for row, cell in cells.items()} == {
+        "Mimetic − Kaiming uniform": (1.62, 2.77),
+        "Imp.-3 − Kaiming uniform": (-0.68, 0.47),
+        "Imp.-3 − Imp.-3, placebo": (-0.17, 0.98),
+        "ConViT − DeiT": (4.32, 5.47),
+    }
+    half, family = (
+        (end.high - end.low) / 2 for end in (cells["ConViT − DeiT"].pooled, cells["ConViT − DeiT"].pooled_family)
+    )
+    assert half == pytest.approx(0.574, abs=5e-4)
+    assert family / half == pytest.approx(t.ppf(1 - 0.025 / 4, 56) / t.ppf(0.975, 56))
+    lone = 2 * t.sf(abs(cells["Imp.-3 − Imp.-3, placebo"].against.mean) / (half / t.ppf(0.975, 56)), 56)
+    assert cells["Imp.-3 − Imp.-3, placebo"].pooled_p == pytest.approx(2 * lone), "third of four in Holm's order"
 
 
-def test_it_is_printed_and_written(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tables.main(["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out"), "--all"]) == 0
+@pytest.mark.parametrize(
+    ("layout", "p", "says"),
+    [
+        (Layout(contrasts=[("Imp.-5", "Mimetic")]), 4 * 2 / 256, "over 4 comparisons"),
+        (
+            Layout(contrasts=CONTRASTS, columns=["cifar10", "svhn"]),
+            6 * 2 / 256,
+            "over 6 comparisons, which the grid names, 3 without runs yet;",
+        ),
+    ],
+    ids=["a contrast without runs", "a dataset without runs"],
+)
+def test_what_has_no_runs_yet_keeps_its_place_in_the_correction(results: Path, layout: Layout, p: float, says) -> None:
+    """So that no p rises when they come; the grid had three comparisons before."""
+    Store(results).write_layout("mine", layout)
+    table = table_of(results, name="mine_contrasts")
+    assert table.cells[LARGEST].p == pytest.approx(p)
+    assert any(says in note for note in table.notes), table.notes
+
+
+def test_a_comparison_that_cannot_be_made_has_no_place_in_the_correction(results: Path) -> None:
+    write(results, done("Kaiming uniform", study="mine", dataset="digits"))
+    write(results, skipped("Mimetic", "does not fit", study="mine", dataset="digits"))
+    table = table_of(results, name="mine_contrasts")
+    assert table.cells[LARGEST].p == pytest.approx(4 * 2 / 256), "of six, two cannot be made"
+    assert any("over 4 comparisons, which the grid names, 1 without runs yet;" in note for note in table.notes)
+    assert table.cells[LARGEST[0], "digits"].against is None
+
+
+def test_one_skipped_seed_takes_no_comparison_from_the_correction(tmp_path: Path) -> None:
+    """As where a dataset was missing for ten seeds, came, and seven of them were run."""
+
+    def family(root: Path) -> tuple[int, dict[str, float]]:
+        table = build(load([root]))
+        return table.comparisons, {row: cell.p for (row, _), cell in table.cells.items() if cell.p is not None}
+
+    rows = {row: [top1 + seed for seed in range(7)] for row, top1 in (("Mimetic", 40.0), ("Imp.-3", 33.0))}
+    several(tmp_path, {"Kaiming uniform": [30.0] * 7, **rows})
+    whole = {"Mimetic": 2 * 2 / 2**7, "Imp.-3": 2 * 2 / 2**7}
+    assert family(tmp_path) == (2, whole)
+    write(tmp_path, skipped("Mimetic", seed=8), skipped("Kaiming uniform", seed=8))
+    assert family(tmp_path) == (2, whole)
+
+
+def test_it_is_printed_unasked_and_written(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out")]
+    assert tables.main(arguments) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Mimetic − Kaiming uniform" in said
+    assert "p: sign-flip test, Holm over 3 comparisons." in said
+    assert said.index("Comparisons that the grid names") < said.index("Above 0 ")
+    assert "Ahead of its base" not in said
+    assert tables.main([*arguments, "--all"]) == 0
     printed = capsys.readouterr().out
-    assert "Mimetic − Kaiming uniform" in printed
     assert "gain [95 %]" in printed
     assert " 0.023\n" in printed
     assert (tmp_path / "out" / "mine_contrasts.tex").is_file()
+    assert tables.main([*arguments, "--baseline", "Imp.-3"]) == 0
+    assert "Ahead of Imp.-3 (uncorrected)" in capsys.readouterr().out.replace("\n", " ")
 
 
-def test_what_was_named_beforehand_is_printed_unasked(results: Path, tmp_path: Path, capsys) -> None:
-    assert tables.main(["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out")]) == 0
-    printed = capsys.readouterr().out
-    assert "Mimetic − Kaiming uniform" in printed
-    assert "p: sign-flip test, Holm over 3 comparisons." in " ".join(printed.split())
-
-
-def test_no_table_without_contrasts(results: Path) -> None:
+def test_there_is_none_without_contrasts_nor_over_training_of_one_evaluation(results: Path) -> None:
+    assert names(load([results], "mine")) == ["mine", "mine_contrasts"]
     (results / "mine" / "LAYOUT").unlink()
-    assert "mine_contrasts" not in names(load([results], "mine"))
+    assert names(load([results], "mine")) == ["mine"]
 
 
 def test_over_training_each_epoch_has_the_differences_of_its_own(tmp_path: Path) -> None:
-    store = Store(tmp_path)
     tops = {  # after each of seven epochs, by seed; the second row has one seed more
         "Mimetic": [(10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0), (11.0, 22.0, 33.0, 44.0, 55.0, 66.0, 77.0)],
         "Kaiming uniform": [(9.0, 17.0, 25.0, 33.0, 41.0, 49.0, 57.0)] * 2 + [(90.0,) * 7],
     }
-    for row, seeds in tops.items():
-        for seed, after in enumerate(seeds):
-            store.write(done(row, after, study="mine", seed=seed))
-    store.write_layout("mine", Layout(contrasts=[("Mimetic", "Kaiming uniform"), ("Imp.-3", "Mimetic")]))
-    table = build(load([tmp_path], "mine"), "mine_epochs")
+    several(tmp_path, tops, study="mine")
+    layout = Layout(contrasts=[("Mimetic", "Kaiming uniform"), ("Imp.-3", "Mimetic")])
+    table = table_of(tmp_path, layout, "mine_epochs")
     assert table.columns == ["epoch 1", "epoch 2", "epoch 4", "epoch 5", "epoch 7"], "five, first and last among them"
     for epoch in (1, 2, 4, 5, 7):
         first, second = (after[epoch - 1] for after in tops["Mimetic"])
@@ -119,130 +181,50 @@ def test_over_training_each_epoch_has_the_differences_of_its_own(tmp_path: Path)
         theirs = tops["Kaiming uniform"][0][epoch - 1]
         assert (cell.against.n, cell.against.mean) == (2, pytest.approx((first + second) / 2 - theirs))
         assert table.cells["Imp.-3 − Mimetic", f"epoch {epoch}"].ours is None
+    lines = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert {line["p"] for line in lines} == {line["p_holm"] for line in lines} == {""}
 
 
-def test_what_was_evaluated_once_has_no_table_over_training(results: Path) -> None:
-    assert "mine_contrasts" in names(load([results], "mine"))
-    assert "mine_epochs" not in names(load([results], "mine"))
-
-
-def test_over_training_no_number_that_exists_is_left_out(tmp_path: Path) -> None:
-    write(tmp_path, *(done(row, tuple(range(1, 11)), study="mine") for row in TOP1))
-    write(tmp_path, *(done(row, tuple(range(1, 7)), study="mine", dataset="digits") for row in TOP1))
-    Store(tmp_path).write_layout("mine", Layout(contrasts=CONTRASTS))
-    table = build(load([tmp_path], "mine"), "mine_epochs")
+def test_over_training_no_number_that_exists_is_left_out_and_rows_that_are_not_compared_add_none(
+    tmp_path: Path,
+) -> None:
+    several(tmp_path, {row: [tuple(range(1, 11))] for row in TOP1}, study="mine")
+    several(tmp_path, {row: [tuple(range(1, 7))] for row in TOP1}, study="mine", dataset="digits")
+    write(tmp_path, done("Imp.-5", (10.0,) * 20, study="mine"))
+    table = table_of(tmp_path, Layout(contrasts=CONTRASTS), "mine_epochs")
     assert table.columns == [f"epoch {epoch}" for epoch in (1, 2, 3, 4, 5, 6, 7, 10)]
+    places = ("digits", "cifar10")
+    assert sorted(table.rows) == sorted(f"{contrasts.label(pair)}, {place}" for pair in CONTRASTS for place in places)
     for (row, column), cell in table.cells.items():
-        there = row.endswith(", cifar10") or int(column.removeprefix("epoch ")) <= 6
+        there = "digits" not in row or int(column.removeprefix("epoch ")) <= 6
         assert (cell.ours is not None) == (cell.against is not None) == there
 
 
-def test_over_training_rows_that_are_not_compared_add_no_epochs(tmp_path: Path) -> None:
-    write(tmp_path, *(done(row, (40.0,), study="mine") for row in ("Mimetic", "Kaiming uniform")))
-    write(tmp_path, done("Imp.-3", (10.0, 20.0, 30.0), study="mine"))
-    Store(tmp_path).write_layout("mine", Layout(contrasts=CONTRASTS[:1]))
-    assert names(load([tmp_path], "mine")) == ["mine", "mine_contrasts"]
-
-
-def test_a_comparison_that_cannot_be_made_has_no_place_in_the_correction(results: Path) -> None:
-    write(results, done("Kaiming uniform", study="mine", dataset="digits"))
-    write(results, skipped("Mimetic", "does not fit", study="mine", dataset="digits"))
-    table = build(load([results], "mine"), "mine_contrasts")
-    label = contrasts.label(("Mimetic", "Kaiming uniform"))
-    assert table.cells[label, "cifar10"].p == pytest.approx(4 * 2 / 256), "of six, two cannot be made"
-    assert any("over 4 comparisons, which the grid names, 1 without runs yet;" in note for note in table.notes)
-    assert table.cells[label, "digits"].against is None
-
-
 def test_what_else_differs_and_how_many_seeds_is_said_under_contrasts(tmp_path: Path) -> None:
-    write(tmp_path, *(done("Mimetic", (50.0 + seed, 60.0), study="mine", seed=seed) for seed in range(8)))
-    write(tmp_path, *(done("Imp.-3", (40.0, 50.0 + seed), study="mine", seed=seed, heads=4) for seed in range(3)))
-    Store(tmp_path).write_layout("mine", Layout(contrasts=[("Mimetic", "Imp.-3")]))
-    study = load([tmp_path], "mine")
-    table = build(study, "mine_contrasts")
-    assert any(note.startswith("More than the initialisation") and "heads 3 (not 4)" in note for note in table.notes)
+    several(tmp_path, {"Mimetic": [(50.0 + seed, 60.0) for seed in range(8)]}, study="mine")
+    several(tmp_path, {"Imp.-3": [(40.0, 50.0 + seed) for seed in range(3)]}, study="mine", heads=4)
+    table = table_of(tmp_path, Layout(contrasts=[("Mimetic", "Imp.-3")]), "mine_contrasts")
+    assert any("heads 3 (not 4)" in note for note in notes_of(table, "More than the initialisation"))
     assert r"| 60.00 ± 0.00 | +9.00 \[6.52, 11.48\] (n=3) |" in to_markdown(table)
-    for name in ("mine_contrasts", "mine_epochs"):
-        assert any(note.startswith("Differences over fewer seeds than n: ") for note in build(study, name).notes)
-
-
-def test_over_training_the_file_has_no_p_either(results: Path, tmp_path: Path) -> None:
-    write(
-        tmp_path, *(done(row, (*(v,) * 2,), study="two", seed=s) for row, vs in TOP1.items() for s, v in enumerate(vs))
-    )
-    Store(tmp_path).write_layout("two", Layout(contrasts=CONTRASTS))
-    lines = list(csv.DictReader(io.StringIO(to_csv(build(load([tmp_path], "two"), "two_epochs")))))
-    assert {line["p"] for line in lines} == {line["p_holm"] for line in lines} == {""}
-    assert all(line["difference"] for line in lines)
-
-
-def test_one_skipped_seed_takes_no_comparison_from_the_correction(tmp_path):
-    """As where a dataset was missing for ten seeds, came, and seven of them were run."""
-
-    def family(root: Path) -> tuple[int, dict[str, float]]:
-        table = build(load([root]))
-        return table.comparisons, {row: cell.p for (row, _), cell in table.cells.items() if cell.p is not None}
-
-    for seed in range(7):
-        for row, top1 in (("Kaiming uniform", 30.0), ("Mimetic", 40.0 + seed), ("Imp.-3", 33.0 + seed)):
-            write(tmp_path, done(row, (top1,), seed=seed))
-    whole = {"Mimetic": 2 * 2 / 2**7, "Imp.-3": 2 * 2 / 2**7}
-    assert family(tmp_path) == (2, whole)
-    write(tmp_path, skipped("Mimetic", seed=8), skipped("Kaiming uniform", seed=8))
-    assert family(tmp_path) == (2, whole)
-
-
-def test_a_dataset_of_the_grid_without_a_run_keeps_its_place(results: Path) -> None:
-    """So that no p rises when it comes: twice as many comparisons."""
-    alone = build(load([results], "mine"), "mine_contrasts")
-    layout = Layout(rows=["Mimetic"], contrasts=CONTRASTS, columns=["cifar10", "svhn"])
-    Store(results).write_layout("mine", layout)
-    both = build(load([results], "mine"), "mine_contrasts")
-    assert both.columns == ["cifar10"]
-    largest = contrasts.label(CONTRASTS[0]), "cifar10"
-    assert alone.cells[largest].p == pytest.approx(3 * 2 / 256)
-    assert both.cells[largest].p == pytest.approx(6 * 2 / 256)
-    assert any("over 6 comparisons, which the grid names, 3 without runs yet;" in note for note in both.notes)
-    one, two = (
-        main_table(results, Layout(rows=["Mimetic"], columns=columns)) for columns in (["cifar10"], ["cifar10", "svhn"])
-    )
-    assert (one.comparisons, two.comparisons) == (2, 4)
-
-
-def main_table(results: Path, layout: Layout) -> Table:
-    """The study's own, of a grid with this layout and no other."""
-    (results / "mine/LAYOUT").unlink()
-    Store(results).write_layout("mine", layout)
-    return build(load([results], "mine"), "mine")
+    for each in (table, build(table.study, "mine_epochs")):
+        assert notes_of(each, "Differences over fewer seeds than n: ")
 
 
 def test_the_main_table_tests_nothing_that_the_grid_does_not_name(results: Path) -> None:
     """Differences to the own base stay, with their intervals; p there would be another correction of the same test."""
-    free = main_table(results, Layout(rows=["Mimetic"]))
+    free = table_of(results, Layout(rows=["Mimetic"]))
     assert {row for (row, _), cell in free.cells.items() if cell.p is not None} == {"Mimetic", "Imp.-3"}
-    bound = main_table(results, Layout(rows=["Mimetic"], contrasts=CONTRASTS[:1]))
+    assert free.comparisons == 2
+    assert table_of(results, Layout(rows=["Mimetic"], columns=["cifar10", "svhn"])).comparisons == 4
+    bound = table_of(results, Layout(rows=["Mimetic"], contrasts=CONTRASTS[:1]))
     assert all(cell.p is None and cell.least_p is None for cell in bound.cells.values())
     assert [cell.against for cell in bound.cells.values()] == [cell.against for cell in free.cells.values()]
     assert any("No p: the grid names its comparisons, and table mine_contrasts tests them." in n for n in bound.notes)
     assert not any("Holm" in note for note in bound.notes)
     lines = list(csv.DictReader(io.StringIO(to_csv(bound))))
     assert {line["p"] for line in lines} == {line["p_holm"] for line in lines} == {""}
-
-
-def test_a_table_of_contrasts_that_is_not_there_is_not_named(results: Path) -> None:
-    unrun = main_table(results, Layout(rows=["Mimetic"], contrasts=[("Mimetic", "Imp.-5")]))
+    unrun = table_of(results, Layout(rows=["Mimetic"], contrasts=[("Mimetic", "Imp.-5")]))
     assert "mine_contrasts" not in names(unrun.study)
     (note,) = [note for note in unrun.notes if "No p: " in note]
     assert "mine_contrasts" not in note
     assert note.endswith("none has two finished runs of a seed yet.")
-
-
-def test_sentences_under_the_tables_are_of_the_comparisons_that_the_grid_names(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tables.main(["--results", str(results), "--study", "mine"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.index("Comparisons that the grid names") < said.index("Above 0 ")
-    assert "Ahead of its base" not in said
-    assert tables.main(["--results", str(results), "--study", "mine", "--baseline", "Imp.-3"]) == 0
-    assert "Ahead of Imp.-3 (uncorrected)" in capsys.readouterr().out.replace("\n", " ")

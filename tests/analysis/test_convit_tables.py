@@ -6,18 +6,18 @@ import csv
 import io
 import statistics
 
-from convit_records import SIZES, ablation, efficiency_small, masked, run
-from synthetic_records import done, everything, finished, write
-from table_texts import columns
+from convit_records import SIZES, ablation, masked, run
+from synthetic_records import everything, finished, respecified, several, write
+from table_texts import entry, stands_beside_a_published_table
 
 from analysis.frame import load
 from analysis.tables.gap import subsets
 from analysis.tables.registry import build, names
-from analysis.tables.render import to_csv, to_html, to_latex
+from analysis.tables.render import to_csv, to_html
 
 
-def entry(table, row: str, column: str):
-    return next(found for found in columns(table) if found.label == column).entries[row]
+def gap_of(table, row: str, place: str) -> list[str]:
+    return entry(table, place, f"{row}: gap (%)").ours
 
 
 def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path):
@@ -38,101 +38,67 @@ def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path)
     assert table.rows == [five, ten, whole]
     assert entry(table, five, "DeiT").paper == ["34.80"]
     assert entry(table, five, "ConViT").paper == ["47.80"]
-    gap = entry(table, five, "ConViT: gap (%)")
     # 25/20 and 45/30; the third seed has no partner
-    assert gap.ours == [f"+37.50 ± {statistics.stdev([25.0, 50.0]):.2f} (n=2)"]
-    assert gap.paper == [f"+{100 * (47.8 - 34.8) / 34.8:.2f}"]
-    assert entry(table, ten, "ConViT: gap (%)").ours[0] == "−25.00"
+    assert gap_of(table, "ConViT", five) == [f"+37.50 ± {statistics.stdev([25.0, 50.0]):.2f} (n=2)"]
+    assert entry(table, five, "ConViT: gap (%)").paper == [f"+{100 * (47.8 - 34.8) / 34.8:.2f}"]
+    assert gap_of(table, "ConViT", ten)[0] == "−25.00"
     assert entry(table, whole, "ConViT").ours == ["–"]
     (context,) = (note for note in table.notes if note.startswith("Context"))
     left = "DeiT-S: 30% 66.10, 50% 74.60; ConViT-S: 30% 73.70, 50% 78.20, 100% 81.40"
     assert f"has {left}; --context prints it." in context, "what is not run yet"
-    assert "5%" in to_latex(table).replace(r"\%", "%")
     (line,) = (x for x in csv.DictReader(io.StringIO(to_csv(table))) if (x["row"], x["column"]) == (five, "DeiT"))
     assert (line["n"], float(line["published"])) == ("3", 34.8)
-
-
-def test_a_small_study_has_the_papers_table_as_context_only(tmp_path):
-    study = load([efficiency_small(tmp_path)])
-    table = build(study, "convit-efficiency-small_gap")
-    assert table.rows == [f"cifar10[{size}]" for size in (500, 1000, 2500, 5000)]
-    # the rows have no order of their own here; ConViT's own base is not in the study, so it stands against DeiT
-    assert table.columns == ["DeiT", *(f"{row}{end}" for row in study.rows[:3] for end in ("", ": gap (%)"))]
-    assert study.rows == ["Mimetic", "Imp.-3", "ConViT", "DeiT"]
-    assert not any(column.published for column in columns(table)), "nobody published these"
-    assert any(note.startswith("Gap: ") and "by seed, to DeiT." in note for note in table.notes)
-    (context,) = (note for note in table.notes if note.startswith("Context"))
-    assert context.startswith(
-        "Context, beside no run of ours: Table 2 of d'Ascoli et al., arXiv 2103.10697 (DeiT-S and"
-    )
-    assert context.endswith("top-1); --context prints it.")
     page = to_html(table)
-    assert '<tr data-dataset="cifar10[500]">' in page
+    assert '<tr data-dataset="imagenet[64058]' in page
     assert 'data-row="ConViT: gap (%)"' in page
 
 
 def test_another_baseline_and_a_baseline_at_nought(tmp_path):
-    sizes = {500: 0.0, 1000: 10.0, 2500: 20.0}
-    for train_size, top1 in sizes.items():
+    for train_size, top1 in {500: 0.0, 1000: 10.0, 2500: 20.0}.items():
         for row, value in (("DeiT", top1), ("Mimetic", 15.0)):
             write(tmp_path, run("convit-efficiency-small", row, value, dataset="cifar10", train_size=train_size))
     study = load([tmp_path])
     table = build(study, "convit-efficiency-small_gap")
-    shown = [entry(table, f"cifar10[{size}]", "Mimetic: gap (%)").ours[0] for size in sizes]
+    shown = [gap_of(table, "Mimetic", f"cifar10[{size}]")[0] for size in (500, 1000, 2500)]
     assert shown == ["–", "+50.00", "−25.00"]
     turned = build(study, "convit-efficiency-small_gap", baseline="Mimetic")
-    assert entry(turned, "cifar10[2500]", "DeiT: gap (%)").ours[0] == "+33.33"
+    assert gap_of(turned, "DeiT", "cifar10[2500]")[0] == "+33.33"
 
 
 def test_a_number_of_all_images_stands_beside_no_subset(tmp_path):
     for row in ("DeiT", "ConViT"):
         write(tmp_path, *(run("mine", row, 50.0, dataset="cifar10", train_size=size) for size in SIZES["cifar10"]))
-    study = load([tmp_path])
     for name in ("mine", "mine_gap"):
-        assert not any(column.published for column in columns(build(study, name)))
-        assert not any("Paper" in note or "Context" in note for note in build(study, name).notes)
+        table = build(load([tmp_path]), name)
+        assert not stands_beside_a_published_table(table)
+        assert not any("Paper" in note or "Context" in note for note in table.notes)
 
 
 def test_each_method_has_its_gap_to_its_own_base(tmp_path):
-    bases = {"Kaiming uniform": 20.0, "Trunc normal": 10.0}
-    for train_size in (500, 1000, 2500):
-        for row, top1 in (*bases.items(), ("Mimetic", 30.0)):
-            write(tmp_path, done(row, (top1,), train_size=train_size))
+    for size in (500, 1000, 2500):
+        several(tmp_path, {"Kaiming uniform": [20.0], "Trunc normal": [10.0], "Mimetic": [30.0]}, train_size=size)
     table = build(load([tmp_path]), "small_gap")
     assert table.columns == ["Kaiming uniform", "Trunc normal", "Mimetic", "Mimetic: gap (%)"]
-    assert entry(table, "cifar10[500]", "Mimetic: gap (%)").ours[0] == "+50.00"
+    assert gap_of(table, "Mimetic", "cifar10[500]")[0] == "+50.00"
     turned = build(load([tmp_path]), "small_gap", baseline="Trunc normal")
-    assert entry(turned, "cifar10[500]", "Mimetic: gap (%)").ours[0] == "+200.00"
-    assert entry(turned, "cifar10[500]", "Kaiming uniform: gap (%)").ours[0] == "+100.00"
+    assert gap_of(turned, "Mimetic", "cifar10[500]")[0] == "+200.00"
+    assert gap_of(turned, "Kaiming uniform", "cifar10[500]")[0] == "+100.00"
 
 
-def test_two_sizes_are_no_curve(tmp_path):
+def test_two_sizes_are_no_curve_and_nothing_switched_off_has_no_table(tmp_path):
     study = load([everything(tmp_path)])
     assert subsets(study) == []
     assert names(study) == ["small"]
 
 
 def test_switches_are_those_of_table_3(tmp_path):
-    study = load([ablation(tmp_path)])
-    table = build(study, "convit-ablation_switches")
+    table = build(load([ablation(tmp_path)]), "convit-ablation_switches")
     assert table.columns == ["train gating", "conv init", "train GPSA", "use GPSA", "imagenet[128116]", "imagenet"]
     marks = {row[0]: "".join(entry(table, row, column).ours[0] for column in table.columns[:4]) for row in table.rows}
     assert marks == {"a": "✓✓✓✓", "b": "✗✓✓✓", "c": "✓✗✓✓", "d": "✗✗✓✓", "e": "✗✗✗✗", "f": "✗✓✗✓", "g": "✗✗✗✓"}
     published = {row[0]: [entry(table, row, column).paper[0] for column in table.columns[4:]] for row in table.rows}
     assert published["a"] == ["59.70", "82.20"]
-    assert published["e"] == ["47.80", "79.10"]
     assert published["g"] == ["44.80", "73.70"]
-    latex = to_latex(table)
-    assert latex.count(r"$\surd$") == 15
-    assert latex.count(r"\begin{table}") == 1, "all columns side by side"
-    lines = list(csv.DictReader(io.StringIO(to_csv(table))))
-    assert sum(line["switch"] == "1" for line in lines) == 15
-    assert sum(line["switch"] == "0" for line in lines) == 13
-
-
-def test_a_study_with_nothing_switched_off_has_no_such_table(tmp_path):
-    write(tmp_path, done("ConViT"), done("Mimetic"))
-    assert names(load([tmp_path])) == ["small"]
 
 
 def test_what_is_left_without_a_term_by_share_of_the_layers(tmp_path):
@@ -150,22 +116,19 @@ def test_what_is_left_without_a_term_by_share_of_the_layers(tmp_path):
     assert entry(table, ours, "whole").ours == [f"40.50 ± {statistics.stdev([40, 41]):.2f}"]
     assert entry(table, ours, "no content, 50%").ours == [f"12.00 ± {statistics.stdev([10, 14]):.2f}"]
     assert entry(table, ours, "no position, 50%").ours[0].startswith("32.00")
-    assert not any(column.published for column in columns(table))
+    assert not stands_beside_a_published_table(table)
     assert any("Context, beside no run of ours: Table 6 of d'Ascoli et al." in note for note in table.notes)
 
 
 def test_the_papers_own_model_has_its_numbers_in_its_row(tmp_path):
-    tiny = run("convit-models", "ConViT", 70.0)
-    model = tiny.spec.model.model_copy(update={"width": 192, "heads": 4})
-    spec = tiny.spec.model_copy(update={"model": model})
-    tiny = tiny.model_copy(update={"spec": spec, "run_id": spec.run_id})
+    tiny = respecified(run("convit-models", "ConViT", 70.0), model={"width": 192, "heads": 4})
     write(tmp_path, masked(tiny, content_10=5.0, position_10=50.0))
     table = build(load([tmp_path]), "convit-models_masked")
     assert table.rows == ["ConViT"]
     published = [entry(table, "ConViT", column).paper[0] for column in table.columns]
     assert published == ["73.10", "62.30", "63.50", "35.00", "53.10", "1.30", "46.80"]
     assert entry(table, "ConViT", "no content, 30%").ours == ["–"]
-    part = masked(finished(spec, (70.0,), study="part", row="ConViT", images=(600_000, 49_000)), content_10=5.0)
+    part = masked(finished(tiny.spec, (70.0,), study="part", row="ConViT", images=(600_000, 49_000)), content_10=5.0)
     in_part = build(load([write(tmp_path / "part", part)]), "part_masked")
     assert not any(cell.published for cell in in_part.cells.values())
     assert any("training and test images read: 600,000 and 49,000 of imagenet" in note for note in in_part.notes)

@@ -8,34 +8,24 @@ from pathlib import Path
 import pytest
 
 from analysis.figures.accuracy import over_epochs
-from analysis.frame import Study, load
+from analysis.frame import load
 from analysis.plotting.style import measured
 from analysis.report.page import to_html
 from analysis.report.section import section
 from analysis.tables.registry import build
 from initializers.errors import VitinitError
-from tests.analysis.synthetic_records import done, write
+from tests.analysis.synthetic_records import done, several, write
 from tests.synthetic_masks import dense
 
 MIOU = {"Kaiming uniform": (40.0, 41.0, 42.0), "Mimetic": (45.0, 47.0, 48.0)}
 
 
 def of_masks(root: Path) -> Path:
-    return write(
-        root,
-        *(dense(row, (10.0, last), seed=seed) for row, its in MIOU.items() for seed, last in enumerate(its)),
-    )
+    runs = (dense(row, (10.0, last), seed=seed) for row, its in MIOU.items() for seed, last in enumerate(its))
+    return write(root, *runs)
 
 
-def both(root: Path) -> Study:
-    for row in MIOU:
-        write(
-            of_masks(root), *(done(row, (20.0, 60.0), dataset="cifar10", seed=seed, study="masks") for seed in range(3))
-        )
-    return load([root])
-
-
-def test_the_table_says_mean_iou_wherever_it_said_top1(tmp_path: Path) -> None:
+def test_table_and_page_say_mean_iou_wherever_they_said_top1(tmp_path: Path) -> None:
     study = load([of_masks(tmp_path)])
     assert (study.metrics, study.measured) == ({"shapes": "mean IoU"}, "mean IoU")
     table = build(study)
@@ -50,17 +40,15 @@ def test_the_table_says_mean_iou_wherever_it_said_top1(tmp_path: Path) -> None:
     (panel,) = chart.panels
     assert panel.reference is None, "guessing has no mean IoU of its own"
     assert panel.scale.y == "test mean IoU (%)"
-
-
-def test_the_page_says_mean_iou_too(tmp_path: Path) -> None:
-    page = re.sub(r"<script.*?</script>", "", to_html([section(load([of_masks(tmp_path)]))]), flags=re.DOTALL)
+    page = re.sub(r"<script.*?</script>", "", to_html([section(study)]), flags=re.DOTALL)
     assert "points of mean IoU" in page
     assert "top-1" not in page
     assert "48.0" in page
 
 
 def test_columns_of_two_metrics_have_no_common_average(tmp_path: Path) -> None:
-    study = both(tmp_path)
+    several(of_masks(tmp_path), {row: [(20.0, 60.0)] * 3 for row in MIOU}, study="masks")
+    study = load([tmp_path])
     assert study.metrics == {"cifar10": "top-1", "shapes": "mean IoU"}
     table = build(study, together=True)
     assert table.together == ["cifar10"]

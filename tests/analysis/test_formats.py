@@ -7,12 +7,13 @@ import io
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from convit_records import ablation, efficiency, efficiency_small, without_terms
-from synthetic_records import ROWS, done, everything, failed, write
+from synthetic_records import ROWS, done, everything, failed, several, write
 
 from analysis.frame import load
 from analysis.tables import __main__ as tables
@@ -24,13 +25,11 @@ from analysis.text import escape_latex, escape_markdown, one_line, signed
 GOLDEN = Path(__file__).parent / "golden"
 """Written by `main` from the records of `GOLDEN_FILES`; look at the difference before you renew them."""
 
-WIDE = ("cifar10", "cifar100", "svhn", "imagenet")
 NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
 
 
-@pytest.mark.parametrize(
-    ("text", "latex"),
-    [
+def test_texts_of_every_format():
+    for text, latex in (
         ("a_b%#&{}$", r"a\_b\%\#\&\{\}\$"),
         ("~^\\", r"\textasciitilde{}\textasciicircum{}\textbackslash{}"),
         ("±1 −2 × <|>", r"$\pm$1 $-$2 $\times$ \textless{}\textbar{}\textgreater{}"),
@@ -38,19 +37,10 @@ NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
         ("a--b", "a-{}-b"),
         ("é 好", "é {[}U+597D{]}"),
         ("two\nlines\x1b[31m", "two lines?{[}31m"),
-    ],
-)
-def test_latex_escaping(text, latex):
-    assert escape_latex(text) == latex
-
-
-def test_one_line_cuts_long_words():
+    ):
+        assert escape_latex(text) == latex
     assert one_line("x" * 50, 10) == "x" * 9 + "…"
-
-
-@pytest.mark.parametrize(("value", "text"), [(1.234, "+1.23"), (-0.5, "−0.50"), (-0.001, "0.00"), (0.0, "0.00")])
-def test_signed(value, text):
-    assert signed(value) == text
+    assert [signed(value) for value in (1.234, -0.5, -0.001, 0.0)] == ["+1.23", "−0.50", "0.00", "0.00"]
 
 
 ENDINGS = [ending for ending, _ in FORMATS.values()]
@@ -127,12 +117,10 @@ def test_html_and_markdown_show_names_as_they_are(tmp_path):
 
 def wide(root: Path) -> Path:
     """Long cells everywhere: two-digit differences of both signs, published numbers in four columns, long names."""
-    for number, row in enumerate(ROWS):
-        for name in WIDE:
-            for seed in range(3):
-                top1 = (100.0 - 9.99 * number * seed,) if number else (12.34 + 20 * seed,)
-                label = f"{row} with quite_a_long_name/of-its-own/{'x' * 20}" if number == 5 else row
-                write(root, done(row, top1, dataset=name, seed=seed, label=label, paper=True))
+    for (number, row), name in product(enumerate(ROWS), ("cifar10", "cifar100", "svhn", "imagenet")):
+        tops = [100.0 - 9.99 * number * seed if number else 12.34 + 20 * seed for seed in range(3)]
+        label = f"{row} with quite_a_long_name/of-its-own/{'x' * 20}" if number == 5 else row
+        several(root, {row: tops}, dataset=name, label=label, paper=True)
     return root
 
 
@@ -142,25 +130,22 @@ def many_rows(root: Path) -> Path:
     rows = [f"{first} / {later}" for first in inputs for later in inputs]
     impulse = {"kernel_size": 3, "offsets": "random"}
     for epochs in (1, 2):
-        write(root, *(done("Kaiming uniform", (60.0 + seed,) * epochs, seed=seed) for seed in range(3)))
-    for row in rows:
-        method = {"name": "impulse", "params": impulse | {"pseudo_input": row}}
-        with mock.patch.dict(ROWS, {row: {"base": {"name": "kaiming_uniform"}, "method": method}}):
-            for epochs in (1, 2):
-                write(root, *(done(row, (80.0 + 10 * seed,) * epochs, seed=seed) for seed in range(3)))
+        several(root, {"Kaiming uniform": [(60.0 + seed,) * epochs for seed in range(3)]})
+        for row in rows:
+            method = {"name": "impulse", "params": impulse | {"pseudo_input": row}}
+            with mock.patch.dict(ROWS, {row: {"base": {"name": "kaiming_uniform"}, "method": method}}):
+                several(root, {row: [(80.0 + 10 * seed,) * epochs for seed in range(3)]})
     return root
 
 
 def costs(root: Path) -> Path:
     """A table of what initialisation does and costs, whose milliseconds are long, on two datasets."""
-    for name, train_size in (("cifar10", 5000), ("cifar100", None)):
-        for row in ("Kaiming uniform", "Imp.-3"):
-            for seed in range(2):
-                record = done(row, dataset=name, train_size=train_size, seed=seed, label=f"{row:x<18}")
-                init = record.init.model_copy(
-                    update={"seconds": 40.0 + seed, "pseudo_input": record.init.real_images if row[0] == "I" else None}
-                )
-                write(root, record.model_copy(update={"init": init}))
+    datasets = {"cifar10": 5000, "cifar100": None}
+    for name, row, seed in product(datasets, ("Kaiming uniform", "Imp.-3"), range(2)):
+        record = done(row, dataset=name, train_size=datasets[name], seed=seed, label=f"{row:x<18}")
+        fidelity = record.init.real_images if row[0] == "I" else None
+        init = record.init.model_copy(update={"seconds": 40.0 + seed, "pseudo_input": fidelity})
+        write(root, record.model_copy(update={"init": init}))
     return root
 
 

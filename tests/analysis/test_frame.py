@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from synthetic_records import done, failed, skipped, write
 
-from analysis.frame import load, load_all
+from analysis.frame import load
 from benchmark.grids import grid
 from benchmark.records.store import Layout, Store
 from initializers.errors import VitinitError
 
 REFERENCE = Path(__file__).parents[2] / "results/reference"
+GRIDS = Path(grid.__file__).parent
 
 
 def test_runs_and_epochs(tmp_path):
@@ -58,6 +60,9 @@ def test_default_folder_is_local_when_it_holds_records(tmp_path, monkeypatch):
 
 def test_study_choice(tmp_path):
     write(tmp_path, done("Mimetic", study="b"), done("Mimetic", study="small"), failed("Mimetic", study="table2"))
+    why = "no finished run; first reason: Mimetic failed: RuntimeError: out of memory"
+    with pytest.raises(VitinitError, match=why):
+        load([tmp_path], "table2").require_runs()
     study = load([tmp_path])
     assert (study.name, study.others) == ("small", ("b", "table2"))
     assert study.summary() == f"Study small: 1 finished, in {tmp_path}/small"
@@ -114,12 +119,16 @@ def test_rows_are_in_the_order_that_stands_beside_the_records(tmp_path):
 
 
 def test_committed_studies_have_their_grids_order():
-    studies = [study for study in load_all([REFERENCE]) if study.name in grid.names()]
-    assert len(studies) >= 8
-    for study in studies:
-        rows = dict.fromkeys(cell.row for cell in grid.load(study.name).cells)
-        hint = f"vitinit run {study.name} --results {REFERENCE} puts the order down"
-        assert study.rows == [row for row in rows if row in study.rows], hint
+    """As the layout beside the records says, which the grid has written."""
+    found = 0
+    for name in grid.names():
+        if (REFERENCE / name).is_dir():
+            rows = list(yaml.safe_load((GRIDS / f"{name}.yaml").read_text())["rows"])
+            study = Store(REFERENCE).layout(name)
+            hint = f"vitinit run {name} --results {REFERENCE} puts the order down"
+            assert study.rows[: len(rows)] == rows, hint
+            found += 1
+    assert found >= 8
 
 
 def test_settings_are_never_mixed_in_a_cell(tmp_path):
@@ -146,11 +155,3 @@ def test_runs_that_folders_disagree_on_are_counted(tmp_path):
     assert study.contradicted == 1
     assert {record.row: record.score for record in study.contents.done.values()} == {"Mimetic": 10, "Trunc normal": 5}
     assert load(folders[::2]).contradicted == 0
-
-
-def test_no_finished_run_says_why(tmp_path):
-    study = load([write(tmp_path, failed("Mimetic"))])
-    with pytest.raises(
-        VitinitError, match="no finished run; first reason: Mimetic failed: RuntimeError: out of memory"
-    ):
-        study.require_runs()

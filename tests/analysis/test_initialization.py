@@ -5,27 +5,11 @@ from __future__ import annotations
 import statistics
 
 import pytest
+from synthetic_records import solved, write
 
 from analysis.frame import load
 from analysis.tables.registry import build, names
 from analysis.tables.render import FORMATS, to_latex
-from benchmark.records.record import RunRecord
-from tests.analysis.synthetic_records import done, write
-
-
-def solved(row: str, seed: int, mass: float | None, seconds: float) -> RunRecord:
-    record = done(row, seed=seed)
-    fidelity = {"mse": 0.01, "mass": mass, "argmax": 1.0} if mass is not None else None
-    init = record.init.model_dump() | {
-        "pseudo_input": fidelity,
-        "real_images": fidelity,
-        "seconds": seconds,
-        "norms": [
-            {"layer": "blocks.0", "query": [1.0, 4.0], "key": [9.0, 9.0]},
-            {"layer": "blocks.1", "query": [9.0, 9.0], "key": [9.0, 9.0]},
-        ],
-    }
-    return RunRecord.model_validate(record.model_dump(exclude={"digest"}) | {"init": init})
 
 
 def test_means_and_spreads_are_those_of_the_records(tmp_path):

@@ -41,34 +41,33 @@ def where() -> str:
     return re.escape(f"KeyError: 'b' (test_registry.py:{number})")
 
 
-def test_the_other_tables_are_written(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tables.main(["--results", str(records), "--out", str(tmp_path / "out")]) == 2
+def test_all_else_is_written_drawn_and_shown(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--results", str(records), "--out"]
+    assert tables.main([*arguments, str(tmp_path / "tables")]) == 2
     printed = capsys.readouterr()
     assert re.fullmatch(f"error: table small_mine: {where()}\n", printed.err)
     assert "60.0" in printed.out
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["small.tex"]
-
-
-def test_the_other_figures_are_drawn(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert figures.main(["--results", str(records), "--out", str(tmp_path / "out")]) == 2
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["small.tex"]
+    assert figures.main([*arguments, str(tmp_path / "figures")]) == 2
     assert re.fullmatch(f"error: figure mine: {where()}\n", capsys.readouterr().err)
-    assert (tmp_path / "out" / "accuracy.png").is_file()
-
-
-def test_the_report_has_all_else(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report.main(["--results", str(records), "--out", str(tmp_path / "page.html")]) == 2
+    assert (tmp_path / "figures/accuracy.png").is_file()
+    assert report.main([*arguments, str(tmp_path / "page.html")]) == 2
     assert re.fullmatch(f"error: table small_mine: {where()}; figure mine: {where()}\n", capsys.readouterr().err)
     assert "60.00" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_a_file_that_cannot_be_read_and_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "their_tables"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    (folder / "seconds.py").write_text("def seconds(:\n")
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> str:
+    """One of a user's, whose only file has this text."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / name / "mine.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry: Registry[Kind] = Registry("their_tables")
-    with pytest.raises(BrokenFile, match=r"their_tables.seconds cannot be imported: SyntaxError.*seconds.py, line 1"):
+    return name
+
+
+def test_a_file_that_cannot_be_read_and_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry: Registry[Kind] = Registry(package(tmp_path, monkeypatch, "their_tables", "def seconds(:\n"))
+    with pytest.raises(BrokenFile, match=r"their_tables.mine cannot be imported: SyntaxError.*mine.py, line 1"):
         registry.entries()
     kind = next(iter(TABLES.entries()))
     registry.put(kind)
@@ -77,11 +76,7 @@ def test_a_file_that_cannot_be_read_and_a_name_that_is_taken(tmp_path: Path, mon
 
 
 def test_a_figure_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:
-    folder = tmp_path / "their_figures"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    (folder / "mine.py").write_text("import no_such_library\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert drawing.main(Drawings("their_figures"), "Draw.", []) == 2
+    theirs = package(tmp_path, monkeypatch, "their_figures", "import no_such_library\n")
+    assert drawing.main(Drawings(theirs), "Draw.", []) == 2
     line = "error: their_figures.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'\n"
     assert capsys.readouterr().err == line

@@ -20,33 +20,31 @@ from analysis.tables.registry import build, names
 PARTS = {"QK": "query_key", "VO": "value_path"}
 
 
-@pytest.fixture(params=["synthetic", "standard-mechanism", "small"])
-def study(request, tmp_path) -> Study:
+@pytest.fixture(scope="module", params=["synthetic", "standard-mechanism"])
+def study(request, tmp_path_factory) -> Study:
     if request.param != "synthetic":
         return load([REFERENCE], request.param)
-    starts(tmp_path)
-    return load([tmp_path], "small")
+    root = tmp_path_factory.mktemp("starts")
+    starts(root)
+    return load([root], "small")
 
 
 def by_hand(study: Study) -> pd.DataFrame:
-    """One row per run, layer, quantity and head; NaN where a record holds none."""
+    """Mean over heads, one row per run, layer and quantity; none where a record holds none."""
     found = []
     for path in (study.folders[0] / study.name).glob("*.json"):
         record = json.loads(path.read_text())
         for number, layer in enumerate(record["init"].get("start", []), 1):
-            values = {f"{name} {what}": layer[part][what] for name, part in PARTS.items() for what in ("norm", "rank")}
-            values |= {
-                f"{name} cond.": np.log10(np.array(layer[part]["condition"], float)) for name, part in PARTS.items()
-            }
-            values |= {name: layer[name] for name in ("entropy", "distance") if layer.get(name)}
-            place = study.column[record["run_id"]]
+            values = {name: layer[name] for name in ("entropy", "distance") if layer.get(name)}
+            for name, part in PARTS.items():
+                values |= {f"{name} {what}": layer[part][what] for what in ("norm", "rank")}
+                values[f"{name} cond."] = np.log10(np.array(layer[part]["condition"], float))
             for name, heads in values.items():
-                found += [(record["row"], place, record["spec"]["seed"], number, name, head) for head in heads]
-    frame = pd.DataFrame(found, columns=["row", "column", "seed", "layer", "quantity", "value"]).astype(
-        {"value": float}
-    )
-    keys = ["row", "column", "seed", "layer", "quantity"]
-    return frame.groupby(keys, as_index=False)["value"].mean().dropna()
+                value = np.nanmean(heads) if np.isfinite(np.array(heads, float)).any() else np.nan
+                found.append(
+                    (record["row"], study.column[record["run_id"]], record["spec"]["seed"], number, name, value)
+                )
+    return pd.DataFrame(found, columns=["row", "column", "seed", "layer", "quantity", "value"]).dropna()
 
 
 def test_every_cell_is_the_mean_over_heads_layers_and_seeds(study):
@@ -59,6 +57,7 @@ def test_every_cell_is_the_mean_over_heads_layers_and_seeds(study):
     ours = {key: cell.ours for key, cell in table.cells.items() if cell.ours}
     assert ours.keys() == set(expected.index)
     assert {line for line, _ in ours} == set(table.rows)
+    assert [line.rpartition(": ")[2] for line in table.rows[:4]] == ["layer 1", "later"] * 2
     for key, sample in ours.items():
         mean, std, n = expected.loc[key]
         assert (sample.n, sample.mean) == (n, pytest.approx(mean))
@@ -79,14 +78,18 @@ def test_every_line_is_the_mean_over_heads_and_seeds_of_each_layer(study):
     assert seen == set(expected.index)
 
 
-def test_dotted_lines_are_uniform_attention():
-    [chart] = start_charts(load([REFERENCE], "standard-mechanism")).values()
+def test_dotted_lines_are_uniform_attention_and_the_table_takes_three_panels_of_a_terminal():
+    study = load([REFERENCE], "standard-mechanism")
+    [chart] = start_charts(study).values()
     references = {panel.scale.y: panel.reference for panel in chart.panels}
     tokens = np.array([(row, column) for row in range(8) for column in range(8)])
     distances = np.linalg.norm(tokens[:, None] - tokens[None], axis=-1)
     assert references.pop("distance") == pytest.approx(distances.mean())
     assert references.pop("entropy") == pytest.approx(math.log(64))
     assert set(references.values()) == {None}
+    lines = (" ".join(line.plain.split()) for line in to_terminal(build(study, f"{study.name}_start"), 80))
+    heads = [line for line in lines if "QK norm" in line or "VO rank" in line]
+    assert heads == ["QK norm QK rank QK cond.", "VO norm VO rank VO cond."]
 
 
 @pytest.mark.parametrize("fields", [{"arch": "swin", "depths": [2, 2], "width": 24, "heads": 2}, {"patch_size": 2}])
@@ -100,48 +103,17 @@ def test_nothing_is_dotted_where_attention_is_in_windows_or_on_several_grids(fie
         assert {panel.reference for panel in chart.panels} == {None}
 
 
-def test_lines_are_those_of_the_records(tmp_path):
-    starts(tmp_path)
-    table = build(load([tmp_path], "small"), "small_start")
-    place = "cifar10"
-    assert table.rows == [
-        *(
-            f"{row}, {place}: {part}"
-            for row in ("Kaiming uniform", "Trunc normal", "Mimetic")
-            for part in ("layer 1", "later")
-        ),
-        f"Imp.-3, {place}: layer 1",
-        *(f"Mimetic, svhn: {part}" for part in ("layer 1", "later")),
-    ]
-    assert table.cells[f"Trunc normal, {place}: later", "entropy"].ours is None, "without images"
-    assert table.cells["Mimetic, svhn: later", "QK cond."].ours.n == 2, "but for zero matrices, which have none"
-
-
-def test_a_layer_of_zero_matrices_alone_has_no_condition_number(tmp_path):
+def test_a_layer_of_zero_matrices_alone_has_no_condition_number_and_other_records_no_such_table(tmp_path):
     record = with_start(done("Mimetic"), number=1)
     only = record.init.start[1].model_copy(update={"layer": "blocks.0"})
     record = record.model_copy(update={"init": record.init.model_copy(update={"start": [only]})})
-    study = load([write(tmp_path, record)], "small")
+    study = load([write(tmp_path / "zero", record)], "small")
     table = build(study, "small_start")
     assert table.rows == ["Mimetic: layer 1"]
     assert table.cells["Mimetic: layer 1", "QK cond."].ours is None
     assert table.cells["Mimetic: layer 1", "QK norm"].ours.mean == 0
     [chart] = start_charts(study).values()
     assert "QK cond." not in {panel.scale.y for panel in chart.panels}
-
-
-def test_records_that_do_not_hold_their_start_have_no_such_table_and_figure(tmp_path):
-    study = load([write(tmp_path, done("Mimetic"))], "small")
+    study = load([write(tmp_path / "none", done("Mimetic"))], "small")
     assert "small_start" not in names(study)
     assert start(study) == {}
-
-
-def test_a_study_of_one_dataset_takes_three_panels_of_a_terminal():
-    table = build(load([REFERENCE], "standard-mechanism"), "standard-mechanism_start")
-    heads = [
-        line.plain.split() for line in to_terminal(table, 80) if "QK norm" in line.plain or "VO rank" in line.plain
-    ]
-    assert [" ".join(head) for head in heads] == [
-        "QK norm QK rank QK cond.",
-        "VO norm VO rank VO cond.",
-    ]

@@ -32,14 +32,11 @@ def test_sign_flips_against_scipy(n, shift):
         assert stats.sign_flip_p(values) == pytest.approx(expected)
 
 
-def test_the_least_p_is_that_of_differences_of_one_sign():
+def test_the_least_p_is_that_of_differences_of_one_sign_and_over_40_pairs_flips_are_drawn():
     for n in (2, 3, 5, 6, 10, 40):
         pair = stats.paired(series(range(1, n + 1)), series([0] * n))
         assert pair.p == pytest.approx(pair.least_p) == pytest.approx(2 / 2**n)
     assert stats.sign_flip_p(np.zeros(4)) == 1
-
-
-def test_over_40_pairs_random_flips_come_near_the_t_test():
     values = RNG.normal(0.25, size=60)
     p = stats.sign_flip_p(values)
     assert p == stats.sign_flip_p(values)
@@ -53,14 +50,32 @@ def test_holm_by_hand():
     assert stats.holm([]) == []
 
 
+def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand():
+    # Row means 2, 5, 5, seed means 3, 5, grand mean 4: residuals 1, 0, 1, four squares of 1 over 2 degrees of freedom.
+    rows = [series([2.0, 2.0]), series([4.0, 6.0]), series([3.0, 7.0])]
+    noise = stats.pooled(rows)
+    assert (noise.std, noise.df) == (pytest.approx(np.sqrt(2)), 2)
+    pair = stats.paired(rows[1], rows[0])
+    half = scipy_stats.t.ppf(0.99, 2) * np.sqrt(2) * np.sqrt(2 / 2)
+    assert noise.interval(pair, 0.98) == Interval(pytest.approx(3 - half), pytest.approx(3 + half))
+    quantiles = scipy_stats.t.ppf(0.975, 2) + scipy_stats.t.ppf(0.8, 2)
+    assert noise.detectable(8) == pytest.approx(quantiles * np.sqrt(2) * np.sqrt(2 / 8))
+
+
+def test_pooled_over_two_rows_it_is_the_paired_t_test_over_common_seeds():
+    ours, theirs = series(RNG.normal(1, size=6), [0, 1, 2, 3, 4, 9]), series(RNG.normal(size=6), [0, 1, 2, 3, 4, 7])
+    noise, pair = stats.pooled([ours, theirs]), stats.paired(ours, theirs)
+    expected = scipy_stats.ttest_rel(ours[:5], theirs[:5])
+    assert (noise.df, noise.p(pair)) == (4, pytest.approx(expected.pvalue))
+    assert noise.interval(pair) == Interval(*map(pytest.approx, expected.confidence_interval(0.95)))
+    assert stats.pooled([ours]) is stats.pooled([]) is stats.pooled([ours, ours]) is None
+
+
 def test_pairs_are_those_of_one_seed():
     ours, theirs = series([3.0, 1.0, 7.0, 90.0], [2, 0, 1, 7]), series([0.5, 5.0, 1.0, 10.0], [0, 1, 2, 5])
     pair = stats.paired(ours, theirs)
     assert (pair.n, pair.mean) == (3, pytest.approx((0.5 + 2.0 + 2.0) / 3))
     assert stats.paired(series([1.0], [0]), series([1.0], [1])) is None
-
-
-def test_no_interval_under_three_pairs_and_no_p_for_one():
     assert stats.paired(series([1, 2]), series([0, 0])).interval is None
     assert stats.paired(series([1, 2]), series([0, 0])).bootstrap is None
     assert stats.paired(series([1]), series([0])).p is None

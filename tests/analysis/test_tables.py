@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import ROWS, done, everything, failed, skipped, write
-from table_texts import columns
+from synthetic_records import ROWS, done, everything, failed, respecified, several, skipped, write
+from table_texts import entry
 
+from analysis.figures import __main__ as figures
 from analysis.frame import load
 from analysis.tables import __main__ as tables
 from analysis.tables.printing.reading import without_numbers
@@ -24,25 +25,12 @@ from initializers.errors import VitinitError
 
 MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
 BASE = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}
-CROSSED = {"base": ROWS["Trunc normal"]["base"], "method": ROWS["Mimetic"]["method"]}
 
 
 def paired(root: Path) -> Path:
     for row, values in (("Mimetic", MIMETIC), ("Kaiming uniform", BASE)):
-        for seed, value in values.items():
-            write(root, done(row, (99.0, value), seed=seed))
+        write(root, *(done(row, (99.0, value), seed=seed) for seed, value in values.items()))
     return root
-
-
-def several(root: Path, values: dict[str, list[float]], **which) -> Path:
-    """One record a row and seed."""
-    for row, numbers in values.items():
-        write(root, *(done(row, (value,), seed=seed, **which) for seed, value in enumerate(numbers)))
-    return root
-
-
-def shown(table, row: str, column: str = "cifar10"):
-    return next(found for found in columns(table) if found.label == column).entries[row]
 
 
 def test_mean_std_and_paired_difference(tmp_path):
@@ -56,62 +44,46 @@ def test_mean_std_and_paired_difference(tmp_path):
     expected = scipy_stats.ttest_1samp(differences, 0).confidence_interval()
     assert (cell.against.n, cell.against.mean) == (3, pytest.approx(statistics.mean(differences)))
     assert (cell.against.interval.low, cell.against.interval.high) == pytest.approx((expected.low, expected.high))
-    entry = shown(table, "Mimetic")
-    assert entry.ours == ["53.69 ± 24.25", "+1.00 [−8.02, 10.02] (n=3)"]
+    assert entry(table, "Mimetic").ours == ["53.69 ± 24.25", "+1.00 [−8.02, 10.02] (n=3)"]
     assert "Differences over fewer seeds than n: Mimetic on cifar10 (3)." in table.notes
-    assert shown(table, "Kaiming uniform").ours[1:] == []
+    assert entry(table, "Kaiming uniform").ours[1:] == []
 
 
 def test_metric_and_baseline(tmp_path):
-    study = load([paired(tmp_path)])
+    study = load([write(paired(tmp_path), failed("Imp.-3"))])
     best = build(study, metric="best").cells["Mimetic", "cifar10"].ours
     assert (best.mean, best.std) == (99.0, 0.0)
     turned = build(study, baseline="Mimetic").cells["Kaiming uniform", "cifar10"]
     assert turned.against.mean == pytest.approx(-build(study).cells["Mimetic", "cifar10"].against.mean)
     with pytest.raises(VitinitError, match="unknown baseline row 'Mimetik'; did you mean 'Mimetic'"):
         build(study, baseline="Mimetik")
+    missing = "No differences: the baseline row Imp.-3 has no finished run."
+    assert missing in build(study, baseline="Imp.-3").notes
 
 
 def test_the_papers_differences_are_to_its_own_numbers_of_the_same_row(tmp_path):
-    for row in ROWS:
-        write(tmp_path, *(done(row, (50.0 + seed,), seed=seed, paper=True) for seed in range(3)))
-    study = load([tmp_path])
-    assert shown(build(study), "Mimetic").paper == ["91.16", "+4.80"]
-    assert shown(build(study, baseline="Trunc normal"), "Mimetic").paper == ["91.16", "+2.53"]
-    assert shown(build(study), "Trunc normal").paper == ["88.63"]
-    assert shown(build(study), "ConViT").paper == []
+    study = load([several(tmp_path, {row: (50.0, 51.0, 52.0) for row in ROWS}, paper=True)])
+    assert entry(build(study), "Mimetic").paper == ["91.16", "+4.80"]
+    assert entry(build(study, baseline="Trunc normal"), "Mimetic").paper == ["91.16", "+2.53"]
+    assert entry(build(study), "Trunc normal").paper == ["88.63"]
+    assert entry(build(study), "ConViT").paper == []
 
 
 def test_one_seed_has_no_spread_and_no_base_no_difference(tmp_path):
     table = build(load([write(tmp_path, done("Mimetic", (50.0,)))]))
-    assert shown(table, "Mimetic").ours == ["50.00"]
-    assert not shown(table, "Mimetic").bold
+    assert entry(table, "Mimetic") == (["50.00"], [], False)
     two = several(tmp_path / "two", {"Kaiming uniform": [1.0, 2.0], "Mimetic": [3.0, 5.0]})
-    assert shown(build(load([two])), "Mimetic").ours == ["4.00 ± 1.41", "+2.50"], "two pairs have no interval"
-    assert (
-        "No difference (--baseline ROW gives one), as no row has their base and model without a method: Mimetic."
-        in (table.notes)
-    )
-
-
-def test_a_baseline_without_a_finished_run_is_named(tmp_path):
-    study = load([write(tmp_path, done("Mimetic", (50.0,)), failed("Kaiming uniform"))])
-    assert (
-        "No differences: the baseline row Kaiming uniform has no finished run."
-        in build(study, baseline="Kaiming uniform").notes
-    )
+    assert entry(build(load([two])), "Mimetic").ours == ["4.00 ± 1.41", "+2.50"], "two pairs have no interval"
+    why = "No difference (--baseline ROW gives one), as no row has their base and model without a method: Mimetic."
+    assert why in table.notes
 
 
 def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path):
-    def tuned(label: str, row: str, lr: float):
-        record = done(row, (50.0,), label=label)
-        recipe = record.spec.recipe.model_copy(update={"lr": lr})
-        spec = record.spec.model_copy(update={"recipe": recipe})
-        return record.model_copy(update={"spec": spec, "run_id": spec.run_id})
-
-    rows = (("A", 1e-3), ("B", 3e-3))
-    write(tmp_path, *(tuned(f"{name} base", "Kaiming uniform", lr) for name, lr in rows))
-    write(tmp_path, *(tuned(f"{name} mimetic", "Mimetic", lr) for name, lr in (*rows, ("C", 9e-3))))
+    rows = (("A", 1e-3), ("B", 3e-3), ("C", 9e-3))
+    for name, lr in rows:
+        for row, label in (("Kaiming uniform", "base"), ("Mimetic", "mimetic")):
+            if (name, label) != ("C", "base"):
+                write(tmp_path, respecified(done(row, (50.0,), label=f"{name} {label}"), recipe={"lr": lr}))
     found = build(load([tmp_path])).baselines
     assert found == {"A mimetic": "A base", "B mimetic": "B base", "C mimetic": "A base"}
 
@@ -128,7 +100,7 @@ def test_p_is_corrected_over_the_whole_table(tmp_path):
     mimetic, impulse = table.cells["Mimetic", "cifar10"], table.cells["Imp.-3", "cifar10"]
     assert (mimetic.against.p, mimetic.p) == (pytest.approx(1 / 32), pytest.approx(1 / 16))
     assert (impulse.against.p, impulse.p) == (1, 1)
-    assert len(shown(table, "Mimetic").ours) == 2, "no p"
+    assert len(entry(table, "Mimetic").ours) == 2, "no p"
     assert mimetic.least_p == pytest.approx(1 / 16), "no two tests of six pairs go lower together"
     note = next(note for note in table.notes if "sign-flip" in note)
     assert "over 2 comparisons; not shown where it could not be under 0.05, whatever the numbers (n=6: 0.031" in note
@@ -136,9 +108,7 @@ def test_p_is_corrected_over_the_whole_table(tmp_path):
     for row, values in rows.items():
         write(tmp_path, done(row, (values[0] + 1 + (row == "Mimetic"),), seed=6))
     seven = build(load([tmp_path]))
-    assert [shown(seven, row).ours[2] for row in ("Mimetic", "Imp.-3")] == ["0.031", "1.000"], (
-        "now it could be under 0.05"
-    )
+    assert [entry(seven, row).ours[2] for row in ("Mimetic", "Imp.-3")] == ["0.031", "1.000"], "it could be under 0.05"
 
 
 def test_a_comparison_without_runs_keeps_its_place_in_the_correction(tmp_path):
@@ -163,7 +133,7 @@ def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
         "Kaiming uniform": [99.0, 98.0],  # two seeds say nothing
     }
     table = build(load([several(tmp_path, rows)]))
-    assert [row for row in table.rows if shown(table, row).bold] == ["Mimetic", "Imp.-3"]
+    assert [row for row in table.rows if entry(table, row).bold] == ["Mimetic", "Imp.-3"]
     latex = to_latex(table)
     assert r"\textbf{51.2 $\pm$ 1.3}" in latex
     assert latex.count(r"\textbf") == 2
@@ -172,24 +142,24 @@ def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
 def test_what_has_no_seeds_in_common_with_the_highest_is_not_said_to_be_told_apart(tmp_path):
     rows = {"Mimetic": range(3), "Kaiming uniform": range(3, 6)}
     write(tmp_path, *(done(row, (50.0 + seed,), seed=seed) for row, seeds in rows.items() for seed in seeds))
-    table = build(load([tmp_path]))
-    (note,) = [note for note in table.notes if note.startswith("Not compared with the highest mean")]
+    (note,) = [note for note in build(load([tmp_path])).notes if note.startswith("Not compared with the highest mean")]
     assert note.endswith("share under 3 seeds: Mimetic on cifar10.")
 
 
 def test_a_dagger_where_our_interval_excludes_the_published_number(tmp_path):
     values = {"Mimetic": [90.0, 91.0, 92.0], "Imp.-3": [80.0, 80.5, 81.0], "Imp.-5": [80.0, 80.5]}
     table = build(load([several(tmp_path / "paper", values, paper=True)]))
-    first = {row: shown(table, row).ours[0] for row in table.rows}
+    first = {row: entry(table, row).ours[0] for row in table.rows}
     assert first == {"Mimetic": "91.00 ± 1.00", "Imp.-3": "80.50 ± 0.50†", "Imp.-5": "80.25 ± 0.35 (n=2)"}
     assert any(note.startswith("†") for note in table.notes)
     small = build(load([several(tmp_path / "small", values)]))
-    assert not any("†" in line for row in small.rows for line in shown(small, row).ours), "another setting"
+    assert not any("†" in line for row in small.rows for line in entry(small, row).ours), "another setting"
     assert not any(note.startswith(("†", "Paper")) for note in small.notes)
 
 
 def test_each_method_against_its_own_base(tmp_path, monkeypatch):
-    monkeypatch.setitem(ROWS, "Mimetic on trunc normal", CROSSED)
+    crossed = {"base": ROWS["Trunc normal"]["base"], "method": ROWS["Mimetic"]["method"]}
+    monkeypatch.setitem(ROWS, "Mimetic on trunc normal", crossed)
     rows = {
         "Kaiming uniform": [30.0, 31.0, 32.0],
         "Mimetic": [40.0, 42.0, 41.0],
@@ -222,9 +192,7 @@ def test_several_columns_together(tmp_path):
     assert mimetic.better.value == pytest.approx((1 + 7 / 9) / 2)
     assert set(table.across) == {"Kaiming uniform", "Mimetic"}
     assert "Without 3 seeds in each of these columns: Imp.-3." in table.notes
-    printed = "\n".join(line.plain for line in to_terminal(table, 200))
-    assert "2 columns together" in printed
-    assert not any("share its images" in note for note in table.notes)
+    assert "2 columns together" in "\n".join(line.plain for line in to_terminal(table, 200))
 
 
 def test_a_deleted_record_changes_only_its_cells(tmp_path):
@@ -242,43 +210,29 @@ def test_a_deleted_record_changes_only_its_cells(tmp_path):
 def test_a_cell_without_runs_is_a_dash_and_a_run_that_failed_stands_beside_the_published_number(tmp_path):
     root = write(tmp_path, done("Trunc normal", (5.0,), paper=True), done("Mimetic", dataset="digits"))
     table = build(load([write(root, failed("Imp.-3", paper=True))]))
-    assert (shown(table, "Mimetic").ours, shown(table, "Mimetic").paper) == (["–"], []), "its setting is not known"
-    assert (shown(table, "Imp.-3").ours, shown(table, "Imp.-3").paper) == (["–"], ["91.62"])
-    assert (shown(table, "Trunc normal").paper, shown(table, "Trunc normal", "digits").paper) == (["88.63"], [])
+    assert entry(table, "Mimetic")[:2] == (["–"], []), "its setting is not known"
+    assert entry(table, "Imp.-3")[:2] == (["–"], ["91.62"])
+    assert (entry(table, "Trunc normal").paper, entry(table, "Trunc normal", "digits").paper) == (["88.63"], [])
     (context,) = (note for note in table.notes if note.startswith("Context"))
     assert "has CIFAR-10: Kaiming Uniform 86.36, Mimetic 91.16, Imp.-5 90.67; --context" in context
     missing = "No finished run: Trunc normal on digits, Imp.-3 on digits, Mimetic on cifar10, Imp.-3 on cifar10."
     assert missing in table.notes
 
 
-def test_the_foot_counts_and_names(tmp_path):
-    foot = "\n".join(build(load([everything(tmp_path)])).notes)
-    assert "Runs: 70 finished, 1 failed, 1 skipped; 2 invalid files left out." in foot
-    assert "Failed: ConViT on cifar100 (seed 1): RuntimeError: out of memory\n" in foot
-    assert "Skipped: ConViT on cifar100 (seed 2): no images here\n" in foot
-    assert "Invalid file: small/0000000000000000.json: Invalid JSON" in foot
-    assert "Invalid file: small/notes.json: " in foot
-    assert "cifar10[5000] (5,000 training images)" in foot
-    assert "ViT width 48 depth 4, 3 heads, patch 4, 3 epochs; ConViT: ConViT width 48 depth 4, 4 heads" in foot
-    assert "single runs" in foot
-    assert "n = 3 seeds; other: ConViT on cifar100 (1)." in foot
-
-
 def test_code_of_an_initialiser_that_changed_between_runs_is_said_with_its_rows(tmp_path):
-    def foot(*sources):
+    base = {"kaiming_uniform": "0" * 16}
+    write(tmp_path, done("Kaiming uniform", environment={"initializers": base}))
+
+    def foot(*sources: str) -> list[str]:
         for seed, its in enumerate(sources):
-            environment = {"initializers": its} if its else {}
+            environment = {"initializers": base | {"mimetic": its * 16}} if its else {}
             write(tmp_path, done("Mimetic", seed=seed, environment=environment))
-        write(tmp_path, done("Kaiming uniform", environment={"initializers": {"kaiming_uniform": "0" * 16}}))
         table = build(load([tmp_path]))
         assert set(without_numbers(table)) <= set(table.notes)
         return without_numbers(table)
 
-    base = {"kaiming_uniform": "0" * 16}
-    assert foot({**base, "mimetic": "1" * 16}, {**base, "mimetic": "1" * 16}, None) == [], "unknown is not another"
-    assert foot({**base, "mimetic": "1" * 16}, {**base, "mimetic": "2" * 16}) == [
-        "Mixed code of mimetic: rows Mimetic hold runs of 2 versions of its file."
-    ]
+    assert foot("1", "1", "") == [], "unknown is not another"
+    assert foot("1", "2") == ["Mixed code of mimetic: rows Mimetic hold runs of 2 versions of its file."]
 
 
 @pytest.mark.parametrize(
@@ -293,21 +247,19 @@ def test_code_of_an_initialiser_that_changed_between_runs_is_said_with_its_rows(
     ],
 )
 def test_code_and_hardware_of_runs_are_said(tmp_path, environments, says):
-    for seed, environment in enumerate(environments):
-        write(tmp_path, done("Mimetic", seed=seed, environment=environment))
+    write(tmp_path, *(done("Mimetic", seed=seed, environment=each) for seed, each in enumerate(environments)))
     assert says in "\n".join(build(load([tmp_path])).notes)
 
 
 def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
-    sizes = (500, 1000, 2500)
-    for size in sizes:
-        several(tmp_path / "records", {"Kaiming uniform": [1.0], "Mimetic": [2.0]}, study="table2", train_size=size)
-    several(tmp_path / "records", {"Mimetic": [1.0]}, study="mine")
-    write(tmp_path / "records", failed("Mimetic", study="broken"))
-    arguments = ["--results", str(tmp_path / "records"), "--out", str(tmp_path / "out")]
+    root = tmp_path / "records"
+    for size in (500, 1000, 2500):
+        several(root, {"Kaiming uniform": [1.0], "Mimetic": [2.0]}, study="table2", train_size=size)
+    write(root, done("Mimetic", (1.0,), study="mine"), failed("Mimetic", study="broken"))
+    arguments = ["--results", str(root), "--out", str(tmp_path / "out")]
     assert tables.main([*arguments, "--format", "latex,csv", "--format", "html"]) == 0
     found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")}
-    stems = ("mine/mine", "table2/table2", "table2/table2_gap")
+    stems = ("mine/mine", "table2/table2", "table2/table2_gap", "table2/table2_scaling")
     assert found == {f"{stem}.{ending}" for stem in stems for ending in ("tex", "csv", "html")}
     assert "\nno table, no run is finished" in capsys.readouterr().out
     assert tables.main([*arguments[:2], "--out", str(tmp_path / "one"), "--table", "table2_gap"]) == 0
@@ -322,8 +274,7 @@ def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
         assert says in capsys.readouterr().err
 
 
-def test_rows_and_words_are_those_that_are_asked_for(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_rows_and_words_are_those_that_are_asked_for(tmp_path, capsys):
     values = {"Kaiming uniform": [10.0, 11.0, 13.0], "Mimetic": [50.0, 51.0, 52.5], "Imp.-3": [20.0, 21.0, 22.0]}
     root = several(tmp_path / "records", values)
     Store(root).write_layout("small", Layout(rows=list(values), title="Of mine & yours"))
@@ -331,7 +282,6 @@ def test_rows_and_words_are_those_that_are_asked_for(tmp_path, capsys, monkeypat
 
     def written(*options: str) -> tuple[list[str], str]:
         assert tables.main([*arguments, *options]) == 0
-        capsys.readouterr()
         latex = (tmp_path / "out/small.tex").read_text()
         rows = re.search(r"midrule\n(.*)\\bottomrule", latex, re.DOTALL)[1].splitlines()
         return [row.removesuffix(r" \\") for row in rows], latex
@@ -355,8 +305,7 @@ def test_rows_and_words_are_those_that_are_asked_for(tmp_path, capsys, monkeypat
     assert rows == [rf"Imp.-3 & \textbf{{21 $\pm$ 1}} & {gain}", r"Kaiming uniform & 11 $\pm$ 2 & "]
     assert r"\caption{T. " in latex
     assert r"\label{t}" in latex
-    whole = (tmp_path / "out/small.csv").read_text().splitlines()
-    assert len(whole) == 3
+    assert len((tmp_path / "out/small.csv").read_text().splitlines()) == 3
     assert [row.partition(" &")[0] for row in written("--rows", "Imp.-3", "Mimetic")[0]] == ["Imp.-3", "Mimetic"]
     for options, says in ((["--rows", "Mimetik"], "unknown row 'Mimetik'"), (["--drop", "*"], "no row is left")):
         assert tables.main([*arguments, *options]) == 2
@@ -373,21 +322,20 @@ def test_context_prints_the_papers_table_whatever_its_setting(tmp_path, capsys):
     lines = [line.split() for line in published.splitlines()]
     assert ["Mimetic", "91.16", "A", "70.40", "A", "97.53", "A", "74.34", "A"] in lines
     assert "Read in: A the authors in public discussion." in published
-    assert published.count("Published:") == 1
 
 
-@pytest.mark.parametrize("module", ["analysis.tables.__main__", "analysis.figures.__main__"])
+@pytest.mark.parametrize("module", [tables, figures])
 def test_errors_are_one_line_and_exit_code_2(tmp_path, module, capsys):
-    main = __import__(module, fromlist=["main"]).main
-    for arguments in (["--results", str(tmp_path)], ["--results", str(tmp_path / "nowhere")]):
-        assert main(arguments) == 2
-        captured = capsys.readouterr()
-        assert re.fullmatch(r"error: .+\n", captured.err)
-        assert captured.out == ""
     (tmp_path / "file").write_text("")
     root = write(tmp_path / "records", done("Mimetic"))
-    assert main(["--results", str(root), "--out", str(tmp_path / "file")]) == 2
-    assert "error: cannot write" in capsys.readouterr().err
+    for arguments, says in (
+        (["--results", tmp_path / "empty"], ""),
+        (["--results", tmp_path / "nowhere"], ""),
+        (["--results", root, "--out", tmp_path / "file"], "cannot write"),
+    ):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        assert module.main([*map(str, arguments)]) == 2
+        assert re.fullmatch(rf"error: {says}.+\n", capsys.readouterr().err)
 
 
 def test_imports_stay_light():

@@ -14,9 +14,9 @@ import pytest
 import torch
 from dataset_helpers import NOWHERE, error_of, make_folder
 
+from analysis.tables import __main__ as tables
 from benchmark.datasets import registry
 from benchmark.datasets.archives.archived import Archived
-from benchmark.datasets.cifar import Cifar
 from benchmark.datasets.dataset import Arrays, Dataset, InMemory
 from benchmark.datasets.downloaded import Downloaded
 from benchmark.datasets.load import download, load, sources
@@ -66,9 +66,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     path = tmp_path_factory.mktemp("images")
     if dataset.name == "folder":
         make_folder(path, {"a": 20, "b": 10})
-    place, spec = path / "data", spec_of(dataset, path)
-    if isinstance(dataset, Cifar):
-        place = request.getfixturevalue("cifar10_dir")
+    place, spec = Path(os.environ.get("VITINIT_DATA", path / "data")), spec_of(dataset, path)
     if reason := dataset.unavailable(spec, place):
         pytest.skip(reason)
     return Here(dataset, path, place, sources(spec, SIZE, place))
@@ -241,28 +239,22 @@ def test_arrays_of_any_strides_and_bytes_are_taken(tmp_path: Path) -> None:
     assert reversed_labels.numpy().data.c_contiguous
 
 
-def test_a_dataset_of_an_own_package_is_planned_trained_and_tabulated(tmp_path: Path) -> None:
+def test_a_dataset_of_an_own_package_is_planned_trained_and_tabulated(tmp_path: Path, capsys) -> None:
     site, work = tmp_path / "site", tmp_path / "work"
     work.mkdir()
     installed(site, "their_dataset:BRIGHTNESS")
     (site / "their_dataset.py").write_text(THEIRS.format(name="brightness"))
     (work / "theirs.yaml").write_text(GRID)
     environment = {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-
-    def call(*words: str) -> str:
-        done = fresh(*words, cwd=work, path=(site, ROOT), **environment)
-        assert done.returncode == 0, done.stderr
-        return str(done.stdout)
-
-    assert "2 runs" in call("-m", "runners.cli", "plan", "theirs.yaml")
+    words = ("run", "theirs.yaml", "--device", "cpu", "--executor", "inline", "--results", "r")
+    ran = fresh("-m", "runners.cli", *words, cwd=work, path=(site, ROOT), **environment)
+    assert "2 runs finished, 0 failed" in ran.stdout, ran.stderr
     assert not list((tmp_path / "cache").glob("vitinit/grids/*")), "nothing here could tell that their code has changed"
-    ran = call("-m", "runners.cli", "run", "theirs.yaml", "--device", "cpu", "--executor", "inline", "--results", "r")
-    assert "2 runs finished, 0 failed" in ran
     # the record says all: the package need not be there any more
-    done = fresh("-m", "analysis.tables", "--results", "r", "--out", "tables", cwd=work, path=(ROOT,))
-    assert done.returncode == 0, done.stderr
-    assert "brightness" in done.stdout
-    assert "Mimetic" in done.stdout
+    assert tables.main(["--results", str(work / "r"), "--out", str(work / "tables")]) == 0
+    printed = capsys.readouterr().out
+    assert "brightness" in printed
+    assert "Mimetic" in printed
 
 
 @pytest.fixture

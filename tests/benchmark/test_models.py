@@ -92,15 +92,6 @@ def test_every_layer_gets_tokens_in_memory_order() -> None:
         assert strides == [True] * 3
 
 
-def test_sincos_embedding_is_added_to_the_patches() -> None:
-    m = build_model(SMALL, 10).eval()
-    with torch.no_grad():
-        m.pos_embed.normal_()
-        plain = m(torch.ones(1, 3, 16, 16))
-        m.pos_embed.zero_()
-        assert not torch.allclose(plain, m(torch.ones(1, 3, 16, 16)))
-
-
 def test_vit_tiny_with_learned_positions_and_class_token_is_timms() -> None:
     spec = preset("vit_tiny", image_size=224, patch_size=16, position="learned", pool="token")
     theirs_name = "vit_tiny_patch16_224"
@@ -118,8 +109,11 @@ def test_vit_tiny_with_learned_positions_and_class_token_is_timms() -> None:
 
 def test_the_papers_vit() -> None:
     """2404.01139: qkv bias, norm eps 1e-6, no class token, average pool, then fc_norm; the final norm is identity."""
+    learned = build_model(changed(SMALL, position="learned"), 10)
+    assert isinstance(learned.pos_embed, nn.Parameter)
+    assert learned.pos_embed.shape == (1, 16, 24)
     m = build_model(SMALL, 10).eval()
-    assert m.cls_token is None
+    assert m.cls_token is learned.cls_token is None
     assert m.num_prefix_tokens == 0
     assert isinstance(m.norm, nn.Identity)
     assert isinstance(m.fc_norm, nn.LayerNorm)
@@ -134,7 +128,7 @@ def test_the_papers_vit() -> None:
     torch.testing.assert_close(seen[1], seen[0].mean(1))
 
 
-def test_sincos_with_class_token_gives_it_no_position() -> None:
+def test_sincos_is_added_to_the_patches_and_gives_a_class_token_no_position() -> None:
     m = build_model(changed(SMALL, pool="token"), 10).eval()
     assert m.pos_embed.shape == (1, 16, 24)
     with torch.no_grad():
@@ -142,13 +136,6 @@ def test_sincos_with_class_token_gives_it_no_position() -> None:
         tokens = m._pos_embed(torch.zeros(1, 16, 24))
     torch.testing.assert_close(tokens[0, 0], torch.full((24,), 0.5))
     torch.testing.assert_close(tokens[0, 1:], m.pos_embed[0])
-
-
-def test_learned_positions_with_average_pool_have_no_class_row() -> None:
-    m = build_model(changed(SMALL, position="learned"), 10)
-    assert isinstance(m.pos_embed, nn.Parameter)
-    assert m.pos_embed.shape == (1, 16, 24)
-    assert m.cls_token is None
 
 
 def test_layer_scale_multiplies_what_attention_and_mlp_add() -> None:

@@ -10,6 +10,7 @@ import signal
 import stat
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,8 @@ from benchmark.grids import grid
 from benchmark.grids.schema import Cell
 from benchmark.records.record import RunRecord
 from benchmark.records.store import Store
-from runners.basics.setting import Execution, Interval, Setting
-from runners.basics.stop import Stop
+from runners.basics.setting import Event, Execution, Interval, Setting
+from runners.basics.stop import Stop, Stopped
 from runners.one_run import claims
 from runners.one_run.carry_out import carry_out
 from runners.training import train
@@ -169,6 +170,24 @@ def _arm(kill: Kill) -> None:
 
 def _opened(descriptor: int) -> str:
     return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
+def stopped_after(epoch: int, cell: Cell, where: Setting, hear: Callable[[Event], object] = lambda event: None) -> None:
+    """Carry out a run in this process until so many epochs are done."""
+    stop = Stop()
+
+    def on_event(event: Event) -> None:
+        hear(event)
+        if event.epoch and event.epoch.epoch == epoch:
+            stop.request("a test")
+
+    with pytest.raises(Stopped):
+        carry_out(cell, where, stop, on_event)
+
+
+def cell_of(name: str, folder: Path, epochs: int = 2) -> Cell:
+    """The first run of a row."""
+    return next(cell for cell in cells(folder, epochs) if cell.row == name)
 
 
 def finish(cell: Cell, where: Setting) -> RunRecord:

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from benchmark.records.store import Store
-from initializers.errors import VitinitError
 from runners.launching.launch import launch
 from runners.one_run import claims
 from runners.terminal.display import Display
@@ -26,7 +25,7 @@ SIGNALS = [
     for to in recipients
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 ]
-QUICK = [("local", signal.SIGTERM, "group")]
+QUICK = [("local", signal.SIGTERM, "launcher")]
 RUN = ("run", "faults.yaml", "--only", "row=dropout", "--limit", "1", "--workers", "1", "--keep-weights")
 
 
@@ -88,6 +87,8 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     until_gone(offspring)
     assert len(list(run.glob("step-*.ckpt"))) == 1
     assert claims.live(run) is None
+    contents = Store(tmp_path / "results/local").read("faults")
+    assert (contents.failed, contents.problems) == ({}, [])
     tally("signals", tried=1, survived=1)
     if not ALL:  # that it goes on with the same bits, kills at random moments show
         return
@@ -193,23 +194,6 @@ def test_a_run_of_another_launcher_is_shown_and_left_to_it(tmp_path, here):
         process.communicate(timeout=PATIENCE)
 
 
-def test_force_begins_anew_and_keeps_the_old_record(tmp_path, here):
-    study(tmp_path, epochs=1)
-    (cell, *_) = (cell for cell in cells(tmp_path, 1) if cell.row == "mimetic")
-    run_id, results = cell.spec.run_id, tmp_path / "results/local"
-    only = ("run", "faults.yaml", "--only", f"id={run_id}", "--executor", "inline")
-    assert here(*only)[0] == 0
-    first = Store(results).read("faults").done[run_id]
-    assert "1 recorded already" in here(*only)[1]
-    code, out = here(*only, "--force", run_id[:6])
-    assert (code, "1 run finished" in out) == (0, True)
-    assert Store(results).read("faults").done[run_id].weights == first.weights
-    (aside,) = (results / "faults").glob("*.superseded-*")
-    assert first.written in aside.read_text()
-    unknown = call("run", "faults.yaml", "--force", "xyz", cwd=tmp_path)
-    assert (unknown.returncode, "no run of this grid" in unknown.stderr) == (2, True)
-
-
 def _race(folder: Path, number: int, start, finished) -> None:
     runs = cells(folder, epochs=1)[:4]
     display = Display(Console(file=(folder / f"out{number}").open("w")))
@@ -240,20 +224,3 @@ def test_launched_several_times_at_once_every_run_is_carried_out_once(tmp_path, 
         assert (len(contents.done), contents.failed, contents.problems) == (4, {}, [])
         assert not list((tmp_path / str(number) / "results/faults/unfinished").glob("*"))
     tally("launch races", tried=races, survived=races)
-
-
-@thorough
-def test_two_command_lines_at_once(tmp_path):
-    study(tmp_path, epochs=1)
-    launchers = [start("run", "faults.yaml", "--workers", "1", cwd=tmp_path) for _ in range(2)]
-    outputs = [process.communicate(timeout=PATIENCE) for process in launchers]
-    assert [process.returncode for process in launchers] == [0, 0], outputs
-    finished = [re.findall(r"^([0-9a-f]{16})  .*: top-1", out, re.MULTILINE) for out, _ in outputs]
-    assert len(finished[0]) + len(finished[1]) == 12
-    assert len({*finished[0], *finished[1]}) == 12
-
-
-def test_a_launch_needs_a_folder_it_can_write_to(tmp_path):
-    (tmp_path / "results").touch()
-    with pytest.raises(VitinitError, match="cannot write to the results folder"):
-        launch(cells(tmp_path)[:1], setting(tmp_path / "results"), 1, Display(Console(quiet=True)))

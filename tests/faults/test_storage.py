@@ -16,7 +16,7 @@ from initializers.errors import VitinitError
 from runners.basics.stop import Stop
 from runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same, cells, finish, setting, thorough
-from tests.processes import FORKS, PATIENCE, ROOT, call
+from tests.processes import FORKS, PATIENCE, ROOT, in_turn
 
 # Root may write everywhere, unless it gives that up.
 UNPRIVILEGED = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
@@ -92,42 +92,38 @@ def read_only(where) -> None:
     remount(where.root, "ro")
 
 
-def check_message_and_fetch(message: str, where, cell) -> None:
-    """The message names where the record is safe, and the command that puts it in place works."""
-    assert "No space left on device" in message
-    assert Store(where.root).read(where.study).done == {}
-    assert Store(where.root).read(where.study).problems == []
-    command = re.search(r"mv (\S+) (\S+)$", message)
-    shutil.move(command[1], command[2])
-    assert cell.spec.run_id in Store(where.root).read(where.study).done
+def same_as_left_alone(cell, where, folder: Path) -> bool:
+    record = Store(where.root).read(where.study).done[cell.run_id]
+    return record.without_times() == finish(cell, setting(folder / "left alone")).without_times()
 
 
 @thorough
 def test_without_space_for_a_checkpoint_the_run_goes_on(small_disk, tmp_path, tally):
-    cell = cells(tmp_path)[0]
-    where, left_alone = setting(small_disk, steps=8, keep_weights=False), setting(tmp_path / "left alone")
+    cell, where = cells(tmp_path)[0], setting(small_disk, steps=8, keep_weights=False)
     heard = carried_out(cell, where, room_for_a_record_only)
     assert heard[-1] == "done"
     assert any("no checkpoint at step" in text and "No space left on device" in text for text in heard)
-    record = Store(where.root).read(where.study).done[cell.spec.run_id]
-    assert record.without_times() == finish(cell, left_alone).without_times()
+    assert same_as_left_alone(cell, where, tmp_path)
     tally("no space for a checkpoint", 1, 1)
 
 
 @thorough
-def test_without_space_for_a_record_it_is_safe_elsewhere(small_disk, tmp_path, tally):
+@pytest.mark.parametrize("fault", [full, read_only])
+def test_a_record_that_cannot_be_written_is_safe_elsewhere(small_disk, tmp_path, fault, tally):
+    """The message names where it is, and the command that puts it in place works."""
     cell = cells(tmp_path)[0]
-    where, left_alone = (
-        setting(small_disk, steps=10**6, keep_weights=False),
-        setting(tmp_path / "left alone"),
-    )
-    heard = carried_out(cell, where, full)
+    where = setting(small_disk, steps=10**6 if fault is full else 3, keep_weights=False)
+    heard = carried_out(cell, where, fault)
+    remount(small_disk, "rw")
     for ballast in small_disk.glob("ballast*"):
         ballast.unlink()
-    check_message_and_fetch(heard[-1], where, cell)
-    record = Store(where.root).read(where.study).done[cell.spec.run_id]
-    assert record.without_times() == finish(cell, left_alone).without_times()
-    tally("no space for a record", 1, 1)
+    assert ("No space left on device" if fault is full else "Read-only file system") in heard[-1]
+    contents = Store(where.root).read(where.study)
+    assert (contents.done, contents.problems) == ({}, [])
+    command = re.search(r"mv (\S+) (\S+)$", heard[-1])
+    shutil.move(command[1], command[2])
+    assert same_as_left_alone(cell, where, tmp_path)
+    tally(f"no record by a disk that is {fault.__name__}", 1, 1)
 
 
 def test_a_writer_that_fails_loses_nothing(tmp_path, tally):
@@ -144,81 +140,39 @@ def test_a_writer_that_fails_loses_nothing(tmp_path, tally):
     tally("nothing reaches the disk", 1, 1)
 
 
-@thorough
-def test_a_disk_that_becomes_read_only_loses_nothing(small_disk, tmp_path, tally):
-    cell = cells(tmp_path)[0]
-    where, left_alone = setting(small_disk, steps=3, keep_weights=False), setting(tmp_path / "left alone")
-    heard = carried_out(cell, where, read_only)
-    assert "Read-only file system" in heard[-1]
-    remount(small_disk, "rw")
-    command = re.search(r"mv (\S+) (\S+)$", heard[-1])
-    shutil.move(command[1], command[2])
-    record = Store(where.root).read(where.study).done[cell.spec.run_id]
-    assert record.without_times() == finish(cell, left_alone).without_times()
-    tally("read-only from the first epoch on", 1, 1)
-
-
-needs_permissions = pytest.mark.skipif(
-    not os.geteuid() and not shutil.which("setpriv"), reason="root cannot give up its permissions here"
-)
-
-
-@needs_permissions
-def test_a_folder_without_permission_stops_before_anything_trains(tmp_path):
+@pytest.mark.skipif(not os.geteuid() and not shutil.which("setpriv"), reason="root cannot give up its permissions here")
+def test_folders_that_may_not_be_entered_or_written_are_named_in_one_line_and_nothing_trains(tmp_path):
     cells(tmp_path)
-    results = tmp_path / "results"
-    results.mkdir()
-    results.chmod(0o555)
-    refused = call("run", "faults.yaml", cwd=tmp_path, before=UNPRIVILEGED)
-    results.chmod(0o755)
-    assert refused.returncode == 2, refused.stdout
-    assert "cannot write to the results folder" in refused.stderr
-    assert "Permission denied" in refused.stderr
-    assert refused.stderr.count("\n") == 1
-    assert list(results.iterdir()) == []
-
-
-@thorough
-@needs_permissions
-def test_a_study_that_may_not_be_listed_is_named_and_the_others_are_read(tmp_path):
-    results, locked = tmp_path / "results", tmp_path / "results/locked"
-    results.mkdir()
-    (results / "small").symlink_to(ROOT / "results/reference/small")
-    locked.mkdir()
-    locked.chmod(0)
-    exported = call("store", "export", "--results", "results", "--out", "out", cwd=tmp_path, before=UNPRIVILEGED)
-    checked = call("store", "check", "results", cwd=tmp_path, before=UNPRIVILEGED)
-    locked.chmod(0o755)
-    assert (exported.returncode, exported.stderr) == (1, "")
-    assert "runs.csv: 36 rows" in exported.stdout
-    assert "left out: results/locked: cannot be read: Permission denied" in exported.stdout
-    assert (checked.returncode, checked.stderr) == (1, "")
-    assert "wrong: results/locked: cannot be read: Permission denied" in checked.stdout
-
-
-@needs_permissions
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (("list", "datasets"), 0),
-        (("data", "get", "svhn"), 2),
-        (("data", "get", "eurosat"), 2),
-        (("data", "prepare", "imagenet", "--from", "."), 2),
-        (("run", "images.yaml"), 2),
-        (("data", "prepare", "digits"), 2),
-    ],
-)
-def test_a_data_folder_that_may_not_be_looked_into_is_named_in_one_line(words, code, tmp_path):
-    locked = tmp_path / "locked"
-    locked.mkdir()
     (tmp_path / "images.yaml").write_text(
         "title: its images are of a class\nrows: {a: {base: kaiming_uniform}}\nblocks:\n- seeds: [0]\n"
         "  datasets: ['folder:.']\n  recipe: small\n  model: {preset: vit_micro, image_size: 8, patch_size: 2}\n"
     )
-    locked.chmod(0)
-    done = call(*words, cwd=tmp_path, before=UNPRIVILEGED, VITINIT_DATA="locked")
-    locked.chmod(0o755)
-    assert done.returncode == code, done.stderr
-    assert done.stderr.count("error: ") == code // 2
-    assert "Traceback" not in done.stderr
-    assert "locked" in done.stdout + done.stderr
+    for name in ("results", "locked", "studies/locked"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "studies/small").symlink_to(ROOT / "results/reference/small")
+    (tmp_path / "results").chmod(0o555)
+    for locked in (tmp_path / "locked", tmp_path / "studies/locked"):
+        locked.chmod(0)
+    words = [
+        *("run faults.yaml --data-dir data", "list datasets", "data get svhn", "data get eurosat"),
+        *("data prepare imagenet --from .", "run images.yaml --results elsewhere", "data prepare digits"),
+        *("store export --results studies --out out", "store check studies"),
+    ]
+    commands = [tuple(line.split()) for line in words]
+    run, *of_data, exported, checked = in_turn(*commands, cwd=tmp_path, before=UNPRIVILEGED, VITINIT_DATA="locked")
+    for folder in ("results", "locked", "studies/locked"):
+        (tmp_path / folder).chmod(0o755)
+    assert run[0] == 2
+    assert "cannot write to the results folder" in run[2]
+    assert "Permission denied" in run[2]
+    assert run[2].count("\n") == 1
+    assert list((tmp_path / "results").iterdir()) == []
+    assert [code for code, *_ in of_data] == [0, 2, 2, 2, 2, 2], of_data
+    for code, out, err in of_data:
+        assert err.count("error: ") == code // 2
+        assert "Traceback" not in err
+        assert "locked" in out + err
+    assert (exported[0], exported[2]) == (checked[0], checked[2]) == (1, "")
+    assert "runs.csv: 36 rows" in exported[1]
+    assert "left out: studies/locked: cannot be read: Permission denied" in exported[1]
+    assert "wrong: studies/locked: cannot be read: Permission denied" in checked[1]

@@ -1,6 +1,7 @@
-"""A job's process without a cluster: `python -m tests.runners.job ROOT METHOD` carries one run out as a job would."""
+"""The process of a job without a cluster."""
 
-import sys
+import os
+import signal
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -36,5 +37,20 @@ def pack(root: Path, slow: bool) -> Pack:
     return Pack((Cell(cell.row, spec),), setting, 1, source_hash())
 
 
-if __name__ == "__main__":
-    carry_out_pack(pack(Path(sys.argv[1]), sys.argv[2] == "slow"))
+JOB = {
+    "SUBMITIT_EXECUTOR": "slurm",
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "1",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_NODEID": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_JOB_NODELIST": "localhost",
+}
+
+
+def carried_out(root: Path, slow: bool, path: str) -> None:
+    """Carry one run out as a job would, with the commands of SLURM that are on the path."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the fork server may be that of a launch, which blocks signals
+    os.environ |= JOB | {"PATH": path}
+    carry_out_pack(pack(root, slow))

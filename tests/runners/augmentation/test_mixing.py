@@ -1,4 +1,4 @@
-"""Mixup, cutmix and erasing against timm's own, fed with the same draws: bit for bit."""
+"""Mixup, cutmix and erasing against timm's own, fed with the same draws, bit for bit; crops and flips."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from torch.nn import functional as F
 from benchmark.image_files.arrays import Data, Split
 from benchmark.spec import Recipe
 from initializers.errors import VitinitError
+from runners.augmentation.crop_and_flip import crop_and_flip
 from runners.augmentation.mixing import erase, mix
 from runners.basics.shard import Shard
-from runners.basics.streams import derive
+from runners.basics.streams import derive, stream
 from runners.loaders import make_loader
+from tests.runners.small_run import DEVICES
 
 CLASSES = 5
 CPU = torch.device("cpu")
@@ -101,6 +103,9 @@ def test_processes_together_see_what_one_alone_sees(data):
             assert torch.equal(targets, torch.cat([part[step][1] for part in parts]))
             assert targets.shape == (16, CLASSES)
             assert torch.allclose(targets.sum(1), torch.ones(16))
+        held_out = [make_loader(data, settings, 7, CPU, Shard(rank, size)).held_out() for rank in range(size)]
+        labels = torch.cat([labels for batches in held_out for _, labels in batches])
+        assert torch.equal(labels, data.held_out.labels)
 
 
 def test_the_test_split_is_neither_mixed_nor_erased(data):
@@ -115,3 +120,28 @@ def test_a_process_without_a_whole_chunk_is_refused_with_the_numbers_that_can_be
         make_loader(data, recipe(**MIXING), 7, CPU, Shard(0, 5))
     with pytest.raises(VitinitError, match="17 processes cannot share batches of 16 images: 1 to 16 can"):
         make_loader(data, recipe(batch_size=16), 7, CPU, Shard(0, 17))
+
+
+# Crop and flip: what comes out is what goes in, moved; the draws are those that recorded runs were trained with.
+
+
+@pytest.fixture
+def many() -> torch.Tensor:
+    return torch.randint(0, 256, (512, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("padding", "hflip"), [(2, 0.3), (2, 0.0), (0, 0.3), (0, 0.0)])
+def test_crops_and_flips_are_those_that_were_drawn_for_recorded_runs(many, padding, hflip, device):
+    """Offsets of all images, then their flips, from one generator; also for a part of a batch."""
+    generator, settings = stream(3, "augment", 1, 2), recipe(batch_size=512, crop_padding=padding, hflip=hflip)
+    tops, lefts = (
+        torch.randint(2 * padding + 1, (2, 512), generator=generator) if padding else torch.zeros(2, 512).int()
+    )
+    flips = (torch.rand(512, generator=generator) < hflip).tolist() if hflip else [False] * 512
+    result = crop_and_flip(many.to(device), settings, stream(3, "augment", 1, 2)).cpu()
+    for image, top, left, flip, shown in zip(many.numpy(), tops, lefts, flips, result.numpy(), strict=True):
+        crop = np.pad(image, ((0, 0), (padding,) * 2, (padding,) * 2))[:, top : top + 16, left : left + 16]
+        assert np.array_equal(crop[..., ::-1] if flip else crop, shown)
+    part = slice(100, 237)
+    assert torch.equal(crop_and_flip(many[part], settings, stream(3, "augment", 1, 2), part), result[part])

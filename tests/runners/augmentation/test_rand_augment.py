@@ -7,14 +7,12 @@ both signs and both interpolations.
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scipy import stats
 from sklearn.datasets import load_sample_images
 from timm.data import auto_augment
 
@@ -32,7 +30,7 @@ FILL = (128, 64, 32)
 PAPERS = "rand-m9-mstd0.5-inc1"
 EACH_ALONE = [
     f"rand-{magnitude}-n1-p1{increasing}"
-    for magnitude in ("m0", "m1", "m4", "m9-mstd0.5", "m10", "m10-mstd101", "m14-mmax20")
+    for magnitude in ("m0", "m4", "m9-mstd0.5", "m10-mstd101", "m14-mmax20")
     for increasing in ("", "-inc1")
 ]
 """Every operation on its own; magnitude 10 with mstd101 is anything from 0 to 10."""
@@ -84,7 +82,7 @@ def ours(config: str, images: torch.Tensor, seed: int, device: str = "cpu") -> t
 def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device):
     differences: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for seed, config in enumerate(EACH_ALONE):
-        images = photographs.roll(seed, 0)[:128]
+        images = photographs.roll(seed, 0)[:96]
         kinds = draw(config, 32, len(images), [seed])[:, 0, 0].astype(int)
         difference = (ours(config, images, seed, device).int() - by_timm(config, images, seed).int()).abs()
         for kind, of_image in zip(kinds, difference.float().mean((1, 2, 3)).tolist(), strict=True):
@@ -102,7 +100,7 @@ def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device
     [(32, PAPERS), (31, "rand-m9-n4-mstd1"), (2, "rand-m8-n3-mstd0.5-tweights"), (1, "rand-m9-n3-p0.8-mmax15")],
 )
 def test_operations_after_one_another_are_timms_at_any_size(photographs, config, size, device):
-    images = photographs[:128, :, :size, :size]
+    images = photographs[:64, :, :size, :size]
     before = images.clone()
     expected = by_timm(config, images, 7)
     for layout in (torch.contiguous_format, torch.channels_last):
@@ -127,65 +125,6 @@ def test_posterizing_to_0_bits_is_black(photographs):
     assert len(black) > 3
     result = carry_out(photographs[torch.arange(200)], drawn, fill_color(MEAN))
     assert not result[torch.from_numpy(black)].any()
-
-
-def recorded(images: int) -> list[list[tuple]]:
-    """What timm's own RandAugment does to so many images: its functions only note how they were called."""
-    transform, calls = timms(PAPERS), []
-    for op in transform.ops:
-        op.aug_fn = lambda image, *level, name=op.name, resample, **_: calls[-1].append((name, *level)) or image
-    random.seed(123)
-    np.random.seed(123)
-    for _ in range(images):
-        calls.append([])
-        transform(None)
-    return calls
-
-
-def test_frequencies_and_magnitudes_are_timms():
-    """Against what they should be, and against timm's own draws with other seeds."""
-    images = 20_000
-    drawn = draw(PAPERS, 32, images, [derive(0, "randaugment", 0, 0)])
-    kinds, first, second = drawn.transpose(2, 0, 1)
-    applied = kinds != 0
-    within = lambda share, expected, count: abs(share - expected) < 4 * (expected * (1 - expected) / count) ** 0.5  # noqa: E731
-    assert within(applied.mean(), 0.5, 2 * images)
-    assert stats.chi2_contingency(np.histogram2d(*applied.T.astype(float), bins=2)[0]).pvalue > 1e-3, "layers depend"
-
-    names = np.array(KINDS)[kinds.astype(int)]
-    moved = np.char.startswith(names, "shift") | np.char.startswith(names, "rotate")
-    assert within(np.char.endswith(names[moved], "cubic").mean(), 0.5, moved.sum())
-    translated = np.char.startswith(names, "shift") & (second != 0)
-    sheared = np.char.startswith(names, "shift") & (second == 0)
-    inverted = (names == "solarize") & (first == 0)
-    assert within(translated.sum() / applied.sum(), 2 / 15, applied.sum())
-    assert within(sheared.sum() / applied.sum(), 2 / 15, applied.sum())
-    whole = ("posterize", "solarize_add", "auto_contrast", "equalize", "brightness", "contrast", "color", "sharpness")
-    for name in whole:
-        assert within((names == name).sum() / applied.sum(), 1 / 15, applied.sum()), name
-    for numbers in (second[translated], first[sheared], first[names == "brightness"] - 1):
-        assert within((numbers > 0).mean(), 0.5, len(numbers)), "signs"
-
-    calls = [call for image in recorded(images) for call in image]
-    counts = Counter(name for name, *_ in calls)
-    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
-    assert len(counts) == 15
-    of_timm = {name: np.array([call[1:] for call in calls if call[0] == name]).ravel() for name in counts}
-    pairs = {
-        "TranslateXRel": second[np.char.startswith(names, "shift rows") & translated] / 32,
-        "ShearY": first[np.char.startswith(names, "shift columns") & sheared],
-        "Rotate": np.degrees(np.arcsin(-second[np.char.startswith(names, "rotate")])),
-        "ColorIncreasing": first[names == "color"],
-        "PosterizeIncreasing": first[names == "posterize"],
-        "SolarizeAdd": first[names == "solarize_add"],
-    }
-    for name, numbers in pairs.items():
-        assert stats.ks_2samp(numbers, of_timm[name]).pvalue > 1e-3, name
-    # magnitude 9 and noise of 0.5, cut off at 10: a translation by 10 is one by 0.45 of the image
-    magnitudes = np.abs(pairs["TranslateXRel"]) / 0.45 * 10
-    assert within((magnitudes > 10 - 1e-9).mean(), stats.norm.sf(2), len(magnitudes))
-    assert stats.kstest(magnitudes[magnitudes < 10 - 1e-9], stats.truncnorm(-18, 2, 9, 0.5).cdf).pvalue > 1e-3
-    assert inverted.sum() > 0
 
 
 def test_draws_of_several_seeds_are_those_of_each_and_touch_no_global_state():

@@ -14,6 +14,7 @@ import torch
 
 from runners.basics import environment as provenance
 from runners.basics.environment import blas, code_in, cpu_model, cpu_name, differences, driver_version, environment
+from tests.processes import fresh
 
 CPU = torch.device("cpu")
 
@@ -274,7 +275,7 @@ def test_the_matrix_library_in_torchs_configuration():
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
-def test_freed_memory_is_not_fetched_again():
+def test_freed_memory_is_not_fetched_again(tmp_path):
     """Counted in page faults: without it 50 times eight tensors of 5 MB, freed together, are some 480,000 pages."""
     code = """
 import resource
@@ -289,5 +290,4 @@ for _ in range(50):
     del together
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 50_000
+    assert int(fresh("-c", code, cwd=tmp_path).stdout) < 50_000

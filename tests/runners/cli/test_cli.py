@@ -1,8 +1,12 @@
-"""The command line: bad input in this process, whole studies as a user runs them, in processes of their own."""
+"""Whole studies as a user runs them; own methods and datasets; what options come to."""
 
+from __future__ import annotations
+
+import hashlib
 import json
 import os
-import signal
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,10 +15,18 @@ import yaml
 
 from analysis.figures import __main__ as figures
 from analysis.tables import __main__ as tables
-from benchmark.datasets.cifar import CIFAR10
+from benchmark.datasets import registry
+from benchmark.datasets.dataset import InMemory
+from benchmark.grids import grid
+from benchmark.records.maps import read_maps
 from benchmark.records.store import Store
-from runners.cli import main as cli
-from tests.processes import PATIENCE, alive, children, start, until
+from initializers.errors import VitinitError, located
+from runners.basics.environment import set_flags
+from runners.basics.setting import Execution, Setting
+from runners.loaders import choice
+from runners.one_run.outcome import failure
+from runners.training.checkpoint import Checkpoints
+from tests.benchmark.small_archives import SMALL, packed_up, put, small
 
 TINY = {
     "title": "tiny",
@@ -45,126 +57,9 @@ def changed(**paths):
     return grid
 
 
-def write(path: Path, grid: object) -> str:
-    path.write_text(yaml.safe_dump(grid), encoding="utf-8")
+def write(path: Path, grid: object, **how: bool) -> str:
+    path.write_text(yaml.safe_dump(grid, **how), encoding="utf-8")
     return str(path)
-
-
-@pytest.fixture
-def error(capsys, monkeypatch, tmp_path):
-    """Run the command line here; return the one line it prints as an error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "nothing"))
-
-    def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        assert stop.value.code == 2
-        text = capsys.readouterr().err
-        assert "Traceback" not in text
-        assert text.count("\n") == 1, text
-        return text
-
-    return run
-
-
-def test_unknown_names_give_the_nearest_and_the_list(error, tmp_path):
-    assert "did you mean 'small'" in error("plan", "smal")
-    assert "smoke" in error("plan", "nothing-like-it")
-    assert "did you mean 'initializers'" in error("list", "initialisers")
-    for path, value, near in (
-        ("blocks__0__datasets", ["cifar11"], "cifar10"),
-        ("blocks__0__recipe__name", "smal", "small"),
-        ("blocks__0__model__preset", "vit_tini", "vit_tiny"),
-        ("rows__Mimetic__method", "mimetc", "mimetic"),
-        ("rows__Mimetic__base", "kaiming_unifrom", "kaiming_uniform"),
-    ):
-        text = error("plan", write(tmp_path / "grid.yaml", changed(**{path: value})))
-        assert f"did you mean '{near}'" in text
-        assert "available: " in text
-
-
-def test_a_bad_grid_says_which_field_and_what_is_allowed(error, tmp_path):
-    gated = {"preset": "convit_micro", "depth": 2, "gpsa_layers": 1, "heads": 3}
-    unknown_solver = {"name": "impulse", "kernel_size": 3, "solver": "grad"}
-    known = "solver: unknown name 'grad'; did you mean 'gradient'? available: gradient, rotation, svd"
-    for path, value, words in (
-        ("blocks__0__model__patch_size", 3, ["image_size 8", "patch_size 3", "divisible"]),
-        ("blocks__0__model__heads", 5, ["width 48", "heads 5"]),
-        ("blocks__0__model__depht", 2, ["unknown field of a ViT", "depht", "did you mean 'depth'"]),
-        ("blocks__0__recipe__lr", -1, ["lr", "greater than 0", "-1"]),
-        ("blocks__0__recipe__epochs", "many", ["epochs", "integer", "many"]),
-        ("blocks__0__recipe__precision", "fp8", ["precision", "fp32", "fp8"]),
-        ("blocks__0__seeds", [], ["seeds", "is empty"]),
-        ("rows__Mimetic__method", {"name": "mimetic", "beta": 1}, ["beta", "unknown field", "beta_qk"]),
-        ("rows__Mimetic__method", {"name": "mimetic", "beta_qk": "x"}, ["beta_qk", "number", "'x'"]),
-        ("rows__Mimetic__method", {"name": "impulse", "kernel_size": 5}, ["kernel_size 5", "token grid 4x4"]),
-        ("rows__Mimetic__method", {"name": "impulse", "kernel_size": 4}, ["odd", "4"]),
-        ("rows__Mimetic__method", {"name": "impulse", "solver": "newton"}, ["solver", "gradient", "newton"]),
-        ("rows__Mimetic__method", "convit_gpsa", ["gated positional", "convit"]),
-        ("rows__Mimetic__method", "kaiming_uniform", ["is a base"]),
-        (
-            "rows__Mimetic",
-            {"base": "trunc_normal", "method": "convit_gpsa", "model": gated},
-            ["square number of heads", "3"],
-        ),
-        ("rows__Mimetic", {"base": "kaiming_uniform"}, ["same run", "Kaiming uniform"]),
-        ("title", None, ["title"]),
-        ("rows__Mimetic__method", unknown_solver, [known]),
-        ("rows__Mimetic__method", "here/mine.py:Mine", ["'here/mine.py:Mine': a grid takes package.module:Class"]),
-        ("blocks__0__recipe__epoch", 1, ["block 1: recipe 'small': unknown field 'epoch'; did you mean 'epochs'"]),
-        ("blocks__0__datasets", [{"name": "digits", "size": 4}], ["dataset 'digits': unknown field 'size'; did you"]),
-        ("blocks__0__recipe__rand_augment", "rnd-m9", ["rand_augment 'rnd-m9' is not as timm has it"]),
-        ("blocks__0__datasets", [{"name": "digits", "train_size": 20}], ["batch_size 32"]),
-        ("blocks__0__datasets", ["folder:nowhere"], ["nowhere"]),
-    ):
-        text = error("run", write(tmp_path / "grid.yaml", changed(**{path: value})))
-        for word in words:
-            assert word in text, text
-
-
-def test_the_name_of_ones_own_grid_is_answered_with_its_file(error, tmp_path):
-    write(tmp_path / "my.yaml", TINY)
-    (tmp_path / "results/local/other").mkdir(parents=True)
-    for name in ("my", "other"):
-        for command in ("status", "plan"):
-            assert error(command, name) == f"error: unknown grid '{name}'; did you mean {name}.yaml?\n"
-
-
-def test_bad_options_and_files(error, tmp_path):
-    assert "names no seed" in error("plan", "smoke", "--seeds", "3-1")
-    assert "did you mean 'dataset'" in error("plan", "smoke", "--only", "datset=digits")
-    assert "KEY=PATTERN" in error("plan", "smoke", "--only", "digits")
-    text = error("plan", "smoke", "--only", "dataset=cifar10")
-    assert "--only: no run of grid 'smoke' matches: unknown dataset 'cifar10'; available: digits" in text
-    assert "did you mean 'Mimetic'" in error("plan", "smoke", "--only", "row=Mimetc")
-    assert "matches all of them" in error("plan", "smoke", "--only", "row=Mimetic", "--only", "base=trunc_normal")
-    assert "no record" in error("show", "0123")
-    assert "cannot read" in error("plan", str(tmp_path / "none.yaml"))
-    (tmp_path / "list.yaml").write_text("- a\n- b\n")
-    assert "mapping" in error("plan", str(tmp_path / "list.yaml"))
-    (tmp_path / "broken.yaml").write_text("title: [\n")
-    assert "not YAML" in error("plan", str(tmp_path / "broken.yaml"))
-    (tmp_path / "code.yaml").write_text("!!python/object/apply:os.system ['echo no']\n")
-    assert "not YAML" in error("plan", str(tmp_path / "code.yaml"))
-    (tmp_path / "a file").write_text("")
-    assert "is a file, and a folder is needed" in error(
-        "run", write(tmp_path / "grid.yaml", TINY), "--results", str(tmp_path / "a file"), "--executor", "inline"
-    )
-    (tmp_path / "pictures" / "cats").mkdir(parents=True)
-    empty = changed(blocks__0__datasets=[f"folder:{tmp_path / 'pictures'}"])
-    assert "pictures" in error("run", write(tmp_path / "folder.yaml", empty))
-
-
-def test_a_damaged_data_file_stops_before_anything_trains(error, tmp_path, monkeypatch):
-    for file in CIFAR10.files:
-        (tmp_path / "data" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "data" / file).write_bytes(b"not the published one")
-    grid = changed(blocks__0__datasets=["cifar10"], blocks__0__model__image_size=32)
-    monkeypatch.setenv("VITINIT_DATA", str(tmp_path / "data"))
-    assert "data_batch_1 is damaged" in error("run", write(tmp_path / "grid.yaml", grid))
-    assert not (tmp_path / "results").exists()
 
 
 def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
@@ -191,7 +86,7 @@ def test_from_plan_to_table_and_figures(tmp_path, here, capsys):
     path.write_text(path.read_text()[:500])
     _, status = here("status", "smoke")
     (path.with_name("notes.json")).write_text("{}")
-    code, again = here("run", "smoke", "--executor", "local")
+    code, again = here("run", "smoke", "--executor", "inline")
     for printed in (status, again):
         assert f"not a record, renamed when its run is carried out again: results/local/smoke/{lost.run_id}" in printed
     assert "not a record, left alone: results/local/smoke/notes.json" in again
@@ -240,7 +135,7 @@ def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path, here, cap
 
 
 def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
-    """Each method runs where it fits, batches that BatchNorm needs whole are not cut, tables and figures come out."""
+    """Each method runs where it fits, batches that BatchNorm needs whole are not cut, tables come out."""
     grid = changed(rows__Impulse={"base": "kaiming_uniform", "method": "conv_filters"})
     mixer = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
     grid["blocks"].append({**grid["blocks"][0], "model": mixer})
@@ -264,28 +159,8 @@ def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
     assert trained.parameters - frozen.parameters == 16 * (3 * 3 + 1)
     assert here("reproduce", frozen.run_id)[0] == 0
     assert tables.main(["--all"]) == 0
-    assert figures.main([]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "ConvMixer width 16 depth 1, 3 x 3 filters, patch 2" in printed
-
-
-@pytest.mark.parametrize(("number", "early"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
-def test_stopping_leaves_nothing_broken_and_says_how_to_go_on(tmp_path, number, early):
-    """When runs have begun, or while what they need is still being read."""
-    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=300, blocks__0__seeds=[0, 1]))
-    process = start("run", path, "--workers", "2", cwd=tmp_path)
-    claimed = tmp_path / "results/local/tiny/unfinished"
-    until(lambda: early or list(claimed.glob("*/claim-*")), "the first claim", process)
-    until(lambda: len(children(process.pid)) > 2, "resource tracker, fork server, another one", process)
-    offspring = children(process.pid)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130, output
-    assert "same command goes on" in output
-    contents = Store(tmp_path / "results/local").read("tiny")
-    assert contents.failed == {}
-    assert contents.problems == []
-    until(lambda: not any(map(alive, offspring)), "processes that should end")
 
 
 def test_a_path_that_is_no_utf8_costs_no_record(tmp_path, here):
@@ -351,3 +226,358 @@ def test_runs_that_a_gpu_has_no_memory_for_at_once_are_tried_again_one_by_one(tm
     contents = Store(tmp_path / "results" / "local").read("tiny")
     assert len(contents.done) == 2
     assert contents.failed == {}
+
+
+def test_status_of_a_launched_study_needs_no_data_dir(tmp_path, here):
+    model = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__datasets=["cifar10"], blocks__0__model=model))
+    assert "2 skip" in here("status", path)[1], "never launched: the data folder decides"
+    (tmp_path / "results/local/tiny").mkdir(parents=True)
+    assert "2 to do" in here("status", path)[1], "launched, and no run was skipped for its data"
+    assert "2 skip" in here("plan", path)[1], "what `run` would do now"
+
+
+def test_the_hours_of_a_model_that_was_timed_on_other_data_are_known(tmp_path, here, recorded):
+    Store(tmp_path / "results/local").write(recorded)
+    model = recorded.spec.model.model_dump(mode="json")
+    content = changed(
+        rows={"Kaiming": {"base": "kaiming_uniform"}}, blocks__0__model=model, blocks__0__datasets=["digits"]
+    )
+    printed = here("plan", write(tmp_path / "mine.yaml", content), "--estimate", "--device", "cpu")[1]
+    assert ("its model" in printed, "unknown" in printed) == (True, False)
+
+
+def test_a_dry_run_says_what_force_would_do(here):
+    (first, *_) = grid.load("smoke").cells
+    code, printed = here("run", "smoke", "--executor", "local", "--dry-run", "--force", first.run_id)
+    said = f"--force: {first.run_id} would begin anew, Kaiming uniform, digits[200], seed 0"
+    assert (code, said in printed) == (0, True)
+
+
+# A newcomer's own method or dataset: bugs and edits are said where they are, and what can goes on all the same.
+
+
+WRONG = """
+from typing import ClassVar
+
+import torch
+
+from initializers.registry import Initializer
+
+
+class Wrong(Initializer):
+    name: ClassVar[str] = "wrong"
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
+
+    def apply(self, model, generator, progress):
+        torch.zeros(2) @ torch.zeros(3)  # the 14th line
+"""
+
+
+def test_a_failure_says_its_line_and_how_to_see_the_traceback_and_is_left_alone_after(tmp_path, here, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    rows = {"Base": {"base": "trunc_normal"}, "Wrong": {"base": "trunc_normal", "method": "wrong:Wrong"}}
+    grid = write(tmp_path / "tiny.yaml", changed(rows=rows, blocks__0__recipe__epochs=1))
+    arguments = ("run", "tiny.yaml", "--executor", "inline", "--no-probes")
+    code, first = here(*arguments)
+    assert code == 1
+    assert "(wrong.py:14)" in first
+    assert "after 1 epoch," in first
+    assert "1 run finished, 1 failed" in first
+    (failed,) = Store(tmp_path / "results/local").read("tiny").failed.values()
+    assert f"see: vitinit show {failed.run_id}: the traceback" in first
+    shown = here("show", failed.run_id)[1].splitlines()
+    lines = failed.traceback.splitlines()
+    assert shown[-len(lines) :] == lines
+
+    code, again = here(*arguments)
+    assert code == 1
+    left = again.index("1 run failed before and left alone; to run again: --retry-failed")
+    assert left < again.index("nothing to do: 1 recorded, 1 failed") < again.index("analysis.tables --study tiny")
+    assert not re.search(r"0/0|finished", again)
+    assert here("run", grid, *arguments[2:], "--only", "row=Base")[1].count("nothing to do: 1 recorded") == 1
+
+
+def test_the_line_of_an_error_in_the_standard_library_is_that_of_its_caller():
+    try:
+        subprocess.run(["no such program"], check=True)
+    except OSError as error:
+        line = sys.exc_info()[2].tb_lineno
+        assert located(error) == f"{error} (test_cli.py:{line})"
+    assert located(ValueError("never raised")) == "never raised"
+
+
+DATASET = """
+import numpy as np
+
+from benchmark.datasets.dataset import InMemory
+
+
+class Mine(InMemory):
+    def read(self, data_dir):
+        images = np.zeros((20, 3, 8, 8), np.uint8)
+        labels = np.arange(20) % 2
+        {line}
+        return (images, labels), (images, labels), ("dark", "bright")
+"""
+
+
+def mine(line: str, images=(20, 20)) -> InMemory:
+    space: dict = {}
+    exec(compile(DATASET.format(line=line), "/home/newcomer/mine.py", "exec"), space)
+    return space["Mine"](name="mine", images=images, classes=2)
+
+
+NO_DATA = {
+    "images = images.astype(np.float32)": "images of float32 20 x 3 x 8 x 8; they are uint8, N x 3 x S x S",
+    "images = images[:, 0]": "images of uint8 20 x 8 x 8;",
+    "images = images[..., :4]": "images of uint8 20 x 3 x 8 x 4;",
+    "labels = labels / 2": "labels of float64 20; they are integers, N",
+    "labels = labels[:7]": "labels of int64 7;",
+    "labels = labels + 1": "labels from 1 to 2; of 2 classes they are 0 to 1",
+    "labels = labels - 1": "labels from -1 to 0;",
+    "images, labels = images[:19], labels[:19]": "19 training images; its `images` says 20",
+}
+
+
+def test_arrays_that_no_dataset_has_are_one_line_with_its_name(tmp_path):
+    for line, says in NO_DATA.items():
+        with pytest.raises(VitinitError, match=r"^dataset mine: its `read` gives .*training ") as refused:
+            mine(line)._splits(tmp_path)
+        assert says in str(refused.value)
+    mine("")._splits(tmp_path)
+
+
+def test_a_bug_in_a_dataset_fails_its_runs_and_no_others(tmp_path, here, monkeypatch):
+    bugs = {"images = images.astype(np.float32)": "dataset mine: its `read` gives training images of float32"}
+    bugs["images = images.no_such_thing"] = "'no_such_thing' (mine.py:11)"
+    for name, line in zip(("mine", "typo"), bugs, strict=True):
+        monkeypatch.setitem(registry._found(), name, registry._Found(mine(line), "a test"))
+    both = changed(blocks__0__datasets=["mine", "typo", {"name": "digits", "train_size": 100}])
+    both["rows"].pop("Mimetic")
+    both["blocks"][0]["recipe"] |= {"epochs": 1, "batch_size": 20}
+    path = write(tmp_path / "tiny.yaml", both)
+    code, out = here("run", path, "--executor", "inline", "--no-probes")
+    assert (code, "1 run finished, 2 failed" in out) == (1, True)
+    contents = Store(tmp_path / "results/local").read("tiny")
+    assert {run.spec.dataset.name for run in contents.done.values()} == {"digits"}
+    for run in contents.failed.values():
+        assert list(bugs.values())[run.spec.dataset.name == "typo"] in run.message
+    assert out.index("failed") < out.index("after 1 epoch"), "what fails at once comes first"
+    both["blocks"][0]["datasets"] = ["mine"]
+    assert here("run", write(tmp_path / "alone.yaml", both), "--executor", "inline")[0] == 2, "nothing can be read"
+    assert not (tmp_path / "results/local/alone").exists()
+
+
+EDITED = """
+from typing import ClassVar
+
+import torch
+
+from initializers.attention import attention_layers
+from initializers.registry import Initializer
+
+
+class Mine(Initializer):
+    name: ClassVar[str] = "mine"
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
+
+    @torch.no_grad()
+    def apply(self, model, generator, progress):
+        for layer in attention_layers(model):
+            layer.value_DD.mul_(0.5)
+"""
+
+
+def test_runs_of_before_are_named_by_plan_status_and_run(tmp_path, here, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = {
+        "Mine": {"base": "trunc_normal", "method": "mine:Mine"},
+        "Placebo": {"base": "trunc_normal", "method": {"name": "placebo", "of": "mine:Mine"}},
+    }
+    grid = changed(rows=rows, blocks__0__recipe__epochs=1)
+    write(tmp_path / "tiny.yaml", grid)
+
+    def edited(text: str) -> None:
+        (tmp_path / "mine.py").write_text(text)
+        sys.modules.pop("mine", None)  # as in a process of its own
+
+    edited(EDITED)
+    assert here("run", "tiny.yaml", "--executor", "inline", "--no-probes")[0] == 0
+    store = Store(tmp_path / "results/local")
+    of_file = hashlib.sha256(EDITED.encode()).hexdigest()[:16]
+    whole = store.outline("tiny").done
+    for run_id, record in store.read("tiny").done.items():
+        assert record.environment["initializers"] == record.sources == whole[run_id].sources
+        assert record.sources["mine:Mine"] == of_file
+        assert record.sources.keys() - {"placebo"} == {"trunc_normal", "mine:Mine"}
+    assert "other code" not in here("plan", "tiny.yaml")[1]
+
+    edited(EDITED + "\n# another")
+    for command in (("plan",), ("status",), ("run", "--executor", "inline")):
+        code, printed = here(command[0], "tiny.yaml", *command[1:])
+        assert code == 0
+        assert printed.count("2 runs are done with other code of mine:Mine than is here: vitinit run GRID --force") == 1
+        assert "other code of trunc_normal" not in printed
+        assert all(run_id in printed for run_id in whole)
+    first, second = whole
+    assert here("run", "tiny.yaml", "--executor", "inline", "--no-probes", "--force", first)[0] == 0
+    printed = here("plan", "tiny.yaml")[1]
+    assert "1 run is done with other code of mine:Mine than is here: vitinit run GRID --force RUN_ID ..., " in printed
+    assert f"({second})" in printed
+
+
+def test_a_row_with_a_new_label_keeps_the_one_of_its_records(tmp_path, here):
+    """Tables find its runs under that, and nobody waits for a row of the new name."""
+
+    def renamed(to: str) -> None:
+        rows = {"Base": {"base": "trunc_normal"}, to: {"base": "trunc_normal", "method": "mimetic"}}
+        grid = changed(rows=rows, blocks__0__recipe__epochs=1) | {"contrasts": [[to, "Base"]]}
+        write(tmp_path / "tiny.yaml", grid)
+
+    store, said = Store(tmp_path / "results/local"), "row 'Mimetic, \"ours\"' is recorded as 'Mimetic é', and tables"
+    renamed("Mimetic é")
+    assert here("run", "tiny.yaml", "--executor", "inline", "--no-probes")[0] == 0
+    layout = store.layout("tiny")
+    assert layout.rows == ["Base", "Mimetic é"]
+    assert {record.row for record in store.outline("tiny").done.values()} == {"Base", "Mimetic é"}
+    assert "is recorded as" not in here("plan", "tiny.yaml")[1]
+    renamed('Mimetic, "ours"')
+    for command in ("plan", "status", "run"):
+        code, printed = here(command, "tiny.yaml", *(["--executor", "inline"] if command == "run" else []))
+        assert (code, said in " ".join(printed.split())) == (0, True)
+    assert store.layout("tiny") == layout
+
+
+# Options of `vitinit run`, in records and beside them.
+
+
+MINE = ("--only", "row=Kaiming*", "--executor", "inline")
+
+
+@pytest.fixture(autouse=True)
+def _flags_and_folder_as_before(undisturbed):
+    yield
+    set_flags(Execution("cpu", 1, "inline"))
+
+
+@pytest.fixture
+def saved(monkeypatch) -> list[int]:
+    """The steps at which checkpoints were saved."""
+    save, steps = Checkpoints.save, []
+
+    def noted(self, state, step: int) -> None:
+        save(self, state, step)
+        steps.append(step)
+
+    monkeypatch.setattr(Checkpoints, "save", noted)
+    return steps
+
+
+def test_options_of_a_run_come_to_its_record(tmp_path, vitinit, monkeypatch, saved):
+    grid = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=3))
+    monkeypatch.setattr(choice, "main_memory", lambda: 1)  # the loader `auto` would look for FFCV
+    saving = ("--checkpoint-minutes", "0", "--deterministic", "--loader", "resident", "--micro-batch", "16")
+    measuring = ("--no-probes", "--keep-maps", "--maps-at", "1")
+    code, out, err = vitinit("run", grid, *MINE, *saving, *measuring)
+    assert code == 0, out + err
+    (record,) = Store(tmp_path / "results/local").read("tiny").done.values()
+    told = {"deterministic": True, "loader": "resident", "micro_batch": 16, "executor": "inline", "compiled": False}
+    assert told.items() <= record.execution.items()
+    assert record.probes == []
+    maps = read_maps(tmp_path / "results/local", record)
+    assert maps.epochs == (0, 1, 3)
+    assert maps.weights == record.weights
+    assert saved
+
+
+def test_without_options_a_run_is_probed_and_keeps_nothing_else(tmp_path, vitinit, saved):
+    code, out, err = vitinit("run", write(tmp_path / "tiny.yaml", changed()), *MINE)
+    assert code == 0, out + err
+    (record,) = Store(tmp_path / "results/local").read("tiny").done.values()
+    assert [probe.epoch for probe in record.probes] == [0, 1, 2]
+    assert (record.execution["deterministic"], record.execution["micro_batch"]) == (False, None)
+    assert not (tmp_path / "results/local/tiny/maps").exists()
+    assert saved == []
+
+
+def serve(name: str, folder: Path, address: str, monkeypatch) -> None:
+    """A dataset of archives in small, whose archives a server has, or not."""
+    archives = {file: packed_up(file, files) for file, files in SMALL[name][0]().items()}
+    dataset = small(name, archives, address)
+    monkeypatch.setitem(registry._found(), name, registry._Found(dataset, "a test"))
+    put(folder, archives)
+
+
+def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tmp_path, vitinit, server, monkeypatch):
+    serve("eurosat", tmp_path / "served", server, monkeypatch)
+    serve("stl10", tmp_path / "elsewhere", server, monkeypatch)
+    content = changed(blocks__0__datasets=["eurosat", "stl10"], blocks__0__recipe__batch_size=4)
+    grid = write(tmp_path / "tiny.yaml", content)
+    code, out, err = vitinit("run", grid, *MINE, "--no-download")
+    assert (code, "nothing to do: all 2 skipped" in out, (tmp_path / "no-data").exists()) == (0, True, False), err
+    code, out, err = vitinit("run", grid, *MINE)
+    assert code == 0, out + err
+    assert out.count("downloading ") == 2
+    assert out.count("cannot download stl10 (") == 1
+    assert "cannot download eurosat" not in out
+    contents = Store(tmp_path / "results/local").read("tiny")
+    assert [(record.spec.dataset.name, record.dataset.train) for record in contents.done.values()] == [("eurosat", 16)]
+    (skipped,) = contents.skipped.values()
+    assert skipped.spec.dataset.name == "stl10"
+    assert "vitinit data get stl10" in skipped.reason
+
+
+def test_a_forced_run_comes_before_the_limit_and_its_weights_are_put_aside_too(tmp_path, vitinit):
+    grid, results = write(tmp_path / "tiny.yaml", changed(blocks__0__seeds=[0, 1])), tmp_path / "results/local"
+    assert vitinit("run", grid, *MINE, "--seeds", "1", "--keep-weights")[0] == 0
+    (first,) = Store(results).read("tiny").done.values()
+    weights = results / f"tiny/weights/{first.run_id}.pt"
+    kept = weights.read_bytes()
+    code, out, err = vitinit("run", grid, *MINE, "--limit", "1", "--force", first.run_id)
+    assert code == 0, out + err
+    assert Store(results).read("tiny").done.keys() == {first.run_id}
+    (record,) = (results / "tiny").glob("*.superseded-*")
+    assert first.written in record.read_text()
+    (aside,) = weights.parent.iterdir()
+    assert aside.name.startswith(f"{weights.name}.superseded-")
+    assert aside.read_bytes() == kept
+
+
+def test_what_is_refused_leaves_the_record_of_a_forced_run_in_its_place(tmp_path, vitinit):
+    model = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
+    content = changed(rows={"Kaiming": {"base": "kaiming_uniform"}}, blocks__0__model=model, blocks__0__seeds=[0, 1])
+    grid = write(tmp_path / "tiny.yaml", content)
+    assert vitinit("run", grid, "--executor", "inline")[0] == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json")}
+    one, two = (path.stem for path in before)
+    (tmp_path / "two.yaml").write_text("gpus: 2\n")
+    on_two_gpus = ("--executor", "slurm", "--profile", str(tmp_path / "two.yaml"))
+    for more, message in (
+        (("--executor", "inline", "--micro-batch", "8"), "cannot be trained with --micro-batch 8"),
+        (("--executor", "local", "--micro-batch", "8"), "cannot be trained with --micro-batch 8"),
+        (("--executor", "inline", "--limit", "1", "--force", two), "--limit 1: --force names 2 runs"),
+        ((*on_two_gpus, "--workers", "2"), "carry out one run at a time"),
+    ):
+        code, _, err = vitinit("run", grid, *more, "--force", one)
+        assert (code, message in err) == (2, True), (more, err)
+        assert {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json*")} == before
+
+
+def test_a_failure_behind_a_later_skip_is_tried_again(tmp_path, vitinit, monkeypatch):
+    """The data was named, then it was not, then it is again."""
+    serve("eurosat", tmp_path / "mine", "http://nowhere", monkeypatch)
+    assert vitinit("data", "get", "eurosat", "--data-dir", "mine")[0] == 0
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__datasets=["eurosat"], blocks__0__recipe__batch_size=4))
+    store, run = Store("results/local"), ("run", path, *MINE, "--no-download", "--no-probes")
+    (cell,) = (cell for cell in grid.load(path).cells if cell.row.startswith("Kaiming"))
+    setting = Setting(store.root, "tiny", tmp_path, Execution("cpu", 1, "inline"), {})
+    earlier = {"written": "2026-01-01T00:00:00+00:00"}
+    store.write(failure(cell, setting, "RuntimeError", "once").model_copy(update=earlier))
+    assert vitinit(*run)[0] == 0
+    assert store.read("tiny").skipped.keys() == {cell.run_id}
+    assert "failed" in vitinit("plan", path, "--only", "row=Kaiming*", "--data-dir", "mine")[1]
+    code, out, err = vitinit(*run, "--data-dir", "mine", "--retry-failed")
+    assert (code, "1 run finished" in out) == (0, True), out + err
+    assert store.read("tiny").done.keys() == {cell.run_id}

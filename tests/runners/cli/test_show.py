@@ -25,6 +25,9 @@ def test_show_says_how_to_repeat_a_run(recorded, vitinit):
     assert recorded.environment["source"] in printed
     assert "is that of the record" in printed
     assert "offset_maps" not in printed
+    short = vitinit("show", recorded.run_id)[1]
+    assert len(short.splitlines()) < 40 < len(printed.splitlines())
+    assert (recorded.run_id in short, "history" in short) == (True, False)
 
 
 @pytest.fixture

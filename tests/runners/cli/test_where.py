@@ -18,7 +18,7 @@ from runners.cli.run import on_cluster
 from runners.cli.run.todo import Todo
 from runners.launching import jobs
 from tests.runners.cli.test_cli import changed, write
-from tests.runners.launching.test_cluster import hand_out
+from tests.runners.launching.test_launch import hand_out
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 DRY = ("run", "smoke", "--dry-run")
@@ -67,35 +67,33 @@ def test_where_no_cluster_answers_runs_are_carried_out_here(vitinit, cluster_say
     assert "6 to do" in out
 
 
-@pytest.mark.parametrize("option", [("--profile", "single-node"), ("--runs-per-job", "3")])
 @pytest.mark.parametrize("why", ["there is no sbatch here", "no cluster answers here", "this is a job of it"])
-def test_an_option_for_a_cluster_is_refused_with_why_none_is_used(vitinit, cluster_says, monkeypatch, why, option):
+def test_an_option_for_a_cluster_is_refused_with_why_none_is_used(vitinit, cluster_says, monkeypatch, why):
     if why == "there is no sbatch here":
         monkeypatch.setenv("PATH", "/nowhere")
     else:
         cluster_says(sbatch="exit 1", scontrol=DOWN)
     if why == "this is a job of it":
         monkeypatch.setenv("SLURM_JOB_ID", "7")
-    code, _, err = vitinit(*DRY, *option)
-    assert code == 2
-    said = f"{option[0]} is for the executor slurm, and the runs would be carried out by local, because {why}; "
-    assert f"{said}--executor slurm asks for it all the same\n" in err
-    assert "because" not in vitinit(*DRY, "--executor", "local", *option)[2], "that was asked for"
+    for option in (("--profile", "single-node"), ("--runs-per-job", "3")):
+        code, _, err = vitinit(*DRY, *option)
+        said = f"{option[0]} is for the executor slurm, and the runs would be carried out by local, because {why}; "
+        assert (code, f"{said}--executor slurm asks for it all the same\n" in err) == (2, True)
+        assert "because" not in vitinit(*DRY, "--executor", "local", *option)[2], "that was asked for"
 
 
-def test_inside_of_a_job_runs_are_carried_out_there(vitinit, cluster_says, monkeypatch):
-    cluster_says(sbatch="exit 1", scontrol=UP)
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    code, out, _ = vitinit(*DRY)
-    assert (code, options(out), "6 to do" in out, "sbatch" in out) == (0, {}, True, False)
-
-
-def test_a_profile_of_the_environment_is_for_a_cluster_and_does_not_ask_for_one(vitinit, cluster_says, monkeypatch):
+def test_inside_of_a_job_runs_are_carried_out_there_and_a_profile_of_the_environment_asks_for_no_cluster(
+    vitinit, cluster_says, monkeypatch
+):
     monkeypatch.setenv("VITINIT_PROFILE", "single-node")
     cluster_says(sbatch="exit 1", scontrol=UP)
+    assert options(vitinit(*DRY)[1])["partition"] == "main"
     code, out, err = vitinit(*DRY, "--executor", "local")
     assert (code, err, options(out)) == (0, "", {})
-    assert options(vitinit(*DRY)[1])["partition"] == "main"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("VITINIT_PROFILE")
+    code, out, err = vitinit(*DRY)
+    assert (code, options(out), "6 to do" in out, "sbatch" in out) == (0, {}, True, False)
 
 
 def test_runs_of_a_cluster_that_does_not_answer_are_said_and_can_be_forced(tmp_path, vitinit, monkeypatch):
@@ -173,8 +171,12 @@ def test_brief_is_one_line_for_a_row_when_the_last_of_its_jobs_has_ended(tmp_pat
 def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit, cluster_says):
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
     assert vitinit("run", path, "--executor", "inline", "--no-probes")[0] == 0
-    run_id, *_ = Store("results/local").read("tiny").done
     cluster_says(sbatch="echo Submitted batch job 7", scontrol=UP, squeue="true", sacct="true")
+    run_id, *others = Store("results/local").read("tiny").done
+    here, there = (vitinit("run", path, "--executor", executor) for executor in ("inline", "slurm"))
+    assert (here[0], here[1].split()) == (there[0], there[1].split())
+    said = f"nothing to do: all {1 + len(others)} recorded\nnext: python -m analysis.tables --study tiny\n"
+    assert (there[0], said in there[1]) == (0, True)
     code, out, err = vitinit("run", path, "--executor", "slurm", "--force", run_id)
     assert (code, "handed to SLURM: job 7" in out) == (0, True), out + err
     (dispatched,) = (found for _, found in jobs.dispatches(Path("results/local"), "tiny"))
@@ -184,16 +186,5 @@ def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit,
     cluster_says(squeue=f"echo '7|PENDING|1:00||{dispatched.name}|Priority'", sbatch="echo Submitted batch job 8")
     code, out, err = vitinit("run", path, "--executor", "slurm", "--force", run_id)
     assert (code, "job 8" in out) == (0, False), out + err
-    nothing = f"nothing to do: {len(grid.load(path).cells) - 1} recorded, 1 in jobs\n"
+    nothing = f"nothing to do: {len(others)} recorded, 1 in jobs\n"
     assert f"{nothing}next: python -m analysis.tables --study tiny\n" in out
-
-
-def test_with_nothing_to_do_a_cluster_says_so_and_what_comes_next(tmp_path, vitinit, cluster_says):
-    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
-    assert vitinit("run", path, "--executor", "inline", "--no-probes")[0] == 0
-    cluster_says(sbatch="exit 1", scontrol=UP, squeue="true", sacct="true")
-    here, there = (vitinit("run", path, "--executor", executor) for executor in ("inline", "slurm"))
-    assert here[0] == there[0] == 0
-    assert here[1].split() == there[1].split()
-    runs = len(grid.load(path).cells)
-    assert f"nothing to do: all {runs} recorded\nnext: python -m analysis.tables --study tiny\n" in there[1]

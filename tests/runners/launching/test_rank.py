@@ -7,7 +7,6 @@ import os
 import re
 import runpy
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +18,7 @@ from benchmark.grids import grid
 from benchmark.spec import InitializerSpec, RunSpec
 from initializers.errors import VitinitError
 from runners.launching import rank
-from tests.processes import PATIENCE, default_signals, until
+from tests.processes import FORKS, PATIENCE, default_signals, fresh, until
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -90,57 +89,59 @@ def test_rounds_stop_before_the_budget_is_passed(monkeypatch: pytest.MonkeyPatch
     assert rank.rounds(39.0, 7, 2, taking(1.0, 1)[1]) == (2, 1, 1.0), "what went wrong ends them"
 
 
-def test_an_edited_method_is_another_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Prepare the quick tier, which is the grid smoke; paths and variables are as before after the test."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
-    file = tmp_path / "my_method.py"
-    studies = []
-    for text in (MINE, MINE, MINE.replace("0.5", "0.6")):
-        file.write_text(text)
-        sys.modules.pop("my_method", None)  # as in a process of its own
-        studies.append(rank.prepare(f"{file}:Mine", "quick", None, None, tmp_path / "results", tmp_path).grid)
+
+    def prepared(method: str, base: str | None = None, model: str | None = None) -> rank.Ranked:
+        return rank.prepare(method, "quick", base, model, tmp_path / "results", tmp_path)
+
+    return prepared
+
+
+@pytest.mark.parametrize(
+    ("method", "base"),
+    [("FILE:Mine", None), ("mimetic", "mine:Half"), ("mimetic", "FILE:Half"), ("mimetic", "{name: 'FILE:Half'}")],
+)
+def test_an_edited_method_or_base_is_another_study(method: str, base: str | None, tmp_path: Path, quick) -> None:
+    """By its file, which Python does not find, or a base as a module, which it does."""
+    file = tmp_path / "here/mine.py"
+    file.parent.mkdir()
+    method, base = method.replace("FILE", str(file)), base and base.replace("FILE", str(file))
+    if base == "mine:Half":
+        sys.path.append(str(file.parent))
+    studies, text = [], MINE + BASE
+    for edited in (text, text, text.replace("0.5", "0.6")):
+        file.write_text(edited)
+        sys.modules.pop("mine", None)  # as in a process of its own
+        studies.append(quick(method, base).grid)
     assert studies[0] == studies[1] != studies[2]
     content = yaml.safe_load(studies[0].read_text())
-    assert content["rows"]["Mine"]["method"] == {"name": "my_method:Mine"}
-    assert content["contrasts"] == [["Mine", "Mine's base"], ["Mine", "Mine, placebo"]]
+    if base is None:
+        assert content["rows"]["Mine"]["method"] == {"name": "mine:Mine"}
+        assert content["contrasts"] == [["Mine", "Mine's base"], ["Mine", "Mine, placebo"]]
+        return
+    assert {cell.spec.base.name for cell in grid.load(str(studies[0])).cells} == {"mine:Half"}
+    if "/" in base:
+        assert str(file.parent) in os.environ["VITINIT_METHODS"].split(os.pathsep), "for the processes of the runs"
 
 
-@pytest.mark.parametrize("named", ["my_base:Half", "FILE:Half", "{name: 'FILE:Half'}"])
-def test_an_edited_base_is_another_study(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A base that is named as a module, which Python finds, or by its file, which it does not."""
-    folder = tmp_path / "bases"
-    folder.mkdir()
-    monkeypatch.setattr(sys, "path", [*sys.path, *([str(folder)] if "FILE" not in named else [])])
-    monkeypatch.setenv("VITINIT_METHODS", "")
-    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
-    file = folder / "my_base.py"
-    base = named.replace("FILE", str(file))
-    studies = []
-    for text in (BASE, BASE, BASE.replace("0.5", "0.6")):
-        file.write_text(text)
-        sys.modules.pop("my_base", None)
-        studies.append(rank.prepare("mimetic", "quick", base, None, tmp_path / "results", tmp_path).grid)
-    assert studies[0] == studies[1] != studies[2]
-    assert {cell.spec.base.name for cell in grid.load(str(studies[0])).cells} == {"my_base:Half"}
-    if "FILE" in named:
-        assert str(folder) in os.environ["VITINIT_METHODS"].split(os.pathsep), "for the processes of the runs"
-
-
-def test_method_and_base_of_one_file_name_are_not_taken_for_one_another(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("VITINIT_METHODS", "")
+def test_method_and_base_of_one_file_name_are_not_taken_for_one_another(tmp_path: Path, quick, monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     method, base = tmp_path / "a/mine.py", tmp_path / "b/mine.py"
     for file, text in ((method, MINE), (base, BASE)):
         file.parent.mkdir()
         file.write_text(text)
     with pytest.raises(VitinitError, match=r"'mine' is another module \(.*mine\.py\); give the file another name"):
-        rank.prepare(f"{method}:Mine", "quick", f"{base}:Half", None, tmp_path / "results", tmp_path)
+        quick(f"{method}:Mine", f"{base}:Half")
     assert not (tmp_path / "results").exists()
 
 
-def test_what_is_no_method_is_one_line(tmp_path: Path) -> None:
+def test_what_is_no_method_or_base_is_one_line(tmp_path: Path, quick) -> None:
+    (tmp_path / "my_exit.py").write_text("import sys\nsys.exit(3)\nclass Mine: ...\n")
     for method, message in (
         ("nowhere.py:Mine", "there is no file nowhere.py"),
         ("nowhere.py", r"write nowhere.py:CLASS"),
@@ -153,20 +154,10 @@ def test_what_is_no_method_is_one_line(tmp_path: Path) -> None:
         ("{name: mimetic", "not YAML"),
         ("{name: a, name: b}", "already"),
         ("{name: placebo, of: {name: mimetic, 1: 2}}", "'mimetic': a field's name must be text, not 1"),
+        (f"{tmp_path}/my_exit.py:Mine", "cannot be loaded: SystemExit: 3"),
     ):
         with pytest.raises(VitinitError, match=message):
-            rank.prepare(method, "quick", None, None, tmp_path, tmp_path)
-    assert list(tmp_path.iterdir()) == [], "nothing is left"
-
-
-def test_a_file_of_ours_is_the_method_that_it_brings_and_a_wrong_class_is_answered_with_those_of_the_file() -> None:
-    file = ROOT / "initializers/methods/zero_query.py"
-    assert rank.named(f"{file}:ZeroQuery") == ({"name": "initializers.methods.zero_query:ZeroQuery"}, None)
-    with pytest.raises(VitinitError, match=r"'ZeroQuer'; did you mean 'ZeroQuery'\? available: ZeroQuery$"):
-        rank.named(f"{file}:ZeroQuer")
-
-
-def test_what_is_no_base_is_one_line(tmp_path: Path) -> None:
+            quick(method)
     for base, message in (
         ("{name: ", "--base is not YAML"),
         ("{name: zero, name: zero}", "already"),
@@ -177,14 +168,20 @@ def test_what_is_no_base_is_one_line(tmp_path: Path) -> None:
         ("{name: \udcff}", "cannot read --base"),  # a byte of the command line that is no UTF-8
     ):
         with pytest.raises(VitinitError, match=message):
-            rank.prepare("mimetic", "quick", base, None, tmp_path, tmp_path)
+            quick("mimetic", base)
+    assert not (tmp_path / "results").exists(), "nothing is left"
 
 
-def test_model_and_base_are_those_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
+def test_a_file_of_ours_is_the_method_that_it_brings_and_a_wrong_class_is_answered_with_those_of_the_file() -> None:
+    file = ROOT / "initializers/methods/zero_query.py"
+    assert rank.named(f"{file}:ZeroQuery") == ({"name": "initializers.methods.zero_query:ZeroQuery"}, None)
+    with pytest.raises(VitinitError, match=r"'ZeroQuer'; did you mean 'ZeroQuery'\? available: ZeroQuery$"):
+        rank.named(f"{file}:ZeroQuer")
 
+
+def test_model_and_base_are_those_of_all_rows(tmp_path: Path, quick) -> None:
     def prepared(method: str, base: str | None, model: str | None) -> list[RunSpec]:
-        ranked = rank.prepare(method, "quick", base, model, tmp_path / "results", tmp_path)
+        ranked = quick(method, base, model)
         assert ranked.useless == ""
         return [cell.spec for cell in grid.load(str(ranked.grid)).cells]
 
@@ -315,19 +312,25 @@ sys.exit(130)
 """
 
 
+def calls(folder: Path) -> None:
+    os.setsid()
+    default_signals()
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.chdir(folder)
+    os.environ["PYTHONPATH"] = str(folder)
+    sys.exit(rank.call("saves", []))
+
+
 @pytest.mark.parametrize(("number", "kill"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
 def test_a_stop_reaches_the_runs_and_waits_until_they_have_saved(number: int, kill, tmp_path: Path) -> None:
     """Ctrl-C goes to the whole group of processes, `kill` to one."""
     (tmp_path / "saves.py").write_text(SAVES)
-    code = "import sys; from runners.launching.rank import call; sys.exit(call('saves', []))"
-    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, start_new_session=True, preexec_fn=default_signals
-    )
+    process = FORKS.Process(target=calls, args=(tmp_path,))
+    process.start()
     until((tmp_path / "ready").exists, "the command that is called", process)
     kill(process.pid, number)
-    assert process.wait(PATIENCE) == 130
-    assert (tmp_path / "saved").exists()
+    process.join(PATIENCE)
+    assert (process.exitcode, (tmp_path / "saved").exists()) == (130, True)
 
 
 @pytest.mark.parametrize(
@@ -337,11 +340,10 @@ def test_a_stop_reaches_the_runs_and_waits_until_they_have_saved(number: int, ki
         ("only_norms:Norms", "sets no weight of .*, only what a placebo keeps"),
     ],
 )
-def test_a_method_without_a_pattern_has_no_placebo(method: str, why: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_method_without_a_pattern_has_no_placebo(method: str, why: str, tmp_path: Path, quick, monkeypatch) -> None:
     (tmp_path / "only_norms.py").write_text(NORMS)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
-    ranked = rank.prepare(method, "quick", None, None, tmp_path / "results", tmp_path)
+    ranked = quick(method)
     assert re.search(why, ranked.useless)
     content = yaml.safe_load(ranked.grid.read_text())
     assert len(content["rows"]) == 2
@@ -364,3 +366,26 @@ class Norms(Initializer):
             if "norm" in name and name.endswith("weight"):
                 parameter.fill_(2.0)
 '''
+
+
+def test_files_beside_a_method_are_not_taken_for_ours_nor_for_a_librarys(tmp_path: Path) -> None:
+    """In the processes that are started, in the folder itself; and a method may not be called like a library."""
+    (tmp_path / "my_method.py").write_text(MINE)
+    for name in ("analysis", "benchmark", "initializers", "runners", "timm", "yaml"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken for the real one')")
+    code = """
+from pathlib import Path
+from runners.launching import rank
+rank.TIERS["quick"] = "smoke"
+grid = rank.prepare("my_method.py:Mine", "quick", None, None, Path("results"), Path("data")).grid
+assert rank.call("runners.cli", ["plan", str(grid)]) == 0
+try:
+    rank.prepare("timm.py:Mine", "quick", None, None, Path("results"), Path("data"))
+except rank.VitinitError as error:
+    print(error)
+"""
+    (tmp_path / "timm.py").write_text(f"raise SystemExit('taken for the real one')\n{MINE}")
+    done = fresh("-c", code, cwd=tmp_path)  # as the command vitinit, it does not look into the working folder
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Mine, placebo" in done.stdout
+    assert re.search(r"timm\.py: 'timm' is another module \(.*\); give the file another name", done.stdout)

@@ -13,7 +13,6 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmark.datasets import registry
 from benchmark.datasets.load import load
 from benchmark.image_files import beton
 from benchmark.image_files.arrays import Data, Split
@@ -57,12 +56,6 @@ def test_the_decoded_size_is_known_before_decoding(tmp_path):
     for spec in (DIGITS, DatasetSpec(name="digits", train_size=100), folder_of_images(tmp_path / "images", 3)):
         data = load(spec, 16, tmp_path)
         assert choice.decoded_size(spec, 16, tmp_path) == data.train.images.nbytes + data.held_out.images.nbytes
-
-
-def test_the_known_numbers_of_images_are_those_of_the_files(cifar10_dir):
-    for name in ("digits", "cifar10"):
-        data = load(DatasetSpec(name=name), 8, cifar10_dir)
-        assert registry.get(name).images == (len(data.train.labels), len(data.held_out.labels))
 
 
 def test_what_does_not_fit_is_said_with_what_to_do(monkeypatch, tmp_path):

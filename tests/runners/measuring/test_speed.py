@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import resource
 import signal
-import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,12 +25,12 @@ from benchmark.grids.resolve import resolve_model
 from benchmark.models.build import build_model
 from benchmark.models.vit import ViT
 from initializers.errors import VitinitError
-from runners.cli import main as cli
 from runners.cli.run.command import _check_that_it_compiles
 from runners.measuring import precision
+from runners.measuring import speed as measuring
 from runners.measuring.speed import Meter, scaling
+from tests.processes import FORKS, alive, until
 
-ROOT = Path(__file__).parents[3]
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
 TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
 CONVIT = resolve_model({"preset": "convit_micro", "image_size": 32, "patch_size": 4})
@@ -52,13 +54,19 @@ def test_operations_are_those_that_torch_counts(spec, exact):
     assert speed.training_flops(spec, 10) == pytest.approx(forward + counter.get_total_flops(), rel=0.1)
 
 
+OPTIONS = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
+
+
+def timed(here, *words: str) -> tuple[int, str, speed.SpeedReport]:
+    code, output = here("speed", *words, *OPTIONS)
+    (file,) = Path("results/speed").glob("*/speed.json")
+    return code, output, speed.read(file)
+
+
 def test_the_report_is_printed_written_and_turned_into_hours(here, tmp_path):
-    options = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
     parts = ("--only", "training", "--only", "checkpoints")
-    code, output = here("speed", "--model", "vit_micro/8", "--batch-size", "16", *parts, *options)
+    code, output, report = timed(here, "--model", "vit_micro/8", "--batch-size", "16", *parts)
     assert code == 0, output
-    (file,) = (tmp_path / "results" / "speed").glob("*/speed.json")
-    report = speed.read(file)
     assert [row.precision for row in report.training] in (["fp32"], ["fp32", "bf16"])
     assert not report.loaders
     for row in report.training:
@@ -76,23 +84,12 @@ def test_the_report_is_printed_written_and_turned_into_hours(here, tmp_path):
         "  - datasets: [cifar100]\n    model: {preset: vit_micro, image_size: 32, patch_size: 8}\n"
         "    recipe: {name: small, epochs: 700}\n    seeds: [0, 1]\n"
     )
-    code, output = here("plan", "mine.yaml", "--estimate", *options[4:])
+    code, output = here("plan", "mine.yaml", "--estimate", *OPTIONS[4:])
     assert code == 0, output
     model = resolve_model({"preset": "vit_micro", "image_size": 32, "patch_size": 8})
     operations = 700 * model.forward_operations(100) * (3 * 50_000 + 10_000)
     hours = 2 * operations / (1e9 * report.training[0].gflops) / 3600
     assert f"{hours:.2f} hours, one run at a time, as measured on {report.name}" in output
-
-
-def test_a_share_above_1_is_not_given(here, tmp_path, monkeypatch):
-    monkeypatch.setattr(Meter, "matmul", lambda meter, precision: meter.matmul_gflops.update({precision: 1e-9}))
-    options = ("--seconds", "0.01", "--threads", "1", "--batch-size", "16", "--results", "results", "--device", "cpu")
-    code, output = here("speed", "--model", "vit_micro/8", "--only", "training", *options)
-    assert code == 0, output
-    (file,) = (tmp_path / "results" / "speed").glob("*/speed.json")
-    row = speed.read(file).training[0]
-    assert row.share_of_peak is None
-    assert "faster than it" in output
 
 
 GRID = """
@@ -108,10 +105,11 @@ blocks:
 
 @pytest.fixture
 def grids(monkeypatch, tmp_path) -> Path:
-    """A grid for each precision, and an empty cache."""
+    """A grid for each precision, and a cache that says that this processor is slow in bf16 and fp16."""
     monkeypatch.setenv("VITINIT_CACHE", str(tmp_path / "cache"))
     for name in ("fp32", "bf16", "fp16"):
         (tmp_path / f"{name}.yaml").write_text(GRID.replace("PRECISION", name))
+    measured(fp32=100.0, bf16=9.0, fp16=1.0)
     return tmp_path
 
 
@@ -123,21 +121,17 @@ def measured(**gflops: float) -> None:
     kept.write(precision.KIND, precision._key(), precision.Products(**gflops))
 
 
-def test_what_is_said_of_a_precision_is_what_was_measured(here, grids):
+def test_a_precision_that_is_many_times_slower_here_is_measured_once_and_said(here, grids):
+    (file,) = grids.glob("cache/precision/*.json")
+    file.unlink()
     assert here("plan", "fp32.yaml", "--device", "cpu")[0] == 0
-    assert not list(grids.glob("cache/precision/*")), "nothing asks for it"
-    for damaged in (False, True):
-        if damaged:  # so it is measured anew
-            next(grids.glob("cache/precision/*.json")).write_text("{")
-        code, output = here("plan", "bf16.yaml", "--device", "cpu")
-        assert code == 0, output
-        (file,) = grids.glob("cache/precision/*.json")
-        found = precision.Products.model_validate_json(file.read_text().partition("\n")[2])
-        times = found.fp32 / found.bf16
-        assert ASKS.findall(output) == ([("bf16", f"{times:.0f}")] if times >= precision.MANY else [])
-
-
-def test_a_precision_that_is_many_times_slower_here_is_said(here, grids):
+    assert not file.exists(), "nothing asks for it"
+    file.write_text("{")  # damaged, so it is measured anew
+    code, output = here("plan", "bf16.yaml", "--device", "cpu")
+    assert code == 0, output
+    found = precision.Products.model_validate_json(file.read_text().partition("\n")[2])
+    times = found.fp32 / found.bf16
+    assert ASKS.findall(output) == ([("bf16", f"{times:.0f}")] if times >= precision.MANY else [])
     measured(fp32=100.0, bf16=50.0, fp16=20.0)
     for command in (("plan",), ("run", "--dry-run", "--executor", "local")):
         assert not ASKS.search(here(*command, "bf16.yaml", "--device", "cpu")[1])
@@ -147,26 +141,18 @@ def test_a_precision_that_is_many_times_slower_here_is_said(here, grids):
         assert "(a product of 256 x 256: 20.00 against 100 GFLOP/s)" in output
 
 
-def test_a_precision_that_is_hopeless_here_is_left_out(here, grids):
-    measured(fp32=100.0, bf16=9.0, fp16=1.0)
-    options = ("--seconds", "0.01", "--threads", "1", "--batch-size", "16", "--results", "results", "--device", "cpu")
-    code, output = here("speed", "--model", "vit_micro/8", "--only", "training", *options)
+def test_hopeless_precisions_and_other_models_are_left_out_and_a_share_above_1_is_not_given(here, grids, monkeypatch):
+    """A ViT-B, which initialisers are measured on else, takes minutes."""
+    monkeypatch.setattr(Meter, "matmul", lambda meter, precision: meter.matmul_gflops.update({precision: 1e-9}))
+    words = ("--model", "convmixer_micro/4@8", "--only", "training", "--only", "initializers", "--batch-size", "16")
+    code, output, report = timed(here, *words)
     assert code == 0, output
-    (file,) = (grids / "results" / "speed").glob("*/speed.json")
-    report = speed.read(file)
     assert [row.precision for row in report.training] == list(report.matmul_gflops) == ["fp32"]
+    assert report.training[0].share_of_peak is None
+    assert "faster than it" in output
     said = "bf16 is left out, being many times slower than fp32 here (a product of 256 x 256: 9.00 against 100 GFLOP/s)"
     assert said in output
-
-
-def test_the_models_that_are_asked_for_are_initialised_and_no_others(here, grids):
-    """A ViT-B, which they are measured on else, takes minutes."""
-    measured(fp32=100.0, bf16=9.0, fp16=1.0)
-    options = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
-    code, output = here("speed", "--model", "convmixer_micro/4@8", "--only", "initializers", *options)
-    assert code == 0, output
-    (file,) = (grids / "results" / "speed").glob("*/speed.json")
-    assert {row.model for row in speed.read(file).initializers} == {"convmixer_micro/4@8"}
+    assert {row.model for row in report.initializers} == {"convmixer_micro/4@8"}
 
 
 def test_the_nearest_shape_at_the_precision_counts(tmp_path):
@@ -216,28 +202,20 @@ def test_scaling_changes_one_thing_at_a_time():
     assert all(sum(a != b for a, b in zip(points[0], point, strict=True)) == 1 for point in points[1:])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--model", "vit_tiny"), "write PRESET/PATCH"),
-        (("--model", "vit_huge/4"), "vit_huge"),
-        (("--model", "vit_tiny/5"), "model: image_size 32 is not divisible by patch_size 5"),
-        (("--model", "vit_tiny/²"), "write PRESET/PATCH"),
-        (("--model", "vit_tiny/0"), "patch_size"),
-        (("--batch-size", "60000", "--only", "training"), "--batch-size 60000: at most 16666"),
-        (("--only", "speed"), "part of --only"),
-        (("--device", "cuda"), "no CUDA GPU"),
-    ],
-)
-def test_what_cannot_be_measured_is_said_in_one_line(monkeypatch, capsys, arguments, said):
+def test_what_cannot_be_measured_is_said_in_one_line(vitinit, monkeypatch):
     monkeypatch.setattr("runners.basics.machine.default_device", lambda: "cpu")
-    monkeypatch.setattr(sys, "argv", ["vitinit", "speed", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    error = capsys.readouterr().err
-    assert stop.value.code == 2
-    assert said in error
-    assert error.count("\n") == 1
+    for arguments, said in (
+        ("--model vit_tiny", "write PRESET/PATCH"),
+        ("--model vit_huge/4", "vit_huge"),
+        ("--model vit_tiny/5", "model: image_size 32 is not divisible by patch_size 5"),
+        ("--model vit_tiny/²", "write PRESET/PATCH"),
+        ("--model vit_tiny/0", "patch_size"),
+        ("--batch-size 60000 --only training", "--batch-size 60000: at most 16666"),
+        ("--only speed", "part of --only"),
+        ("--device cuda", "no CUDA GPU"),
+    ):
+        code, _, error = vitinit("speed", *arguments.split())
+        assert (code, said in error, error.count("\n")) == (2, True, 1), error
 
 
 @pytest.fixture
@@ -252,73 +230,49 @@ def little_memory():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space, and /proc")
 def test_a_part_that_has_no_memory_is_one_line_and_the_others_are_written(here, grids, little_memory):
-    measured(fp32=100.0, bf16=9.0, fp16=1.0)
-    options = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
     words = ("--model", "vit_micro/16@224", "--batch-size", "16000", "--only", "training", "--only", "checkpoints")
-    code, output = here("speed", *words, *options)
+    code, output, report = timed(here, *words)
     assert code == 1
     assert output.count("training cannot be measured: ") == 1
     assert "allocate memory" in output
-    (file,) = (grids / "results" / "speed").glob("*/speed.json")
-    report = speed.read(file)
     assert (report.training, [row.model for row in report.checkpoints]) == ([], ["vit_micro/16@224"])
 
 
 def test_a_measurement_that_is_interrupted_leaves_the_report_of_before(here, grids, monkeypatch):
-    measured(fp32=100.0, bf16=9.0, fp16=1.0)
-    options = (
-        "--seconds",
-        "0.01",
-        "--threads",
-        "1",
-        "--results",
-        "results",
-        "--device",
-        "cpu",
-        "--model",
-        "vit_micro/16",
-    )
-    assert here("speed", *options, "--only", "checkpoints")[0] == 0
-    (file,) = (grids / "results" / "speed").glob("*/speed.json")
-    before = file.read_bytes()
+    model = ("--model", "vit_micro/16")
+    code, _, before = timed(here, *model, "--only", "checkpoints")
+    assert code == 0
 
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Meter, "checkpoint", interrupted)
     with suppress(KeyboardInterrupt):
-        here("speed", *options, "--only", "training", "--only", "checkpoints")
-    assert file.read_bytes() == before
+        here("speed", *model, "--only", "training", "--only", "checkpoints", *OPTIONS)
+    (file,) = Path("results/speed").glob("*/speed.json")
+    assert speed.read(file) == before
     assert speed.read(file.with_name("unfinished.json")).training
 
 
-SPAWNS = """
-import multiprocessing, time
-from concurrent.futures import ProcessPoolExecutor
-from runners.measuring import speed
+def compiles(said: Path) -> None:
+    threading.Thread(target=measuring._outlive_nobody, daemon=True).start()
+    said.write_text(str(os.getpid()))
+    signal.pause()
 
-def waits():
-    import threading
-    threading.Thread(target=speed._outlive_nobody, daemon=True).start()
-    print("here", flush=True)
-    time.sleep(60)
-    print("still there", flush=True)
 
-if __name__ == "__main__":
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        pool.submit(waits).result()
-"""
+def waits(said: Path) -> None:
+    multiprocessing.get_context("fork").Process(target=compiles, args=(said,)).start()
+    signal.pause()
 
 
 def test_what_compiles_ends_with_the_command(tmp_path):
     """An executor's process does not notice by itself that its parent was killed."""
-    (tmp_path / "spawns.py").write_text(SPAWNS)
-    command = [sys.executable, str(tmp_path / "spawns.py")]
-    where = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=where) as process:
-        assert process.stdout.readline() == "here\n"
-        process.kill()
-        assert process.stdout.read() == "", "the pipe is closed by the end of all that write to it"
+    said = tmp_path / "pid"
+    parent = FORKS.Process(target=waits, args=(said,))
+    parent.start()
+    until(lambda: said.exists() and said.read_text(), "the process that compiles", parent)
+    parent.kill()
+    until(lambda: not alive(int(said.read_text())), "the end of what compiles")
 
 
 def killed(*arguments):
@@ -327,32 +281,30 @@ def killed(*arguments):
 
 def test_a_process_that_compiles_and_is_killed_is_noticed(monkeypatch):
     """As by a system that has no memory left; `vitinit speed` says a RuntimeError in one line."""
-    monkeypatch.setattr("runners.measuring.speed._compiled", killed)
-    monkeypatch.setattr("runners.measuring.speed.lacks_compiler", lambda: "")
+    monkeypatch.setattr(measuring, "_compiled", killed)
+    monkeypatch.setattr(measuring, "lacks_compiler", lambda: "")
+    forks = SimpleNamespace(get_context=lambda kind: multiprocessing.get_context("fork"))  # spares importing torch
+    monkeypatch.setattr(measuring, "multiprocessing", forks)
     with pytest.raises(RuntimeError, match="terminated abruptly"):
         Meter(torch.device("cpu")).compiling("vit_micro/8", VIT, "fp32")
 
 
 def test_without_a_compiler_all_but_compiling_is_measured_and_nothing_is_compiled(here, grids, monkeypatch):
     """torch takes g++ or what CXX says, and no other."""
-    measured(fp32=100.0, bf16=9.0, fp16=1.0)
-    (grids / "bin").mkdir()
-    compiler = grids / "bin" / "clang++"
+    compiler = grids / "bin/clang++"
+    compiler.parent.mkdir()
     compiler.write_text("#!/bin/sh\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("PATH", str(compiler.parent))
     monkeypatch.delenv("CXX", raising=False)
     why = "torch.compile needs a C++ compiler on a CPU, and 'g++' is not on the PATH"
-    options = ("--seconds", "0.01", "--threads", "1", "--results", "results", "--device", "cpu")
-    words = ("--model", "vit_micro/8", "--only", "checkpoints", "--only", "compiling")
-    code, output = here("speed", *words, *options)
+    code, output, report = timed(here, "--model", "vit_micro/8", "--only", "checkpoints", "--only", "compiling")
     assert (code, f"compiling cannot be measured: {why}" in output) == (1, True), output
-    (file,) = (grids / "results" / "speed").glob("*/speed.json")
-    assert len(speed.read(file).checkpoints) == 1
-    with pytest.raises(VitinitError, match=re.escape(f"--compile: {why}")):
-        _check_that_it_compiles("cpu", False, here=True)
-    monkeypatch.setenv("CXX", "g++ 'not closed")
-    with pytest.raises(VitinitError, match="not closed"):
-        _check_that_it_compiles("cpu", False, here=True)
+    assert len(report.checkpoints) == 1
+    for variable, says in ((None, f"--compile: {why}"), ("g++ 'not closed", "not closed")):
+        if variable:
+            monkeypatch.setenv("CXX", variable)
+        with pytest.raises(VitinitError, match=re.escape(says)):
+            _check_that_it_compiles("cpu", False, here=True)
     monkeypatch.setenv("CXX", "clang++ -v")
     _check_that_it_compiles("cpu", False, here=True)

@@ -64,7 +64,7 @@ def stop_and_go_on(cells: list[Cell], whole: Setting, resumed: Setting, from_one
 def test_stopped_and_resumed(tmp_path):
     """A signal to one process stops both at one step, and they end with the bits of an uninterrupted run."""
     mimetic = cell(tmp_path, "mimetic", batch_size=15, clip_grad=1.0)
-    cells = [mimetic, cell(tmp_path, "dropout", precision="fp16"), cell(tmp_path, "convit", precision="bf16")]
+    cells = [mimetic, cell(tmp_path, "dropout", precision="fp16")]
     places = [harness.setting(tmp_path / name) for name in ("whole", "resumed", "from_one", "to_one")]
     whole, resumed, from_one, to_one = places
     (stopped,) = session([mimetic], from_one, ALONE, stop_at=5)
@@ -73,7 +73,7 @@ def test_stopped_and_resumed(tmp_path):
     for first, second in zip(*ranks, strict=True):
         assert [end.status for end in first] == [end.status for end in second]
     statuses = [[end.status for end in ends] for ends in ranks[0]]
-    assert statuses == [["done"] * 3, ["stopped"], ["stopped"], ["stopped"], ["done"] * 3, ["done"], ["stopped"]]
+    assert statuses == [["done"] * 2, ["stopped"], ["stopped"], ["done"] * 2, ["done"], ["stopped"]]
     for number, each in enumerate(cells):
         harness.assert_same(whole, resumed, each)
         sessions = Store(resumed.root).read("faults").done[each.run_id].sessions
@@ -81,7 +81,7 @@ def test_stopped_and_resumed(tmp_path):
 
     (record,) = session([mimetic], to_one, ALONE)
     expected = Store(whole.root).read("faults").done[mimetic.run_id]
-    for found, step, processes in ((record, 4, [2, 1]), (ranks[0][5][0], 5, [1, 2])):
+    for found, step, processes in ((record, 4, [2, 1]), (ranks[0][4][0], 5, [1, 2])):
         assert isinstance(found, RunRecord)
         (change,) = found.environment["changed_while_running"]
         assert change["from_step"] == step
@@ -138,7 +138,7 @@ def whole_and_taken_up(each: Cell, whole: Setting, resumed: Setting) -> None:
 
 def test_a_process_that_is_killed_ends_the_other(tmp_path):
     """Rank 0, where it is left, records it; taken up from the last checkpoint it is the run that it would have been."""
-    each = cell(tmp_path, "convit")
+    each = cell(tmp_path, "convit", precision="bf16")
     whole, resumed, first = (harness.setting(tmp_path / name) for name in ("whole", "resumed", "first"))
     for rank, where, codes in ((0, first, [-signal.SIGKILL, 1]), (1, resumed, [1, -signal.SIGKILL])):
         ranks = together(2, killed, rank, each, where)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmark.models.registry import families
-from tests.processes import ROOT, fresh
+from tests.processes import ROOT, fresh, in_turn
 
 FAMILY = '''
 """An MLP over tokens, one over channels."""
@@ -86,16 +86,16 @@ def installed(tmp_path: Path) -> Path:
 
 
 def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) -> None:
-    def python(*words: str) -> str:
-        done = fresh("-m", *words, cwd=installed, path=(installed / "site", ROOT), COLUMNS="300")
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    listed = python("runners.cli", "list", "models").splitlines()
-    assert ["their_micro", "their_mixer", "16", "1", "sizes", "[8,", "8]"] in [line.split() for line in listed]
-    assert "4 runs" in python("runners.cli", "plan", "theirs.yaml", "--device", "cpu")
-    run = python("runners.cli", "run", "theirs.yaml", "--executor", "inline", "--device", "cpu", "--no-download")
-    assert "skipping Mimetic, digits[200]" in run
+    path, plan = (installed / "site", ROOT), ("plan", "theirs.yaml", "--device", "cpu")
+    run = ("run", "theirs.yaml", "--executor", "inline", "--device", "cpu", "--no-download")
+    (_, listed, _), (_, planned, _), (code, ran, _), (_, again, _) = in_turn(
+        ("list", "models"), plan, run, plan, cwd=installed, path=path, COLUMNS="300"
+    )
+    row = ["their_micro", "their_mixer", "16", "1", "sizes", "[8,", "8]"]
+    assert row in [line.split() for line in listed.splitlines()]
+    assert "4 runs" in planned
+    assert (code, "skipping Mimetic, digits[200]" in ran) == (0, True)
+    assert "1 run" not in again.partition("to do")[0]
     outcomes = [json.loads(path.read_bytes()) for path in (installed / "results/local/theirs").glob("*.json")]
     (record,) = (each for each in outcomes if each["status"] == "done" and each["spec"]["model"]["arch"] != "vit")
     assert record["spec"]["model"] == {
@@ -104,8 +104,8 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
     # patch embedding, token MLP, channel MLP, head, by hand
     assert record["parameters"] == 16 * 13 + (16 * 8 + 8 + 8 * 16 + 16) * 2 + 17 * 10
     assert len(record["history"]) == 1
-    assert "Their mixer width 16 depth 1, 8 and 8 hidden, patch 2" in python("analysis.tables", "--all")
-    assert "1 run" not in python("runners.cli", "plan", "theirs.yaml", "--device", "cpu").partition("to do")[0]
+    tables = fresh("-m", "analysis.tables", "--all", cwd=installed, path=path, COLUMNS="300")
+    assert "Their mixer width 16 depth 1, 8 and 8 hidden, patch 2" in tables.stdout
 
     # without the package, the record is a file that says what it needs
     done = fresh("-m", "runners.cli", "store", "check", "--results", "results/local", cwd=installed, COLUMNS="300")

@@ -81,13 +81,6 @@ def test_a_changed_record_differs(recorded, vitinit):
     assert "nothing that is recorded of the environment explains it" in printed
 
 
-def test_a_run_without_probes_is_repeated_without_and_equal(recorded, vitinit):
-    Store("results/local").write(altered(recorded, probes=[]))
-    exit_code, printed, _ = vitinit("reproduce", recorded.run_id)
-    assert exit_code == 0, printed
-    assert Store("results/reproduced").outcome("tiny", recorded.run_id).probes == []
-
-
 def test_other_probes_are_told_apart_from_the_rest(recorded):
     assert recorded.probes
     other = [probe.model_dump() | {"effective_receptive_field": [9.0]} for probe in recorded.probes]
@@ -96,8 +89,8 @@ def test_other_probes_are_told_apart_from_the_rest(recorded):
     assert {result for what, result in lines.items() if what != "attention over epochs"} == {"equal"}
 
 
-def test_a_record_of_before_there_were_fingerprints(recorded, vitinit):
-    content = json.loads(recorded.model_dump_json())
+def test_a_record_of_before_there_were_fingerprints_and_without_probes(recorded, vitinit):
+    content = json.loads(recorded.model_dump_json()) | {"probes": []}
     for key in ("weights", "sessions"):
         del content[key]
     for key in ("source", "diff", "flags", "cpu", "variables", "blas"):
@@ -110,46 +103,51 @@ def test_a_record_of_before_there_were_fingerprints(recorded, vitinit):
     assert exit_code == 0, printed
     assert "not in the record" in printed
     assert "flags.threads" in printed.partition("not known of then: ")[2]
-    assert Store("elsewhere").outcome("tiny", recorded.run_id).weights == recorded.weights
+    again = Store("elsewhere").outcome("tiny", recorded.run_id)
+    assert (again.weights, again.probes) == (recorded.weights, [])
 
 
-def test_a_reference_record_can_be_repeated(tmp_path):
-    """Its first epoch: on another processor than the one that recorded it, numbers are close; here usually equal."""
-    then, rows = Store(REFERENCE).outcome("small", "044feb95a2850336"), []
+def first_epoch(record, out: Path, **changes):
+    """Repeat a run until its first epoch is done."""
+    rows = []
 
-    def stop_after_the_first_epoch(event):
+    def stop_after_it(event):
         if event.epoch:
             rows.append(event.epoch)
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert then.execution["threads"] == 1
     with pytest.raises(Stopped):
-        repeat(then, execution(then), tmp_path / "out", tmp_path, Silent(stop_after_the_first_epoch))
-    (now,) = rows
+        repeat(record, execution(record, **changes), out, out, Silent(stop_after_it))
+    (row,) = rows
+    return row
+
+
+def test_a_reference_record_can_be_repeated(tmp_path):
+    """Its first epoch: on another processor than the one that recorded it, numbers are close; here usually equal."""
+    then = Store(REFERENCE).outcome("small", "044feb95a2850336")
+    assert then.execution["threads"] == 1
+    now = first_epoch(then, tmp_path)
     assert now.lr == then.history[0].lr
     assert now.train_loss == pytest.approx(then.history[0].train_loss, rel=5e-4)
     assert now.test_loss == pytest.approx(then.history[0].test_loss, rel=5e-3)
 
 
 def test_a_repetition_that_is_stopped_goes_on(recorded, tmp_path):
-    def stop_after_the_first_epoch(event):
-        if event.epoch:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    how = execution(recorded)
-    with pytest.raises(Stopped):
-        repeat(recorded, how, tmp_path / "out", tmp_path, Silent(stop_after_the_first_epoch))
+    first_epoch(recorded, tmp_path / "out")
     assert (tmp_path / "out/tiny/unfinished" / recorded.run_id).is_dir()
     assert Store(tmp_path / "out").outcome("tiny", recorded.run_id) is None
-    again = repeat(recorded, how, tmp_path / "out", tmp_path, Silent())
+    again = repeat(recorded, execution(recorded), tmp_path / "out", tmp_path, Silent())
     assert len(again.sessions) == 2
     assert again.sessions[1].from_step > 0
     assert compare(recorded, again).equal
 
 
-def test_another_number_of_threads_is_named_as_a_cause(recorded, tmp_path):
+def test_another_number_of_threads_is_taken_and_named_as_a_cause(recorded, tmp_path):
     """Whether the bits differ depends on the sizes and the processor; that the threads do is always said."""
-    again = repeat(recorded, execution(recorded, threads=2), tmp_path / "out", tmp_path, Silent())
+    first_epoch(recorded, tmp_path, threads=2)
+    assert torch.get_num_threads() == 2
+    flags = {**recorded.environment, "flags": {**recorded.environment["flags"], "threads": 2}}
+    again = altered(recorded, execution={**recorded.execution, "threads": 2}, environment=flags)
     comparison = compare(recorded, again)
     assert comparison.environment["execution.threads"] == comparison.environment["flags.threads"] == (1, 2)
     assert comparison.causes == ["other flags, threads or device choose other operations"]

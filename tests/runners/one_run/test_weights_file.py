@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from benchmark.grids import grid
 from benchmark.models.build import build_model
 from benchmark.models.vit import ViT
 from benchmark.records.store import Store
 from initializers.errors import VitinitError
+from tests.runners.cli.test_cli import changed, write
 
 pytestmark = pytest.mark.usefixtures("undisturbed", "one_thread")
 
-GRID = {
-    "title": "from a larger model",
-    "rows": {
-        "Trunc normal": {"base": "trunc_normal"},
-        "Selected": {"base": "trunc_normal", "method": "weight_selection"},
-        "Placebo": {"base": "trunc_normal", "method": {"name": "placebo", "of": "weight_selection"}},
-    },
-    "blocks": [
-        {
-            "datasets": [{"name": "digits", "train_size": 100}],
-            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "depth": 1},
-            "recipe": {"name": "small", "epochs": 1, "batch_size": 50},
-            "seeds": [0],
-        }
-    ],
+ROWS = {
+    "Trunc normal": {"base": "trunc_normal"},
+    "Selected": {"base": "trunc_normal", "method": "weight_selection"},
+    "Placebo": {"base": "trunc_normal", "method": {"name": "placebo", "of": "weight_selection"}},
 }
 
 
 @pytest.fixture
 def file(tmp_path, undisturbed) -> Path:
-    path = tmp_path / "from.yaml"
-    path.write_text(yaml.safe_dump(GRID, sort_keys=False), encoding="utf-8")
-    return path
+    return Path(write(tmp_path / "from.yaml", changed(rows=ROWS, blocks__0__recipe__epochs=1), sort_keys=False))
 
 
 @pytest.fixture
@@ -102,14 +90,13 @@ def test_other_content_is_another_run_and_the_same_elsewhere_is_not(file, larger
 
 def test_a_grid_may_name_the_file_itself(file, larger, tmp_path):
     rows = {"Selected": {"base": "trunc_normal", "method": {"name": "weight_selection", "weights": larger.name}}}
-    file.write_text(yaml.safe_dump({**GRID, "rows": rows}), encoding="utf-8")
+    write(file, changed(rows=rows))
     [cell] = grid.load(str(file)).cells
     assert cell.spec.method.params["weights"]["path"] == str(tmp_path / "larger.pt")
     with pytest.raises(VitinitError, match="no method of grid 'from' takes a checkpoint that it does not name"):
         grid.load(str(file), weights=larger)
 
 
-@pytest.mark.parametrize("command", ["plan", "run", "status"])
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -118,12 +105,12 @@ def test_a_grid_may_name_the_file_itself(file, larger, tmp_path):
         ({"image_size": 16}, "row 'Selected': .* positions of 64 tokens, and the model has 16"),
     ],
 )
-def test_what_does_not_fit_is_one_line_before_anything_runs(command, changes, says, file, tmp_path, vitinit):
+def test_what_does_not_fit_is_one_line_before_anything_runs(changes, says, file, tmp_path, vitinit):
     weights = ["--weights", checkpoint(tmp_path / "bad.pt", **changes)] if changes else []
-    exit_code, _, error = vitinit(command, file, *weights)
-    assert (exit_code, error.count("\n")) == (2, 1)
-    with pytest.raises(VitinitError, match=says):
-        grid.load(str(file), weights=weights[1] if weights else None)
+    for command in ("plan", "run", "status"):
+        exit_code, _, error = vitinit(command, file, *weights)
+        assert (exit_code, error.count("\n")) == (2, 1)
+        assert re.search(says, error)
     assert not Path("results").exists()
 
 

@@ -1,38 +1,51 @@
-"""Probes: maps worked out by hand, timm's own functions, plain torch in float64, and a run that they leave alone."""
+"""Probes and kept maps: by hand, by timm, by plain torch in float64; runs that they leave alone; the contract."""
 
 from __future__ import annotations
 
 import copy
 import itertools
+import json
 import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from timm.layers import Attention
+from timm.models.convit import GPSA, MHSA
 from torch import nn
 
-from analysis.curves.layers import _over_heads
+from analysis.curves.layers import _over_heads, more
+from analysis.frame import load_all
+from benchmark.grids.resolve import resolve_model
 from benchmark.image_files.arrays import Data, Split
 from benchmark.models.build import build_model
 from benchmark.models.layers.gated_attention import leaving_out
 from benchmark.models.registry import presets, spec_of
+from benchmark.records.maps import AttentionMaps, read_maps
 from benchmark.records.store import Store, maps_path
 from benchmark.spec import Recipe
 from initializers import registry
-from initializers.attention import attention_layers
-from initializers.diagnostics import distances, measured, nonlocality
+from initializers.attention import attention_layers, seen_grids, token_grid
+from initializers.diagnostics import distances, measured, nonlocality, rounded
 from initializers.initialize import initialize
 from initializers.targets import impulse_targets
 from runners.basics.setting import Event
-from runners.basics.stop import Stop, Stopped
+from runners.basics.stop import Stop
 from runners.basics.streams import stream
+from runners.loaders import make_loader, open_data
 from runners.loaders.resident import ResidentLoader
 from runners.one_run.carry_out import carry_out
+from runners.one_run.observer import Observer
 from runners.probes.masking import masked
 from runners.probes.quantities.effective_receptive_field import receptive_field
 from runners.probes.quantities.impulse_mass import target_mass
+from runners.probes.registry import Seen, probes
 from runners.probes.take import take as probe
-from tests.faults.harness import assert_same, cells, setting
+from tests.faults.harness import assert_same, cell_of, setting, stopped_after
+from tests.processes import fresh
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIDE = 4
@@ -220,64 +233,242 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     assert most.images == 1050
 
 
-def test_maps_are_read_without_changing_anything():
-    model, images_BCHW = model_of("convit_micro", "convit_gpsa").train(), images_of(5)
-    before, state = {name: value.clone() for name, value in model.state_dict().items()}, torch.get_rng_state()
-    probe(model, images_BCHW, None, 0)
-    assert model.training
-    assert torch.equal(state, torch.get_rng_state())
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(p.grad is None for p in model.parameters())
-    for maps_HNN in measured(model, images_BCHW).maps:
-        assert maps_HNN.sum(-1).numpy() == pytest.approx(1, abs=1e-5)
-
-
-@pytest.mark.parametrize("row", ["dropout", "convit", "mimetic", "convmixer"])
-def test_a_run_is_the_same_with_and_without_probes_and_maps_and_resumed(tmp_path, row):
-    cell = next(cell for cell in cells(tmp_path) if cell.row == row)
+@pytest.mark.parametrize("name", ["dropout", "convit", "mimetic", "convmixer"])
+def test_a_run_is_the_same_with_and_without_probes_and_maps_and_resumed(tmp_path, name):
+    cell = cell_of(name, tmp_path)
     without = setting(tmp_path / "without", probes=False)
     probed, resumed = (setting(tmp_path / name, keep_maps=True) for name in "ab")
-    stop = Stop()
-
-    def on_event(event: Event) -> None:
-        if event.epoch and event.epoch.epoch == 1:
-            stop.request("a test")
-
-    with pytest.raises(Stopped):
-        carry_out(cell, resumed, stop, on_event)
+    stopped_after(1, cell, resumed)
     for where in (without, probed, resumed):
         carry_out(cell, where, Stop())
     assert_same(probed, resumed, cell)
     assert_same(without, probed, cell, but=("probes", "masked"))
     record = Store(probed.root).read("faults").done[cell.run_id]
-    assert [found.epoch for found in record.probes] == ([] if row == "convmixer" else [0, 1, 2])
+    assert [found.epoch for found in record.probes] == ([] if name == "convmixer" else [0, 1, 2])
     assert [(found.term, found.layers, found.images) for found in record.masked] == (
-        [("content", 1, 360), ("position", 1, 360)] if row == "convit" else []
+        [("content", 1, 360), ("position", 1, 360)] if name == "convit" else []
     )
-    if row == "convit":
+    if name == "convit":
         assert record.masked[0].top1_whole == pytest.approx(record.score)
     maps = [maps_path(where.root, "faults", cell.run_id) for where in (probed, resumed, without)]
-    assert [path.exists() for path in maps] == [row != "convmixer"] * 2 + [False]
-    if row != "convmixer":
+    assert [path.exists() for path in maps] == [name != "convmixer"] * 2 + [False]
+    if name != "convmixer":
         assert maps[0].read_bytes() == maps[1].read_bytes()
 
 
 def test_probes_that_a_run_began_without_are_left_out_and_said_to_be(tmp_path):
-    cell = next(cell for cell in cells(tmp_path) if cell.row == "mimetic")
-    stop, troubles = Stop(), []
-
-    def stop_after_one(event: Event) -> None:
-        if event.epoch:
-            stop.request("a test")
-
-    def listen(event: Event) -> None:
-        troubles.extend([event.trouble] if event.trouble else [])
-
-    with pytest.raises(Stopped):
-        carry_out(cell, setting(tmp_path, probes=False), stop, stop_after_one)
-    carry_out(cell, setting(tmp_path, keep_maps=True), Stop(), listen)
+    cell, troubles = cell_of("mimetic", tmp_path), []
+    stopped_after(1, cell, setting(tmp_path, probes=False))
+    carry_out(cell, setting(tmp_path, keep_maps=True), Stop(), lambda event: troubles.append(event.trouble))
+    troubles = [text for text in troubles if text]
     assert Store(tmp_path).read("faults").done[cell.run_id].probes == []
     assert troubles == [
         "probes are not recorded: the run began without them",
         "attention maps are not kept: the run is past epoch 0, where it did not keep them",
     ]
+
+
+# Kept maps: what timm's own attention is, the same after a stop, and no bit of the run is another.
+
+
+def kept(cell, where, stop_at: int = 0) -> AttentionMaps | None:
+    """Stopped after an epoch if it is named, taken up again; the maps that were kept."""
+    if stop_at:
+        stopped_after(stop_at, cell, where)
+    carry_out(cell, where, Stop())
+    return read_maps(where.root, Store(where.root).read("faults").done[cell.run_id])
+
+
+def own_attention(model, images_BCHW) -> np.ndarray:
+    """What timm's modules multiply the values with when nothing is fused, mean over images: layers x heads x N x N."""
+    maps = []
+    for module in model.modules():
+        if isinstance(module, MHSA | GPSA):
+            module.__class__ = MHSA if isinstance(module, MHSA) else GPSA
+        if isinstance(module, Attention):
+            module.fused_attn = False
+        if isinstance(module, GPSA):
+            original = module.get_attention
+            module.get_attention = lambda x, original=original: (maps.append(original(x)), maps[-1])[1]
+        elif hasattr(module, "attn_drop"):
+            module.attn_drop.register_forward_hook(lambda _, inputs, output: maps.append(inputs[0]))
+    with torch.no_grad():
+        model.eval()(images_BCHW)
+    tokens = maps[0].shape[-1]
+    return np.stack([attention.double().mean(0)[:, -tokens:, -tokens:].numpy() for attention in maps])
+
+
+@pytest.mark.parametrize("name", ["dropout", "convit"])
+def test_maps_are_those_of_timm_on_64_test_images(tmp_path, name):
+    cell, where = cell_of(name, tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
+    maps, spec = kept(cell, where), cell.spec
+    loader = make_loader(open_data(spec.dataset, 8, tmp_path, "auto", "cpu"), spec.recipe, 0, torch.device("cpu"))
+    chosen = torch.randperm(360, generator=stream(0, "maps"))[:64]
+    images_BCHW = torch.cat([images for images, _ in loader.held_out()])[chosen]
+    initial = build_model(spec.model, 10)
+    method = registry.build(spec.method.name, spec.method.params, "method")
+    initialize(initial, registry.build(spec.base.name, {}, "base"), method, lambda name: stream(spec.seed, name))
+    trained = build_model(spec.model, 10)
+    trained.load_state_dict(torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True))
+    assert (maps.images, maps.epochs) == (64, (0, 1))
+    for found, model in ((maps.before_LHNN, initial), (maps.after_LHNN, trained)):
+        assert found.shape == (spec.model.depth, spec.model.heads, 16, 16)
+        np.testing.assert_allclose(found, own_attention(model, images_BCHW), rtol=2e-3, atol=1e-6)
+
+
+def test_gram_matrices_are_inner_products_of_what_blocks_put_out(tmp_path):
+    cell, where = cell_of("convit", tmp_path, epochs=3), setting(tmp_path / "run", keep_maps=True, maps_at=(2,))
+    maps, spec = kept(cell, where, stop_at=1), cell.spec
+    assert maps.epochs == (0, 2, 3)
+    assert maps.grams_ELBnn.shape == (3, spec.model.depth, 4, 64, 64)
+    loader = make_loader(open_data(spec.dataset, 8, tmp_path, "auto", "cpu"), spec.recipe, 0, torch.device("cpu"))
+    chosen = torch.randperm(360, generator=stream(0, "maps"))[64:128]
+    model = build_model(spec.model, 10).eval()
+    model.load_state_dict(torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True))
+    with torch.no_grad():
+        images_BCHW = loader.plain(chosen, "held_out")
+        outputs = model.forward_intermediates(images_BCHW, output_fmt="NLC", intermediates_only=True)
+    for layer, output_BND in enumerate(outputs):
+        features = output_BND.flatten(1).double().numpy()
+        features -= features.mean(0)
+        np.testing.assert_allclose(maps.grams_ELBnn[2, layer, 1], features @ features.T, rtol=1e-4, atol=1e-3)
+
+
+def test_epochs_that_are_named_too_late_cost_their_maps_only(tmp_path):
+    """And maps that have been kept are not left out without a word."""
+    cell, heard = cell_of("mimetic", tmp_path, epochs=4), []
+    stopped_after(1, cell, setting(tmp_path / "run", keep_maps=True))
+    stopped_after(2, cell, setting(tmp_path / "run"), heard.append)
+    troubles = [event.trouble for event in heard if event.trouble]
+    assert troubles == ["the attention maps kept so far are not written: --keep-maps is not given any more"]
+    heard.clear()
+    carry_out(cell, setting(tmp_path / "run", keep_maps=True, maps_at=(1, 2, 3)), Stop(), heard.append)
+    late = "attention maps of epoch 1, 2 are not kept: the run is past epoch 1, where it did not keep them"
+    assert [event.trouble for event in heard if event.trouble] == [late]
+    record = Store(tmp_path / "run").read("faults").done[cell.run_id]
+    assert read_maps(tmp_path / "run", record).epochs == (0, 3, 4)
+
+
+def test_maps_without_those_of_the_end_are_not_written(tmp_path):
+    """A reader would take the file for a damaged one."""
+    images = SimpleNamespace(plain=lambda *asked: torch.zeros(64, 3, 8, 8))
+    troubles: list[str] = []
+    observer = Observer(images, 64, False, (0, 4), troubles.append)
+    kept = {0: (torch.zeros(2, 2, 4, 4).half(), torch.zeros(2, 1, 4, 4))}
+    observer.load_state_dict({"targets": None, "probes": [], "snapshots": kept}, 4)
+    assert troubles == ["attention maps are not kept: the run is past epoch 4, where it did not keep them"]
+    observer.keep("weights", tmp_path / "maps.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
+    cell, where = cell_of("mimetic", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
+    folder = maps_path(where.root, "faults", cell.run_id).parent
+    folder.parent.mkdir(parents=True)
+    folder.write_text("in the way")
+    heard: list[Event] = []
+    carry_out(cell, where, Stop(), heard.append)
+    assert cell.run_id in Store(where.root).read("faults").done
+    troubles = [event.trouble.partition(":")[0] for event in heard if event.trouble]
+    assert troubles == ["the attention maps are not kept"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "why"),
+    [
+        ("resmlp_micro", "ResMLP has no attention"),
+        ("swin_micro", "Swin has layers that differ in heads or tokens"),
+    ],
+)
+def test_a_model_whose_maps_cannot_be_kept_says_so(tmp_path, preset, why):
+    model, where = {"preset": preset, "image_size": 8, "patch_size": 1}, setting(tmp_path / "run", keep_maps=True)
+    cell = cell_of("mimetic", tmp_path, epochs=1)
+    spec = cell.spec.model_copy(update={"model": resolve_model(model), "method": None})
+    heard: list[Event] = []
+    carry_out(replace(cell, spec=spec), where, Stop(), heard.append)
+    assert [event.trouble for event in heard if event.trouble] == [f"attention maps are not kept: {why}"]
+    (record,) = Store(where.root).read(where.study).done.values()
+    assert len(record.probes) == (2 if preset == "swin_micro" else 0)
+    assert not maps_path(where.root, where.study, record.run_id).exists()
+
+
+# What every probe keeps to; and one that is added by one file is recorded and drawn.
+
+PRESETS = ("vit_micro", "convit_micro", "deit_micro", "cait_micro", "swin_micro")
+MEAN_KEY = '''
+from runners.probes.registry import Seen, probe
+
+
+@probe
+def mean_column(seen: Seen):
+    """Mean number of the column that attention falls on, L x H: 3.5 on eight columns where it is uniform."""
+    rows, columns = seen.grid
+    received = [maps_HNN.mean(-2).unflatten(-1, (rows, columns)).sum(-2) for maps_HNN in seen.attention.maps]
+    return [each @ each.new_tensor(range(columns)) for each in received]
+'''
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(preset: str) -> None:
+    model = build_model(spec_of({**presets()[preset], "image_size": 16, "patch_size": 2}), 10).train()
+    registry.build("trunc_normal", {}).apply(model, stream(0, "init"), lambda done, total: None)
+    images_BCHW = torch.randn(4, 3, 16, 16, generator=stream(0, "test"))
+    heads = [layer.heads for layer in attention_layers(model)]
+    tokens = math.prod(seen_grids(model)[0])
+    targets_LHNN = torch.eye(tokens).expand(1 if preset == "swin_micro" else 2, heads[0], tokens, tokens)
+    seen = Seen(model, images_BCHW, token_grid(model), measured(model, images_BCHW), targets_LHNN)
+    for maps_HNN in seen.attention.maps:
+        assert maps_HNN.sum(-1).numpy() == pytest.approx(1, abs=1e-5)
+    weights, random, without = [value.clone() for value in model.state_dict().values()], torch.get_rng_state(), set()
+    for name, found in probes().items():
+        values = [found(seen) for _ in range(2)]
+        assert all(torch.equal(now, then) for now, then in zip(model.state_dict().values(), weights, strict=True)), name
+        assert torch.equal(torch.get_rng_state(), random), name
+        assert model.training, name
+        assert all(parameter.grad is None for parameter in model.parameters()), name
+        if values[0] is None:
+            without.add(name)
+            continue
+        now, then = map(rounded, values)
+        assert now == then, name
+        assert 1 <= len(now) <= len(heads), name
+        for layer, many in zip(now, heads, strict=False):
+            numbers = layer if isinstance(layer, list) else [layer]
+            assert len(numbers) == (many if isinstance(layer, list) else 1), name
+            assert None not in numbers, name
+    expected = {"convit_micro": set(), "swin_micro": {"gating", "nonlocality_reference"}}
+    assert without <= expected.get(preset, {"gating"})
+
+
+def test_a_swin_of_one_stage_and_one_window_has_the_reference_too() -> None:
+    one = {**presets()["swin_micro"], "depths": [2], "image_size": 16, "patch_size": 4}
+    model = build_model(spec_of(one), 10)
+    images_BCHW = torch.randn(4, 3, 16, 16, generator=stream(0, "test"))
+    seen = Seen(model, images_BCHW, token_grid(model), measured(model, images_BCHW), None)
+    by_layer = probes()["nonlocality_reference"](seen)
+    assert len(by_layer) == len(attention_layers(model)) == 2
+    assert all(0 < float(value) < 4 for layer in by_layer for value in layer)
+
+
+def test_a_probe_of_one_more_file_is_recorded_and_drawn(tmp_path: Path) -> None:
+    dropped = tmp_path / "dropped"
+    dropped.mkdir()
+    (dropped / "mean_column.py").write_text(MEAN_KEY)
+    code = f"""
+import sys
+import runners.probes.quantities
+runners.probes.quantities.__path__.append({str(dropped)!r})  # as if the file lay in the folder
+from runners.cli.main import main
+sys.argv = ["vitinit", "run", "smoke", "--executor", "inline", "--only", "row=Mimetic", "--limit", "1"]
+main()
+"""
+    done = fresh("-c", code, cwd=tmp_path)
+    assert "1 run finished" in done.stdout, done.stdout + done.stderr
+    (path,) = (tmp_path / "results/local/smoke").glob("*.json")
+    for entry in json.loads(path.read_text())["probes"]:
+        (layers,) = entry["more"].values()
+        assert list(entry["more"]) == ["mean_column"]
+        assert all(2 < head < 5 for layer in layers for head in layer), layers
+    (study,) = load_all([tmp_path / "results/local"])
+    (figure,) = more(study).values()
+    assert "mean_column" in figure.get_suptitle()

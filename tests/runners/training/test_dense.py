@@ -23,6 +23,7 @@ from runners.training.distributed import ALONE, World, joined
 from runners.training.scoring import MeanIoU, mean_iou, training_loss
 from runners.training.train import Training, evaluate, fingerprint, train
 from tests.runners.training.test_distributed import Precise
+from tests.runners.training.test_train import interrupted_everywhere
 from tests.runners.worlds import together
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -151,29 +152,13 @@ def test_it_learns_and_is_measured_on_all_images_whatever_the_parts():
     assert in_parts[:2] == pytest.approx((last.test_loss, last.test_miou))
 
 
-class Interrupted(Exception):
-    pass
-
-
 def test_interrupted_anywhere_it_ends_with_the_same_bits(tmp_path):
     what = recipe(label_smoothing=0.1)
     whole, loader = training_of(what)
     train(whole, loader, 0)
-    training, taken_up = training_of(what)[0], 0
-    while training.epoch < what.epochs:
-        calls = iter(range(1000))
-
-        def interrupt():
-            if next(calls) > taken_up % 3:  # noqa: B023
-                torch.save(training.state_dict(), tmp_path / "state")  # noqa: B023
-                raise Interrupted
-
-        try:
-            train(training, loader, 0, between_steps=interrupt)
-        except Interrupted:
-            training = training_of(what, seed=7)[0]
-            training.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
-            taken_up += 1
+    training, taken_up = interrupted_everywhere(
+        lambda seed: training_of(what, seed=seed)[0], loader, tmp_path / "state"
+    )
     assert taken_up >= 5
     assert fingerprint(whole.model) == fingerprint(training.model)
     scores = [[(row.train_loss, row.test_loss, row.test_miou) for row in each.history] for each in (whole, training)]

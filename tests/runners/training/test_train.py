@@ -1,25 +1,46 @@
+"""The training loop, by hand and by formulas; interruptions; evaluating less often."""
+
+from __future__ import annotations
+
 import hashlib
 import itertools
+import json
 import math
 import re
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from pydantic import ValidationError
+from rich.console import Console
 from torch import nn
 
 from benchmark.grids import parts
 from benchmark.grids.resolve import resolve_model
+from benchmark.grids.schema import Cell
 from benchmark.image_files.arrays import Data, Split
 from benchmark.models.build import build_model
 from benchmark.models.family import ModelSpec
 from benchmark.models.vit import ViT
+from benchmark.records.epoch import EpochRow
+from benchmark.records.record import RunRecord
+from benchmark.records.store import Store, weights_path
 from benchmark.spec import Recipe
 from initializers import registry
 from initializers.initialize import initialize
+from runners.basics.setting import Event
+from runners.basics.stop import Stop
 from runners.basics.streams import stream
+from runners.loaders import open_data
 from runners.loaders.resident import ResidentLoader
+from runners.one_run.carry_out import carry_out
+from runners.terminal.display import Display
 from runners.training.train import Diverged, Training, evaluate, fingerprint, train
+from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -99,15 +120,6 @@ def test_every_initialiser_sees_the_same_images_in_the_same_order_with_the_same_
     assert not set(other.seen) & set(seen[0])
 
 
-def test_an_epoch_visits_every_image_once_but_the_ragged_rest(data):
-    settings = recipe(hflip=0, crop_padding=0)
-    loader = ResidentLoader(data, settings, 0, CPU)
-    shown = torch.cat([images for images, _ in loader.train(0)])
-    assert len(shown) == 48
-    everything = {image.numpy().tobytes() for image in loader.normalise(data.train.images)}
-    assert len({image.numpy().tobytes() for image in shown} & everything) == 48
-
-
 def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(data):
     dropping = MODEL.model_copy(update={"drop_path_rate": 0.3, "drop_rate": 0.2})
     torch.manual_seed(1)
@@ -132,12 +144,6 @@ def test_evaluation_counts_every_test_image_once(data):
     expected = -logits.log_softmax(-1)[torch.arange(703), data.held_out.labels].mean()
     assert loss == pytest.approx(expected.item(), rel=1e-5)
     assert top1 == pytest.approx(100 * (logits.argmax(-1) == data.held_out.labels).double().mean().item())
-
-
-def test_training_learns(data):
-    _, history = run(data, recipe(epochs=20, lr=3e-3))
-    assert history[-1].test_top1 > 90
-    assert history[-1].train_loss < history[0].train_loss
 
 
 def test_the_papers_learning_rate_and_a_schedule_per_step_ends_near_its_minimum(data):
@@ -275,6 +281,26 @@ class Interrupted(Exception):
     pass
 
 
+def interrupted_everywhere(begin: Callable[[int], Training], loader, file: Path) -> tuple[Training, int]:
+    """Train with interruptions wherever one may be; each time another training, with other weights, takes it up."""
+    training, taken_up = begin(0), 0
+    while training.epoch < training.recipe.epochs:
+        calls = itertools.count()
+
+        def interrupt():
+            if next(calls) > taken_up % 3:  # noqa: B023
+                torch.save(training.state_dict(), file)  # noqa: B023
+                raise Interrupted
+
+        try:
+            train(training, loader, 0, between_steps=interrupt)
+        except Interrupted:
+            training = begin(7)
+            training.load_state_dict(torch.load(file, weights_only=True))
+            taken_up += 1
+    return training, taken_up
+
+
 @pytest.mark.parametrize(
     ("settings", "model"),
     [
@@ -292,21 +318,9 @@ def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bit
     evaluations = math.ceil(703 / 500)
     assert len(places) == 3 * (50 // 8 + evaluations + 1)
 
-    training, taken_up = Training(initialised(model=spec), what, loader.steps, CPU), 0
-    while training.epoch < what.epochs:
-        calls = itertools.count()
-
-        def interrupt():
-            if next(calls) > taken_up % 3:  # noqa: B023
-                torch.save(training.state_dict(), tmp_path / "state")  # noqa: B023
-                raise Interrupted
-
-        try:
-            train(training, loader, 0, between_steps=interrupt)
-        except Interrupted:
-            training = Training(initialised(7, model=spec), what, loader.steps, CPU)  # other weights than the run's
-            training.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
-            taken_up += 1
+    training, taken_up = interrupted_everywhere(
+        lambda seed: Training(initialised(seed, model=spec), what, loader.steps, CPU), loader, tmp_path / "state"
+    )
     assert taken_up >= 8
     for (name, expected), found in zip(
         whole.model.state_dict().items(), training.model.state_dict().values(), strict=True
@@ -337,3 +351,92 @@ def test_a_fingerprint_sees_every_bit():
             bits[-1] ^= 1
         seen.add(fingerprint(model))
     assert len(seen) == 6
+
+
+# Evaluating less often: the same training, and the same numbers where there are some.
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+EPOCHS = 5
+
+
+def every(cell: Cell, epochs: int) -> Cell:
+    recipe = cell.spec.recipe.model_copy(update={"evaluate_every": epochs})
+    return replace(cell, spec=cell.spec.model_copy(update={"recipe": recipe}))
+
+
+def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path):
+    often = cell_of("dropout", tmp_path, EPOCHS)
+    seldom = every(often, 2)
+    assert seldom.run_id != often.run_id, "the best epoch depends on how many there are to choose from"
+    whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
+    rows = []
+    stopped_after(3, seldom, resumed, lambda event: rows.append(event.epoch) if event.epoch else None)
+    assert [row.test_top1 is None for row in rows] == [True, False, True]
+    for cell, where in ((often, whole), (seldom, whole), (seldom, resumed)):
+        carry_out(cell, where, Stop())
+    assert_same(whole, resumed, seldom)
+
+    done = Store(whole.root).read("faults").done
+    all_rows, some_rows = done[often.run_id].history, done[seldom.run_id].history
+    assert [row.train_loss for row in all_rows] == [row.train_loss for row in some_rows]
+    assert done[often.run_id].weights == done[seldom.run_id].weights
+    assert [row.epoch for row in some_rows if row.test_top1 is not None] == [2, 4, 5]
+    for epoch in (2, 4, 5):
+        first, second = all_rows[epoch - 1], some_rows[epoch - 1]
+        assert (first.test_loss, first.test_top1) == (second.test_loss, second.test_top1)
+    assert [probe.epoch for probe in done[seldom.run_id].probes] == [0, 2, 4, 5]
+    before = {probe.epoch: probe.nonlocality for probe in done[often.run_id].probes}
+    assert all(probe.nonlocality == before[probe.epoch] for probe in done[seldom.run_id].probes)
+    best, top1 = done[seldom.run_id].best
+    assert top1 == max(all_rows[epoch - 1].test_top1 for epoch in (2, 4, 5))
+    assert best in (2, 4, 5)
+    refuses_other_epochs(done[seldom.run_id])
+
+
+def test_a_record_holds_which_test_images_are_correct(tmp_path):
+    """Against the weights that were kept, evaluated one image at a time from the pixels on."""
+    cell, where = cell_of("dropout", tmp_path), setting(tmp_path)
+    carry_out(cell, where, Stop())
+    record = Store(tmp_path).read("faults").done[cell.run_id]
+    opened = open_data(cell.spec.dataset, 8, tmp_path, "resident")
+    held_out = opened.held_out
+    model = build_model(cell.spec.model, 10).eval()
+    model.load_state_dict(torch.load(weights_path(tmp_path, "faults", cell.run_id), weights_only=True))
+    mean, std = (torch.tensor(each)[:, None, None] for each in (opened.mean, opened.std))
+    expected = []
+    with torch.inference_mode():
+        for image, label in zip(held_out.images, held_out.labels, strict=True):
+            expected.append(int(model(((image / 255 - mean) / std)[None]).argmax()) == int(label))
+    assert record.correct_images == expected
+    assert 100 * sum(expected) / 360 == record.score
+    assert 0 < sum(expected) < 360
+    assert len(record.correct) == 60  # 45 bytes
+
+
+def refuses_other_epochs(record: RunRecord) -> None:
+    for epoch, name, value in ((1, "test_top1", 50.0), (4, "test_loss", None), (5, "test_top1", None)):
+        content = json.loads(record.model_dump_json())
+        content["history"][epoch - 1][name] = value
+        with pytest.raises(ValidationError, match=f"does not hold {name} of the epochs that are evaluated"):
+            RunRecord.model_validate(content)
+
+
+def test_progress_shows_the_latest_accuracy(tmp_path):
+    cell = cells(tmp_path, EPOCHS)[0]
+    texts = []
+    with Display(Console(file=StringIO(), width=160)) as display:
+        display.begin([cell], {cell.run_id: 1.0})
+        display.start(cell)
+        for epoch, top1 in ((1, None), (2, 41.25), (3, None)):
+            loss = None if top1 is None else 1.0
+            row = EpochRow(
+                epoch=epoch, lr=0.1, train_loss=1.0, test_loss=loss, test_top1=top1, seconds=1, images_per_s=900
+            )
+            display.event(Event(cell.run_id, epoch=row))
+            texts.append(display._progress.tasks[-1].fields["text"])
+    assert texts == [
+        "epoch 1/5, 900 images/s",
+        "epoch 2/5, top-1 41.2%, 900 images/s",
+        "epoch 3/5, top-1 41.2%, 900 images/s",
+    ]

@@ -89,11 +89,3 @@ def test_a_controller_that_does_not_answer_is_an_error_not_an_empty_queue(slurm,
     assert not jobs.available()
     with pytest.raises(SlurmError, match="squeue: .*Unable to contact slurm controller"):
         jobs.queued(["1_0"])
-
-
-def test_a_machine_without_slurm(slurm, monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert not jobs.available()
-    assert jobs.ended(["1_0"]) is None
-    with pytest.raises(SlurmError, match="squeue: no such command"):
-        jobs.queued(["1_0"])

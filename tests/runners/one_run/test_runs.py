@@ -1,0 +1,206 @@
+"""Whole runs in this process: stopped and taken up with the same bits, of every family, on a validation part."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+from benchmark.grids.fitting import misfit
+from benchmark.grids.resolve import resolve_model
+from benchmark.grids.schema import Cell
+from benchmark.models.build import build_model
+from benchmark.models.registry import families
+from benchmark.records.record import RunRecord, from_bytes, to_bytes
+from benchmark.records.store import Store
+from benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
+from initializers.attention import has_attention
+from initializers.errors import VitinitError
+from runners.basics.environment import code, set_flags
+from runners.basics.setting import Event, Execution, Interval, Setting
+from runners.basics.stop import Stop, Stopped
+from runners.loaders import open_data
+from runners.loaders.decoded import DecodedLoader
+from runners.one_run import claims
+from runners.one_run.carry_out import carry_out
+from runners.one_run.outcome import record
+from runners.one_run.reproduce import compare, execution, repeat
+from runners.training.checkpoint import Checkpoints
+from tests.faults.harness import assert_same, cells, setting, stopped_after
+from tests.runners.one_run.test_reproduce import Silent
+from tests.runners.small_run import DEVICES, THREAD, spec
+
+
+@pytest.fixture(autouse=True)
+def _flags_as_before():
+    threads = torch.get_num_threads()
+    yield
+    set_flags(Execution(device="cpu", threads=threads, executor="inline"))
+
+
+def on_device(root, device: str) -> Setting:
+    execution = Execution(device=device, threads=1, executor="inline", deterministic=True)
+    return Setting(root, "faults", root, execution, {}, Interval(steps=2), keep_weights=True)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("number", [0, 5, 10, 3])
+def test_stopped_after_every_epoch_and_at_every_evaluation_it_ends_with_the_same_bits(
+    tmp_path, number, device, monkeypatch
+):
+    """Dropout augmented, a ConViT in bf16, frozen queries of a base in fp16, a ConvMixer."""
+    cell = cells(tmp_path, epochs=3)[number]
+    if number == 10:  # what a base keeps from training stays so
+        base = InitializerSpec(name="moco_v3", params={"stop_grad_conv1": True})
+        cell = replace(cell, spec=cell.spec.model_copy(update={"base": base}))
+    whole, resumed = on_device(tmp_path / "whole", device), on_device(tmp_path / "resumed", device)
+    carry_out(cell, whole, Stop())
+    batches, stops = DecodedLoader.held_out, [Stop()]
+
+    def first_stopped(self):
+        for number, batch in enumerate(batches(self)):
+            if number == 0 and len(stops) % 2:
+                stops[-1].request("a test")
+            yield batch
+
+    monkeypatch.setattr(DecodedLoader, "held_out", first_stopped)
+    for _ in range(5):  # at the evaluation of an epoch, and once it is done
+        with pytest.raises(Stopped):
+            carry_out(cell, resumed, stops[-1], lambda event: stops[-1].request("a test") if event.epoch else None)
+        stops.append(Stop())
+    monkeypatch.undo()
+    carry_out(cell, resumed, Stop())
+    assert_same(whole, resumed, cell)
+    assert len(Store(resumed.root).read("faults").done[cell.run_id].sessions) > 3
+
+
+def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path):
+    for number in range(50):
+        path = tmp_path / f"pets/{'cat' if number % 2 else 'dog'}/{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (5 * number, 9, 200 - number)).save(path)
+    cell = Cell("folder", spec(dataset=DatasetSpec(name="folder", path=str(tmp_path / "pets"))))
+    whole, resumed = on_device(tmp_path / "whole", "cpu"), on_device(tmp_path / "resumed", "cpu")
+    carry_out(cell, whole, Stop())
+    stopped_after(1, cell, resumed)
+    kept = path.read_bytes()
+    Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
+    failed = carry_out(cell, resumed, Stop())
+    assert (failed.status, failed.error) == ("failed", "VitinitError")
+    assert re.search(
+        f"images have changed since .* put them back, or begin anew with --force {cell.run_id}", failed.message
+    )
+    path.write_bytes(kept)
+    carry_out(cell, replace(resumed, retried={cell.run_id: failed.written}), Stop())
+    assert_same(whole, resumed, cell)
+
+
+def test_a_checkpoint_of_another_run_is_passed_over(tmp_path):
+    mine, other = (Cell("small", spec(seed=seed)) for seed in (0, 1))
+    whole, resumed = on_device(tmp_path / "whole", "cpu"), on_device(tmp_path / "resumed", "cpu")
+    carry_out(mine, whole, Stop())
+    stopped_after(1, other, resumed)
+    claims.folder(resumed.root, "faults", other.run_id).rename(claims.folder(resumed.root, "faults", mine.run_id))
+    said: list[Event] = []
+    carry_out(mine, resumed, Stop(), said.append)
+    assert_same(whole, resumed, mine)
+    assert any(f"passed over: it belongs to run {other.run_id}" in event.trouble for event in said)
+
+
+# A run of every model family, which is also repeated from its record.
+
+
+@pytest.mark.usefixtures("undisturbed")
+@pytest.mark.parametrize("arch", families())
+def test_a_run_that_was_stopped_and_one_that_is_repeated_end_with_the_same_bits(arch, tmp_path):
+    fields = {"image_size": 8, "patch_size": 1 if arch == "swin" else 4, "drop_rate": 0.1}
+    presets = [resolve_model({"preset": name, **fields}) for name in families()[arch].presets]
+    model = min(presets, key=lambda preset: preset.size)
+    base, method = (InitializerSpec(name=name) for name in ("trunc_normal", "mimetic"))
+    fits = not misfit(model, base, method)
+    cell = Cell("any", spec(model=model, base=base, method=method if fits else None))
+    where = setting(tmp_path / "resumed")
+    stopped_after(1, cell, where)
+    carry_out(cell, where, Stop())
+    record = Store(where.root).read(where.study).done[cell.run_id]
+    assert len(record.sessions) == 2
+    assert has_attention(build_model(model, 10)) == fits == bool(record.probes) == bool(record.init.start)
+    assert len(record.probes) == len(record.history) + 1 or not fits
+    again = repeat(record, execution(record), tmp_path / "again", tmp_path, Silent())
+    assert compare(record, again).equal
+
+
+# Runs that are evaluated on a validation part, and runs whose training images are redrawn by seed.
+
+
+def run(root, one: RunSpec) -> RunRecord:
+    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), code(), probes=False)
+    outcome = carry_out(Cell("Kaiming uniform", one), setting, Stop())
+    assert isinstance(outcome, RunRecord)
+    return outcome
+
+
+def on(**fields) -> DatasetSpec:
+    return DatasetSpec(name="digits", train_size=100, **fields)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_record_says_what_it_was_evaluated_on(tmp_path):
+    test, val = (run(tmp_path, spec(dataset=on(val_size=77, evaluate_on=split))) for split in ("test", "val"))
+    assert (test.dataset.test, test.dataset.val) == (360, None)
+    assert (val.dataset.test, val.dataset.val) == (None, 77)
+    assert all(row.val_top1 is None and row.test_top1 is not None for row in test.history)
+    assert all(row.test_top1 is None and row.test_loss is None and row.val_top1 is not None for row in val.history)
+    assert round(val.score * 77 / 100, 6).is_integer(), "a share of 77 images"
+    assert test.weights == val.weights, "looking elsewhere changes nothing"
+    assert from_bytes(to_bytes(val)) == val
+    content = json.loads(val.model_dump_json())
+    content["history"][-1]["test_top1"] = content["history"][-1].pop("val_top1")
+    with pytest.raises(ValueError, match="test_top1"):
+        RunRecord.model_validate_json(json.dumps(content))
+    whole = Store(tmp_path).outcome("tiny", val.run_id)
+    assert whole.score == val.score
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_redrawn_images_are_paired_across_initialisers(tmp_path):
+    redrawn = on(train_draw="seed")
+    rows = ("kaiming_uniform", "trunc_normal")
+    found = {
+        (base, seed): run(tmp_path, spec(dataset=redrawn, base={"name": base}, seed=seed))
+        for base in rows
+        for seed in (0, 1)
+    }
+    checksums = {key: record.dataset.checksum for key, record in found.items()}
+    assert checksums["kaiming_uniform", 0] == checksums["trunc_normal", 0]
+    assert checksums["kaiming_uniform", 1] == checksums["trunc_normal", 1]
+    assert checksums["kaiming_uniform", 0] != checksums["kaiming_uniform", 1]
+    again = run(tmp_path / "again", spec(dataset=redrawn, seed=1))
+    assert compare(found["kaiming_uniform", 1], again).equal
+
+
+def test_ffcv_refuses_what_no_file_of_it_holds(tmp_path):
+    for dataset in (on(val_size=10), on(train_draw="seed")):
+        with pytest.raises(VitinitError, match="--loader resident"):
+            open_data(dataset, 8, tmp_path, "ffcv")
+
+
+# What is said of a record that can be written nowhere.
+
+
+def test_only_a_checkpoint_that_there_is_is_said_to_be_kept(recorded, tmp_path, monkeypatch):
+    (tmp_path / "tiny").write_text("in the way")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    folder = tmp_path / "unfinished"
+    folder.mkdir()
+    checkpoints = Checkpoints(folder, Interval(), pytest.fail)
+    with pytest.raises(VitinitError, match=r"no checkpoint of it could be saved: the same command begins it anew$"):
+        record(recorded, Store(tmp_path), checkpoints)
+    checkpoints.save({"step": 1}, 1)
+    with pytest.raises(VitinitError, match=r"last checkpoint is kept: the same command goes on from there$"):
+        record(recorded, Store(tmp_path), checkpoints)
