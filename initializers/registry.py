@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from initializers.attention import AttentionLayer, attention_layers, position_name
@@ -347,7 +346,7 @@ def _check_defaults(cls: type[Initializer]) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                to_jsonable_python(default)
+                TypeAdapter(Any).dump_python(default, mode="json")
         except Exception as error:  # of many types
             raise VitinitError(
                 f"initializer class {cls.__qualname__}: the default of {parameter!r}, of type "

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import CONVIT, CONVMIXER, VIT, VIT_TOKEN, f64, images, model, streams
+from small_models import CONVIT, CONVMIXER, VIT, VIT_TOKEN, applied, f64, images, model, streams
 from torch import Tensor
 
 from initializers import registry
@@ -19,9 +19,7 @@ from initializers.report import InitReport
 
 
 def based(spec: Any) -> Any:
-    m = model(spec)
-    initialize(m, registry.build("kaiming_uniform", {}), None, streams(0))
-    return m
+    return applied(model(spec), "kaiming_uniform")
 
 
 def by_numpy(products: np.ndarray) -> tuple[list[float], list[int], list[float]]:

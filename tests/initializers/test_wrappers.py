@@ -128,23 +128,25 @@ def plain() -> Any:
     return model
 
 
-@pytest.mark.parametrize("inside", ["module", "_orig_mod"])
-def test_what_it_says_works(inside: str, plain: Any) -> None:
-    model = zoo.build("timm ViT", 2)
-    wrapped = DistributedDataParallel(model) if inside == "module" else torch.compile(model, backend="eager")
+def in_place(model: nn.Module) -> nn.Module:
+    model.compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("wrap", "inside"),
+    [
+        (DistributedDataParallel, lambda wrapped: wrapped.module),
+        (lambda model: torch.compile(model, backend="eager"), lambda wrapped: wrapped._orig_mod),
+        (in_place, lambda compiled: compiled),
+    ],
+)
+def test_what_it_says_works(wrap: Any, inside: Any, plain: Any) -> None:
+    wrapped = wrap(zoo.build("timm ViT", 2))
     with torch.no_grad():
         wrapped(images(2))  # with the weights of before
-        vitinit.initialize(getattr(wrapped, inside), "mimetic", base="trunc_normal", seed=3)
+        vitinit.initialize(inside(wrapped), "mimetic", base="trunc_normal", seed=3)
         torch.testing.assert_close(wrapped(images(2)), plain(images(2)))
-
-
-def test_a_model_compiled_in_place_needs_nothing(plain: Any) -> None:
-    model = zoo.build("timm ViT", 2)
-    model.compile(backend="eager")
-    with torch.no_grad():
-        model(images(2))
-        vitinit.initialize(model, "mimetic", base="trunc_normal", seed=3)
-        torch.testing.assert_close(model(images(2)), plain(images(2)))
 
 
 def test_a_meta_model_is_given_memory_and_then_a_base(plain: Any) -> None:

@@ -1,4 +1,4 @@
-"""The two bases: empirical moments and bounds of every parameter group against paper-facts 1.6, and against timm."""
+"""Bases against paper-facts 1.6, the libraries that they are of, and their formulas in numpy."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
-from small_models import CLASSES, CONVIT, TINY, VIT, f64, generator, model, silent
+import zoo
+from small_models import CONVIT, TINY, VIT, applied, f64, model, refused
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+import vitinit
 from initializers import registry
-from initializers.errors import VitinitError
 
 WIDE = TINY.model_copy(update={"patch_size": 4})
 WIDE_TOKEN = WIDE.model_copy(update={"position": "learned", "pool": "token"})
+D = TINY.width
+ODD = VIT.model_copy(update={"width": 60, "heads": 5})
+SIZE = {"img_size": 32, "patch_size": 4, "num_classes": 10, "embed_dim": D, "depth": 2, "num_heads": 3}
 SIGMAS = 5.0
 """Allowed sampling errors; the seeds are fixed, so a test that passes once passes always."""
 
@@ -26,8 +31,7 @@ def based(base: str, spec: Any, seed: int = 1, **params: Any) -> Any:
     with torch.no_grad():
         for parameter in m.parameters():
             parameter.fill_(float("nan"))
-    registry.build(base, params, "base").apply(m, generator(seed), silent)
-    return m
+    return applied(m, base, seed, **params)
 
 
 def assert_uniform(values: np.ndarray, bound: float) -> None:
@@ -53,29 +57,35 @@ def linears(m: nn.Module) -> dict[str, nn.Linear]:
     return {name: module for name, module in m.named_modules() if isinstance(module, nn.Linear)}
 
 
-def norm_parameters(m: nn.Module) -> list[tuple[np.ndarray, np.ndarray]]:
-    found = [(f64(x.weight), f64(x.bias)) for x in m.modules() if isinstance(x, nn.LayerNorm)]
-    assert found
-    return found
-
-
 @pytest.mark.parametrize("spec", [WIDE_TOKEN, CONVIT], ids=["vit_token", "convit"])
-def test_kaiming_uniform_linear_is_uniform_in_weight_and_bias(spec: Any) -> None:
-    m = based("kaiming_uniform", spec)
+@pytest.mark.parametrize(
+    ("base", "params"), [("kaiming_uniform", {}), ("trunc_normal", {}), ("trunc_normal", {"std": "kaiming"})]
+)
+def test_every_parameter_is_as_stated(base: str, params: dict[str, Any], spec: Any) -> None:
+    m = based(base, spec, **params)
     assert len(linears(m)) == 4 * spec.depth + 1 + spec.gated_layers * 2
     for linear in linears(m).values():
-        fan_in = linear.weight.shape[1]
-        assert_uniform(f64(linear.weight), 1 / math.sqrt(fan_in))
-        if linear.bias is not None:
-            assert_uniform(f64(linear.bias), 1 / math.sqrt(fan_in))
-
-
-@pytest.mark.parametrize("spec", [WIDE_TOKEN, CONVIT], ids=["vit_token", "convit"])
-def test_trunc_normal_linear_has_std_002_and_no_bias(spec: Any) -> None:
-    for linear in linears(based("trunc_normal", spec)).values():
-        assert_normal(f64(linear.weight), 0.02)
-        if linear.bias is not None:
-            assert not linear.bias.any()
+        bound = 1 / math.sqrt(linear.in_features)
+        if base == "kaiming_uniform":
+            assert_uniform(f64(linear.weight), bound)
+        else:  # U(+-b) has the variance (2 b)^2 / 12
+            assert_normal(f64(linear.weight), math.sqrt((2 * bound) ** 2 / 12) if params else 0.02)
+        if linear.bias is not None and base == "kaiming_uniform":
+            assert_uniform(f64(linear.bias), bound)
+        assert linear.bias is None or base == "kaiming_uniform" or not linear.bias.any()
+    for part in (m.patch_embed.proj.weight, m.patch_embed.proj.bias):
+        assert_uniform(f64(part), 1 / math.sqrt(3 * spec.patch_size**2))
+    norms = [part for part in m.modules() if isinstance(part, nn.LayerNorm)]
+    assert len(norms) == 2 * spec.depth + 1
+    assert all((part.weight == 1).all() and not part.bias.any() for part in norms)
+    for block in m.blocks[: spec.gated_layers]:
+        assert block.attn.gating_param.tolist() == [1.0] * spec.heads
+    assert_normal(f64(m.pos_embed), 0.02)
+    if base == "kaiming_uniform":
+        assert not m.cls_token.any()
+    else:
+        assert_normal(f64(m.cls_token), 1e-6)
+    assert torch.equal(based(base, VIT, **params).pos_embed, model(VIT).pos_embed), "sines are left alone"
 
 
 def test_trunc_normal_std_is_a_parameter_and_cuts_at_two() -> None:
@@ -84,75 +94,15 @@ def test_trunc_normal_std_is_a_parameter_and_cuts_at_two() -> None:
     assert np.abs(wide).max() <= 2
     # N(0, 1) cut at +-1 has variance 1 - 2 phi(1) / (Phi(1) - Phi(-1)) = 0.2911
     assert abs(wide.std() - 2 * math.sqrt(0.29112)) < 0.02
-
-
-@pytest.mark.parametrize("spec", [WIDE_TOKEN, CONVIT], ids=["vit_token", "convit"])
-def test_trunc_normal_at_kaimings_scale_has_its_variance_in_every_layer(spec: Any) -> None:
-    """Kaiming uniform: U(+-1/sqrt(fan_in)), whose variance is (2/sqrt(fan_in))^2 / 12; the MLP has two fan_ins."""
-    found, like = based("trunc_normal", spec, std="kaiming"), based("kaiming_uniform", spec)
-    for name, linear in linears(found).items():
-        assert_normal(f64(linear.weight), math.sqrt((2 / math.sqrt(linear.in_features)) ** 2 / 12))
-        n = linear.weight.numel()
-        ratio = f64(linear.weight).std() / f64(linears(like)[name].weight).std()
-        assert abs(ratio - 1) <= SIGMAS * math.sqrt(2 / (2 * n)), "as measured on the other base"
-        if linear.bias is not None:
-            assert not linear.bias.any()
-    if spec.position == "learned":
-        assert_normal(f64(found.pos_embed), 0.02)
-
-
-def test_trunc_normal_takes_no_other_name_for_its_std() -> None:
-    with pytest.raises(VitinitError, match="kaiming") as caught:
-        registry.build("trunc_normal", {"std": "xavier"})
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("base", "spec"), [("kaiming_uniform", WIDE), ("trunc_normal", CONVIT)])
-def test_patch_embedding_is_the_pytorch_default_of_a_convolution(base: str, spec: Any) -> None:
-    conv = based(base, spec).patch_embed.proj
-    bound = 1 / math.sqrt(3 * spec.patch_size**2)
-    assert_uniform(f64(conv.weight), bound)
-    assert_uniform(f64(conv.bias), bound)
-
-
-@pytest.mark.parametrize("base", ["kaiming_uniform", "trunc_normal"])
-def test_norms_and_gates_are_one(base: str) -> None:
-    m = based(base, CONVIT)
-    for weight, bias in norm_parameters(m):
-        assert (weight == 1).all()
-        assert (bias == 0).all()
-    for block in m.blocks[: CONVIT.gpsa_layers]:
-        assert block.attn.gating_param.tolist() == [1.0] * CONVIT.heads
-
-
-@pytest.mark.parametrize(("base", "spec"), [("kaiming_uniform", WIDE_TOKEN), ("trunc_normal", CONVIT)])
-def test_learned_position_embedding_has_std_002(base: str, spec: Any) -> None:
-    assert_normal(f64(based(base, spec).pos_embed), 0.02)
-
-
-@pytest.mark.parametrize("base", ["kaiming_uniform", "trunc_normal"])
-def test_sincos_embedding_is_left_alone(base: str) -> None:
-    assert torch.equal(based(base, VIT).pos_embed, model(VIT).pos_embed)
-
-
-def test_class_token_is_zero_or_a_millionth() -> None:
-    assert not based("kaiming_uniform", WIDE_TOKEN).cls_token.any()
-    token = f64(based("trunc_normal", WIDE_TOKEN).cls_token)
-    assert_normal(token, 1e-6)
-
-
-def timm_vit(weight_init: str) -> VisionTransformer:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        return VisionTransformer(
-            img_size=32, patch_size=4, num_classes=CLASSES, embed_dim=192, depth=1, num_heads=3, weight_init=weight_init
-        )
+    refused(model(), "kaiming", base={"name": "trunc_normal", "std": "xavier"})
 
 
 @pytest.mark.parametrize(("base", "weight_init"), [("kaiming_uniform", "skip"), ("trunc_normal", "")])
 def test_every_parameter_agrees_with_the_one_timm_makes(base: str, weight_init: str) -> None:
     ours = dict(based(base, WIDE_TOKEN).named_parameters())
-    theirs = dict(timm_vit(weight_init).named_parameters())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        theirs = dict(VisionTransformer(**{**SIZE, "depth": 1}, weight_init=weight_init).named_parameters())
     assert ours.keys() == theirs.keys()
     if weight_init == "skip":  # timm leaves these two unset in that mode; the facts give randn * 0.02 and 0
         del ours["pos_embed"], ours["cls_token"]
@@ -169,10 +119,249 @@ def test_every_parameter_agrees_with_the_one_timm_makes(base: str, weight_init: 
                 assert abs(kurtosis[0] - kurtosis[1]) <= SIGMAS * math.sqrt(2 * 24 / n), name
 
 
-@pytest.mark.parametrize("base", ["kaiming_uniform", "trunc_normal"])
-def test_a_parameter_without_a_rule_is_an_error_that_names_it(base: str) -> None:
-    m = VisionTransformer(img_size=32, patch_size=8, num_classes=2, embed_dim=24, depth=1, num_heads=2)
-    m.blocks[0].temperature = nn.Parameter(torch.ones(1))
-    with pytest.raises(VitinitError, match=r"blocks\.0\.temperature") as caught:
-        registry.build(base, {}).apply(m, generator(), silent)
-    assert base in str(caught.value)
+def qkv(m: Any, layer: int = 0) -> list[np.ndarray]:
+    """W_q, W_k and W_v, D x D."""
+    return np.split(f64(m.blocks[layer].attn.qkv.weight), 3)
+
+
+def xavier(matrix: np.ndarray) -> None:
+    assert_uniform(matrix, math.sqrt(6 / sum(matrix.shape)))
+
+
+@pytest.mark.parametrize("base", ["jax_vit", "moco_v3", "mae", "torchvision_vit"])
+def test_weights_are_xavier_uniform_of_the_matrices_that_each_library_counts(base: str) -> None:
+    m = based(base, WIDE_TOKEN)
+    matrices = qkv(m) if base in ("jax_vit", "moco_v3") else [np.concatenate(qkv(m))]
+    for matrix in [*matrices, f64(m.blocks[0].mlp.fc1.weight), f64(m.blocks[0].mlp.fc2.weight)]:
+        xavier(matrix)
+    proj, patch = f64(m.blocks[0].attn.proj.weight), f64(m.patch_embed.proj.weight).reshape(D, -1)
+    if base == "torchvision_vit":
+        assert_uniform(proj, D**-0.5)
+        assert_normal(patch, patch.shape[1] ** -0.5)
+    else:
+        xavier(proj)
+    if base in ("moco_v3", "mae"):
+        xavier(patch)
+    if base == "mae":
+        assert_uniform(f64(m.patch_embed.proj.bias), patch.shape[1] ** -0.5)
+        assert_normal(f64(m.head.weight), 2e-5)
+        assert_normal(f64(m.cls_token), 0.02)
+    else:
+        assert not m.patch_embed.proj.bias.any()
+    assert not m.blocks[0].attn.qkv.bias.any()
+    assert not m.head.bias.any()
+    if base in ("jax_vit", "torchvision_vit"):
+        assert not m.head.weight.any()
+        assert not m.cls_token.any()
+        assert_normal(f64(m.blocks[0].mlp.fc1.bias), 1e-6)
+    else:
+        assert not m.blocks[0].mlp.fc1.bias.any()
+    assert_normal(f64(m.pos_embed), D**-0.5 if base == "jax_vit" else 0.02)
+
+
+def test_jax_patch_embedding_is_cut_at_two_standard_deviations_and_has_the_variance_asked_for() -> None:
+    patch = f64(based("jax_vit", TINY, seed=4).patch_embed.proj.weight)
+    std = patch[0].size ** -0.5
+    assert np.abs(patch).max() <= 2 * std / 0.87962566103423978 + 1e-7
+    assert patch.std() == pytest.approx(std, rel=SIGMAS / math.sqrt(2 * patch.size))
+
+
+def stds(m: nn.Module) -> dict[str, float]:
+    return {name: float(f64(value).std()) for name, value in m.named_parameters() if value.numel() > 1000}
+
+
+@pytest.mark.parametrize(
+    ("base", "build", "theirs"),
+    [
+        (
+            {"name": "jax_vit", "qkv": "fused", "position_std": 0.02},
+            lambda: VisionTransformer(**SIZE),
+            lambda: VisionTransformer(**SIZE, weight_init="jax"),
+        ),
+        ("torchvision_vit", zoo.ZOO["torchvision ViT"], zoo.ZOO["torchvision ViT"]),
+    ],
+    ids=["timm's jax mode", "torchvision"],
+)
+def test_every_spread_is_the_librarys(base: Any, build: Any, theirs: Any) -> None:
+    ours, wanted = build(), stds(theirs())
+    vitinit.initialize(ours, base=base, seed=1)
+    found = stds(ours)
+    for name, std in wanted.items():
+        n = ours.get_parameter(name).numel()
+        assert found[name] == pytest.approx(std, rel=2 * SIGMAS / math.sqrt(2 * n), abs=1e-12), name
+
+
+def test_moco_can_keep_the_patch_embedding_from_training_where_it_is_a_convolution() -> None:
+    m, asked = model(VIT), {"name": "moco_v3", "stop_grad_conv1": True}
+    registry.build("moco_v3", {"stop_grad_conv1": True}).freeze(m)
+    untrained = {name for name, parameter in m.named_parameters() if not parameter.requires_grad}
+    assert untrained == {f"patch_embed.proj.{end}" for end in ("weight", "bias")}
+    says = "no convolution as patch embedding; stop_grad_conv1 must be false"
+    refused(nn.Sequential(nn.Linear(4, 4)), says, base=asked)
+
+
+@pytest.mark.parametrize(
+    ("spec", "how", "pieces"), [(VIT, "fused", 1), (ODD, "per_matrix", 3), (ODD, "per_head", None)]
+)
+def test_orthogonal_rows_or_columns_of_what_is_taken_as_one_matrix(spec: Any, how: str, pieces: int | None) -> None:
+    m = based("orthogonal", spec, qkv=how, gain=1.5)
+    rows = np.split(f64(m.blocks[0].attn.qkv.weight), pieces or 3 * spec.heads)
+    weights = [*rows, f64(m.blocks[0].mlp.fc1.weight), f64(m.blocks[1].mlp.fc2.weight), f64(m.head.weight)]
+    for weight in [*weights, f64(m.patch_embed.proj.weight).reshape(spec.width, -1)]:
+        np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), 1.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("draw", ["orthogonal", "normal"])
+def test_spectral_norms_are_those_of_the_paper(draw: str) -> None:
+    m = based("spectral", TINY, draw=draw)
+    for weight in [*qkv(m), f64(m.blocks[0].mlp.fc1.weight), f64(m.blocks[0].mlp.fc2.weight)]:
+        outputs, inputs = weight.shape
+        wanted = math.sqrt(outputs / inputs)
+        if draw == "orthogonal":
+            np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), wanted, rtol=1e-5)
+        else:
+            assert_normal(weight, min(1, wanted) / math.sqrt(inputs))
+
+
+@pytest.mark.parametrize(("spec", "variance"), [(VIT, "fan_sum"), (ODD, "fan_in")], ids=["48", "60"])
+def test_sines_by_loops_and_their_rank(spec: Any, variance: str) -> None:
+    m = based("sinusoidal", spec, variance=variance)
+    query, key, value = qkv(m)
+    np.testing.assert_array_equal(query, key)
+    np.testing.assert_array_equal(query, value)
+    assert np.linalg.matrix_rank(query, tol=1e-6) == spec.width // 2 - 1
+    for weight in (query, f64(m.blocks[0].mlp.fc1.weight), f64(m.head.weight)):
+        rows, columns = weight.shape
+        waves = np.array(
+            [
+                [math.sin(i * (2 * math.pi * j / columns + 2 * math.pi / rows)) for j in range(columns)]
+                for i in range(1, rows + 1)
+            ]
+        )
+        target = 2 / (columns if variance == "fan_in" else rows + columns)
+        np.testing.assert_allclose(weight, waves * math.sqrt(target / waves.var(ddof=1)), atol=1e-6)
+    fused = f64(based("sinusoidal", spec, qkv="fused").blocks[0].attn.qkv.weight)
+    assert np.linalg.matrix_rank(fused, tol=1e-6) == spec.width
+
+
+@pytest.mark.parametrize("constant", ["released", "paper"])
+def test_zero_is_identities_and_scipys_hadamard(constant: str) -> None:
+    m = based("zero", ODD, hadamard=constant)
+    for matrix in qkv(m):
+        np.testing.assert_array_equal(matrix, np.eye(60))
+    fc1 = f64(m.blocks[0].mlp.fc1.weight)
+    assert fc1.shape == (240, 60)
+    power = 8 if constant == "released" else 7
+    np.testing.assert_allclose(fc1, scipy.linalg.hadamard(256)[:240, :60] * 2 ** (-power / 2), rtol=1e-6)
+    np.testing.assert_array_equal(f64(m.head.weight), np.eye(10, 60))
+    assert not m.blocks[0].mlp.fc2.weight.any()
+    assert not m.blocks[1].attn.proj.weight.any()
+    kept = based("zero", ODD, last_of_branch="identity")
+    np.testing.assert_array_equal(f64(kept.blocks[0].mlp.fc2.weight), np.eye(60, 240))
+
+
+def test_idinit_by_loops() -> None:
+    m = based("idinit", ODD, tau=0.5, eps=1e-3, loose=0.0)
+
+    def repeated(rows: int, columns: int) -> np.ndarray:
+        short = min(rows, columns)
+        return np.array([[float(i % short == j % short) for j in range(columns)] for i in range(rows)])
+
+    for matrix in [*qkv(m), f64(m.blocks[0].mlp.fc1.weight), f64(m.head.weight)]:
+        np.testing.assert_array_equal(matrix, 0.5 * repeated(*matrix.shape))
+    proj = 1e-3 * np.eye(60)
+    for row in range(60):
+        proj[row, (row + 1) % 60] -= 1e-3
+    np.testing.assert_allclose(f64(m.blocks[0].attn.proj.weight), proj, atol=1e-9)
+    fc2 = -1e-3 * repeated(60, 240)
+    fc2[:, :60] *= -1
+    np.testing.assert_allclose(f64(m.blocks[0].mlp.fc2.weight), fc2, atol=1e-9)
+    noisy = f64(based("idinit", ODD, loose=0.1).blocks[0].attn.qkv.weight) - np.tile(np.eye(60), (3, 1))
+    assert_normal(noisy, 0.1)
+
+
+class Holds(nn.Module):
+    """A model under a name that says nothing."""
+
+    def __init__(self, held: nn.Module) -> None:
+        super().__init__()
+        self.inner = held
+
+
+INSIDE = ["timm DeiT distilled", "timm CaiT", "torchvision ViT", "timm ResMLP", "Hugging Face ViT"]
+
+
+@pytest.mark.parametrize(("base", "name"), list(zip(registry.names("base"), 3 * INSIDE)))  # noqa: B905
+def test_a_model_inside_another_gets_what_it_gets_alone(base: str, name: str) -> None:
+    alone, held = zoo.build(name), Holds(zoo.build(name))
+    for m in (alone, held):
+        vitinit.initialize(m, base=base, seed=3)
+    inner = held.inner.state_dict()
+    assert [key for key, value in alone.state_dict().items() if not torch.equal(value, inner[key])] == []
+
+
+def test_of_a_head_of_several_linears_the_last_is_the_classifier() -> None:
+    m = model(VIT)
+    m.head = nn.Sequential(nn.Linear(VIT.width, 20), nn.GELU(), nn.Linear(20, 10))
+    vitinit.initialize(m, base="jax_vit")
+    xavier(f64(m.head[0].weight))
+    assert not m.head[2].weight.any()
+    several = zoo.build("timm CrossViT")
+    vitinit.initialize(several, base="jax_vit")
+    assert len(several.head) == 2
+    assert not any(head.weight.any() for head in several.head)
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "not_last"),
+    [
+        ("timm ResMLP", ("linear_tokens", "mlp_channels.fc2"), ("mlp_channels.fc1",)),
+        ("timm MLP-Mixer", ("mlp_tokens.fc2", "mlp_channels.fc2"), ("mlp_tokens.fc1", "mlp_channels.fc1")),
+        ("timm CaiT", ("attn.proj", "mlp.fc2"), ("attn.v", "mlp.fc1")),
+    ],
+)
+def test_the_last_linear_of_every_branch_is_near_zero(
+    name: str, last: tuple[str, ...], not_last: tuple[str, ...]
+) -> None:
+    for base, near in (("zero", 0.0), ("idinit", 2e-6)):
+        m = zoo.build(name)
+        vitinit.initialize(m, base=base)
+        linears = {n: f64(part.weight) for n, part in m.named_modules() if isinstance(part, nn.Linear)}
+        assert {end for end in (*last, *not_last) if any(n.endswith(f".{end}") for n in linears)} == {*last, *not_last}
+        for n, weight in linears.items():
+            if n.endswith(last):
+                assert np.abs(weight).max() <= near, n
+            elif n.endswith(not_last):
+                assert np.abs(weight).max() > 0.05, n
+
+
+def test_a_convolution_of_zero_is_in_the_middle_of_its_kernel() -> None:
+    m = zoo.build("timm ConvMixer")
+    vitinit.initialize(m, base="zero")
+    depthwise = [f64(part.weight) for part in m.modules() if isinstance(part, nn.Conv2d) and part.groups > 1]
+    wanted = np.zeros_like(depthwise[0])
+    wanted[:, 0, wanted.shape[2] // 2, wanted.shape[3] // 2] = 1
+    for weight in depthwise:
+        np.testing.assert_array_equal(weight, wanted)
+    plain = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1))
+    vitinit.initialize(plain, base="zero")
+    np.testing.assert_array_equal(f64(plain[0].weight)[:, :, 1, 1], np.eye(8))
+    assert f64(plain[0].weight).sum() == 8
+
+
+def test_the_report_says_what_rank_sines_have() -> None:
+    report = vitinit.initialize(model(TINY), base="sinusoidal")
+    assert report.remarks == ("base sinusoidal: rank of 192 in the first layer: W_q 95, W_proj 95",)
+    assert report.details().endswith(report.remarks[0])
+    fused = vitinit.initialize(model(TINY), base={"name": "sinusoidal", "qkv": "fused"})
+    assert fused.remarks == (f"base sinusoidal: rank of 192 in the first layer: W_q {qkv_rank()}, W_proj 95",)
+    assert vitinit.initialize(zoo.build("timm ConvMixer"), base="sinusoidal").remarks == ()
+    m = nn.Sequential(nn.Linear(2, 2))
+    vitinit.initialize(m, base="sinusoidal")
+    assert not m[0].weight.any(), "sines that are all zero are not rounding errors"
+
+
+def qkv_rank() -> int:
+    """Of the first third of 576 x 192 sines."""
+    rows, columns = np.arange(1, 577)[:, None], np.arange(192)
+    return int(np.linalg.matrix_rank(np.sin(rows * (2 * np.pi * columns / 192 + 2 * np.pi / 576))[:192], tol=1e-5))
