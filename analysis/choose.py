@@ -20,12 +20,12 @@ from typing import Any
 
 import yaml
 
-from analysis import command, frame
-from analysis.tables.notes import without_record
-from analysis.text import count, one_line, signed
-from benchmark.files.yaml_text import mapping
-from benchmark.records.record import FailureRecord, RunRecord
-from initializers.errors import VitinitError
+from vitinit.analysis import command, frame
+from vitinit.analysis.tables.notes import without_record
+from vitinit.analysis.text import count, one_line, signed
+from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.initializers.errors import VitinitError
 
 Value = tuple[Any, ...]
 """Of the fields that are chosen, in their order."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from initializers.errors import VitinitError, forgiving_terminal, of_files, refuse_deleted_folder
+from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files, refuse_deleted_folder
 
 
 def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:

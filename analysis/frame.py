@@ -8,14 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.text import count, one_line
-from benchmark.records.epoch import METRICS
-from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
-from benchmark.records.store import Contents, Layout, Store
-from benchmark.settings import columns
-from benchmark.spec import RunSpec
-from initializers.errors import VitinitError, unknown_name
-from initializers.report import Fidelity
+from vitinit.analysis.text import count, one_line
+from vitinit.benchmark.records.epoch import METRICS
+from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
+from vitinit.benchmark.records.store import Contents, Layout, Store
+from vitinit.benchmark.settings import columns
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.report import Fidelity
 
 if TYPE_CHECKING:  # pandas takes longer to import than `--help` may take
     import pandas as pd

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
-from analysis.text import one_line
-from benchmark.fields import Frozen, Share
-from benchmark.records.record import RunRecord
-from benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
-from initializers.errors import VitinitError, explain, unknown_name
+from vitinit.analysis.text import one_line
+from vitinit.benchmark.fields import Frozen, Share
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
+from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 FOLDER = Path(__file__).parents[1] / "results" / "published"
 

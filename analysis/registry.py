@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-from initializers.errors import BrokenFile, VitinitError, cause, located
+from vitinit.initializers.errors import BrokenFile, VitinitError, cause, located
 
 LAST = 1_000
 """The place of an entry that names none: behind those that do, by name."""

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis import command, frame
-from analysis.tables.render import interval_text, p_written
-from analysis.tables.shared import LEVEL, own_bases, values_by_seed
-from analysis.text import count, escape_latex, one_line, signed
-from initializers.errors import VitinitError
+from vitinit.analysis import command, frame
+from vitinit.analysis.tables.render import interval_text, p_written
+from vitinit.analysis.tables.shared import LEVEL, own_bases, values_by_seed
+from vitinit.analysis.text import count, escape_latex, one_line, signed
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.stats import Paired
-    from benchmark.records.record import RunRecord
+    from vitinit.analysis.stats import Paired
+    from vitinit.benchmark.records.record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def standing(study: frame.Study) -> Standing:
     Raises:
         VitinitError: the study names no such contrasts, or has no finished runs of them.
     """
-    from analysis.stats import holm, paired
+    from vitinit.analysis.stats import holm, paired
 
     study.require_runs()
     if len(study.contrasts) not in (1, 2) or len({ours for ours, _ in study.contrasts}) > 1:
@@ -117,7 +117,7 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
         shown = p_written(p)
         is_p = f"p {'' if shown[0] == '<' else '= '}{shown}"
         text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  {is_p}  n = {pair.n}")
-    from analysis.stats import could_claim
+    from vitinit.analysis.stats import could_claim
 
     last, least = list(zip(found.pairs, found.least_p, strict=False))[-1]
     seen = could_claim(last[0], LEVEL / len(found.p)) if least < LEVEL else None
@@ -178,7 +178,7 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> l
 
     A gain over a weaker base is larger for that alone, so gains over different bases are not put in one list.
     """
-    from analysis.stats import paired
+    from vitinit.analysis.stats import paired
 
     if beside is None or not beside.contents.done:
         return ["No committed records of this tier to stand beside."]

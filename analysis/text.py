@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-import initializers.errors as errors
+import vitinit.initializers.errors as errors
 
 one_line, count = errors.plain, errors.count
 

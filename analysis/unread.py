@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from analysis.text import one_line
-from benchmark.records.record import RunRecord
+from vitinit.analysis.text import one_line
+from vitinit.benchmark.records.record import RunRecord
 
 MARK = "†"
 NOTE = "answers by its class token: nothing reads the patches of the last layer"

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from benchmark.models.registry import families
-from benchmark.spec import RunSpec, by_content
+from vitinit.benchmark.models.registry import families
+from vitinit.benchmark.spec import RunSpec, by_content
 
 Setting = tuple[str, str]
 """A row label, and the JSON of all that repetitions must agree on."""

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
 
-from benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
-from benchmark.models import registry
-from benchmark.models.family import ModelSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
+from vitinit.benchmark.models import registry
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.initializers.errors import VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
 
-from benchmark.fields import Frozen
-from benchmark.models import registry
-from benchmark.models.family import ModelSpec
-from initializers.errors import VitinitError, explain
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.models import registry
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.initializers.errors import VitinitError, explain
 
 BACKWARD = 2
 """The gradients of a matrix product are two products of its size."""

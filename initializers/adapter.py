@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError
 
 Type = str | type[nn.Module]
 """A class, or its name with that of its module: `timm.layers.attention.Attention`. Its subclasses are meant too."""

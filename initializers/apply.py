@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 
-from initializers.adapters.registry import layer_scales
-from initializers.errors import VitinitError
-from initializers.foreign import contained
-from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, same, tensors
-from initializers.sharing import conflict, entangled, homes, memory
+from vitinit.initializers.adapters.registry import layer_scales
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.foreign import contained
+from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, changed_by, same, tensors
+from vitinit.initializers.sharing import conflict, entangled, homes, memory
 
 WRAPPERS = {
     "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",

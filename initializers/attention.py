@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
-from initializers.adapter import Attention, Part, found
-from initializers.adapters import registry as adapters
-from initializers.adapters.registry import Family
-from initializers.errors import VitinitError
+from vitinit.initializers.adapter import Attention, Part, found
+from vitinit.initializers.adapters import registry as adapters
+from vitinit.initializers.adapters.registry import Family
+from vitinit.initializers.errors import VitinitError
 
 AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import (
+from vitinit.initializers.attention import (
     AT_ONCE,
     AttentionLayer,
     attention_layers,
@@ -22,9 +22,9 @@ from initializers.attention import (
     seen_grids,
     token_grid,
 )
-from initializers.errors import VitinitError
-from initializers.report import LayerStart, Spectra
-from initializers.threads import one_thread
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.report import LayerStart, Spectra
+from vitinit.initializers.threads import one_thread
 
 
 class _Reached(Exception):

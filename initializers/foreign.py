@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from initializers.errors import Ended
+from vitinit.initializers.errors import Ended
 
 
 @contextmanager

@@ -9,20 +9,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from initializers.apply import all_or_nothing, apply
-from initializers.attention import (
+from vitinit.initializers.apply import all_or_nothing, apply
+from vitinit.initializers.attention import (
     AttentionLayer,
     attention_layers,
     has_attention,
     position_embedding,
     seen_grids,
 )
-from initializers.diagnostics import attention_input, spectrum, starts
-from initializers.errors import VitinitError
-from initializers.foreign import contained
-from initializers.pseudo_input import pseudo_input
-from initializers.registry import Aim, Initializer, Progress, Resources, tensors
-from initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport, ReplacedWeight
+from vitinit.initializers.diagnostics import attention_input, spectrum, starts
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.foreign import contained
+from vitinit.initializers.pseudo_input import pseudo_input
+from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, tensors
+from vitinit.initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport, ReplacedWeight
 
 OFFSET_RADIUS = 3
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from initializers.errors import BrokenFile, Ended, VitinitError, cause
-from initializers.foreign import contained
+from vitinit.initializers.errors import BrokenFile, Ended, VitinitError, cause
+from vitinit.initializers.foreign import contained
 
 INITIALIZERS = "vitinit.initializers"
 """The entry point group in which packages name their initialisers."""

@@ -23,12 +23,12 @@ import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from initializers.attention import AttentionLayer, attention_layers, position_name
-from initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
-from initializers.foreign import contained
-from initializers.plugins import INITIALIZERS, entry_points, look_into_own_folders, modules
-from initializers.report import LayerStart, PlaceboReport
-from initializers.sharing import repeated
+from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name
+from vitinit.initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
+from vitinit.initializers.foreign import contained
+from vitinit.initializers.plugins import INITIALIZERS, entry_points, look_into_own_folders, modules
+from vitinit.initializers.report import LayerStart, PlaceboReport
+from vitinit.initializers.sharing import repeated
 
 Progress = Callable[[int, int], None]
 """Called by slow initialisers as progress(steps done, steps in all)."""

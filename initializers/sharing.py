@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from initializers.adapter import Attention, found
-from initializers.adapters.registry import kind_of
+from vitinit.initializers.adapter import Attention, found
+from vitinit.initializers.adapters.registry import kind_of
 
 
 def homes(model: nn.Module) -> dict[str, list[str]]:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from initializers.adapter import Attention, Normal, Part, Rule, found
-from initializers.adapters.registry import Family, families, kind_of, layer_scales
-from initializers.attention import (
+from vitinit.initializers.adapter import Attention, Normal, Part, Rule, found
+from vitinit.initializers.adapters.registry import Family, families, kind_of, layer_scales
+from vitinit.initializers.attention import (
     ATTENTION,
     HEADS,
     HELP,
@@ -25,8 +25,8 @@ from initializers.attention import (
     guessed,
     linears_beside,
 )
-from initializers.errors import VitinitError
-from initializers.registry import Initializer, Progress
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Progress
 
 
 def draw_uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm.command import call
-from slurm.errors import SlurmError
-from slurm.jobs import available
-from slurm.profiles import Profile, seconds
-from slurm.submit import script
+from vitinit.slurm.command import call
+from vitinit.slurm.errors import SlurmError
+from vitinit.slurm.jobs import available
+from vitinit.slurm.profiles import Profile, seconds
+from vitinit.slurm.submit import script
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Collection, Iterator
 
-from slurm.errors import SlurmError
+from vitinit.slurm.errors import SlurmError
 
 TIMEOUT_S = 60.0
 """Seconds that SLURM's commands have to answer; a controller that is down makes them try for about that long."""

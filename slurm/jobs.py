@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurm.command import bases, call, expanded, parts, refusal
-from slurm.errors import SlurmError
+from vitinit.slurm.command import bases, call, expanded, parts, refusal
+from vitinit.slurm.errors import SlurmError
 
 ENDED = {
     "BOOT_FAIL",

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from slurm.errors import SlurmError
+from vitinit.slurm.errors import SlurmError
 
 HERE = Path(__file__).parent / "profiles"
 

@@ -16,11 +16,11 @@ from typing import TypeVar
 from submitit import SlurmExecutor
 from submitit.core.utils import UncompletedJobError
 
-from slurm.command import call, refusal
-from slurm.errors import Refused, SlurmError
-from slurm.jobs import cancel
-from slurm.profiles import Profile
-from slurm.task import Task
+from vitinit.slurm.command import call, refusal
+from vitinit.slurm.errors import Refused, SlurmError
+from vitinit.slurm.jobs import cancel
+from vitinit.slurm.profiles import Profile
+from vitinit.slurm.task import Task
 
 T = TypeVar("T")
 

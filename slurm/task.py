@@ -10,8 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Generic, TypeVar
 
-from slurm.errors import SlurmError
-from slurm.jobs import preempted_current, requeue_current, restarts
+from vitinit.slurm.errors import SlurmError
+from vitinit.slurm.jobs import preempted_current, requeue_current, restarts
 
 T = TypeVar("T")
 

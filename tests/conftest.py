@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.datasets.registry import unavailable
-from benchmark.spec import DatasetSpec
-from runners.cli import main as cli
-from runners.cli.options import console
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.runners.cli import main as cli
+from vitinit.runners.cli.options import console
 from tests.miniature import make_source, real_photographs
 from tests.processes import until
 
@@ -61,7 +61,7 @@ def pytest_configure() -> None:
 def _no_initializer_of_another_test() -> Iterator[None]:
     """What a test registers by a dotted path is forgotten: other tests of this process go over the registry."""
     yield
-    if registry := sys.modules.get("initializers.registry"):
+    if registry := sys.modules.get("vitinit.initializers.registry"):
         for name, cls in list(registry._classes.items()):
             if not cls.__module__.startswith("initializers."):
                 del registry._classes[name]
@@ -114,8 +114,8 @@ def imagenet_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder that has it prepared. Not to be changed."""
-    from benchmark.datasets.imagenet import IMAGENET
-    from benchmark.preparing.pack import prepare
+    from vitinit.benchmark.datasets.imagenet import IMAGENET
+    from vitinit.benchmark.preparing.pack import prepare
 
     folder = tmp_path_factory.mktemp("data")
     prepare(IMAGENET, imagenet_source, folder / "imagenet", True, lambda done, total: None, 2)

@@ -21,9 +21,9 @@ OURS = ("analysis", "benchmark", "initializers", "runners", "slurm", "tests")
 FORKS = multiprocessing.get_context("forkserver")
 """Starts processes that have imported torch and the like already: doing so takes seconds."""
 FORKS.set_forkserver_preload(
-    ["tests.faults.harness", "runners.launching.together", "sklearn.datasets", "sklearn.model_selection"]
+    ["tests.faults.harness", "vitinit.runners.launching.together", "sklearn.datasets", "sklearn.model_selection"]
 )
-VITINIT = [sys.executable, "-m", "runners.cli"]
+VITINIT = [sys.executable, "-m", "vitinit.runners.cli"]
 PATIENCE = 900.0
 """Seconds after which a test gives up: only what hangs takes so long, however busy the machine is."""
 
@@ -68,7 +68,7 @@ def call(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment
 
 IN_TURN = """
 import json, sys
-from runners.cli.__main__ import main
+from vitinit.runners.cli.__main__ import main
 for words in json.loads(sys.argv.pop()):
     sys.argv[1:] = words
     try:

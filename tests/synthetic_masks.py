@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from benchmark.records.record import RunRecord
+from vitinit.benchmark.records.record import RunRecord
 from tests.analysis.synthetic_records import done
 
 

@@ -38,7 +38,7 @@ def test_every_text_is_a_page_with_its_headings(pages):
 
 
 def test_the_reference_has_the_public_names_and_every_base_and_method(pages):
-    for name in ("initializers.methods.mimetic.Mimetic", "benchmark.spec.RunSpec", "slurm.submit.submit"):
+    for name in ("vitinit.initializers.methods.mimetic.Mimetic", "vitinit.benchmark.spec.RunSpec", "vitinit.slurm.submit.submit"):
         assert any(f'id="{name}"' in page for page in pages.values()), name
     page = pages["docs/reference/methods.html"]
     files = [path for room in ("bases", "methods") for path in (ROOT / "initializers" / room).rglob("[a-z]*.py")]

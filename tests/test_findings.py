@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from analysis.frame import load
-from analysis.tables.registry import build
-from analysis.tables.render import columns
+from vitinit.analysis.frame import load
+from vitinit.analysis.tables.registry import build
+from vitinit.analysis.tables.render import columns
 from tests.records import REFERENCE, ROOT, interval, shows, study, text
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import analysis
+from vitinit import analysis
 from tests.processes import fresh
 
 ROOT = Path(__file__).parents[1]
@@ -128,17 +128,17 @@ def test_every_room_has_its_storey_and_imports_from_below() -> None:
 
 def test_analysis_reads_records_only() -> None:
     records = {
-        "benchmark.records.epoch",
-        "benchmark.records.record",
-        "benchmark.records.store",
-        "benchmark.fields",
-        "benchmark.models.registry",
-        "benchmark.spec",
-        "benchmark.records.maps",
-        "benchmark.settings",
-        "benchmark.files.yaml_text",
+        "vitinit.benchmark.records.epoch",
+        "vitinit.benchmark.records.record",
+        "vitinit.benchmark.records.store",
+        "vitinit.benchmark.fields",
+        "vitinit.benchmark.models.registry",
+        "vitinit.benchmark.spec",
+        "vitinit.benchmark.records.maps",
+        "vitinit.benchmark.settings",
+        "vitinit.benchmark.files.yaml_text",
     }
-    allowed = records | {"initializers.errors", "initializers.report"}
+    allowed = records | {"vitinit.initializers.errors", "vitinit.initializers.report"}
     for name in below("analysis"):
         lower = {other for other in imported(MODULES[name]) if other.partition(".")[0] in ("benchmark", "initializers")}
         assert lower <= allowed, name
@@ -160,7 +160,7 @@ def test_slurm_knows_nothing_of_the_benchmark() -> None:
 def test_what_analysis_needs_is_what_it_imports() -> None:
     names = [
         *below("analysis"),
-        *(name for name in MODULES if name.startswith(("benchmark.records", "benchmark.files"))),
+        *(name for name in MODULES if name.startswith(("vitinit.benchmark.records", "vitinit.benchmark.files"))),
     ]
     libraries = set().union(*(tops(MODULES[name]) for name in names)) - sys.stdlib_module_names
     come_along = {"analysis", "benchmark", "initializers", "markupsafe", "pydantic_core"}  # with jinja2 and pydantic
@@ -168,17 +168,17 @@ def test_what_analysis_needs_is_what_it_imports() -> None:
 
 
 TORCHLESS = (
-    "analysis.tables.__main__",
-    "analysis.figures.__main__",
-    "analysis.curves.__main__",
-    "analysis.report.__main__",
-    "analysis.choose",
-    "benchmark.grids.grid",
-    "benchmark.records.store",
-    "runners.one_run.claims",
-    "runners.cli.main",
-    "runners.launching.plan",
-    "slurm.check",
+    "vitinit.analysis.tables.__main__",
+    "vitinit.analysis.figures.__main__",
+    "vitinit.analysis.curves.__main__",
+    "vitinit.analysis.report.__main__",
+    "vitinit.analysis.choose",
+    "vitinit.benchmark.grids.grid",
+    "vitinit.benchmark.records.store",
+    "vitinit.runners.one_run.claims",
+    "vitinit.runners.cli.main",
+    "vitinit.runners.launching.plan",
+    "vitinit.slurm.check",
     "vitinit",
 )
 
@@ -226,7 +226,7 @@ sys.argv[1:] = ["list", "initializers"]
 try:
     runners.cli.main.main()
 finally:
-    print("initializers.registry" in sys.modules)  # it imports torch
+    print("vitinit.initializers.registry" in sys.modules)  # it imports torch
 """
     first, second = (fresh("-c", script, cwd=tmp_path, VITINIT_CACHE=str(tmp_path / "cache")) for _ in range(2))
     assert first.stdout.splitlines()[-1] == "True", first.stderr

@@ -52,7 +52,7 @@ def examples() -> dict[str, str]:
 def run(line: str, cwd: Path) -> subprocess.CompletedProcess:
     """A README command, with the interpreter of these tests in place of the activated environment."""
     program, *words = shlex.split(line)
-    module = ["-m", "runners.cli"] if program == "vitinit" else []
+    module = ["-m", "vitinit.runners.cli"] if program == "vitinit" else []
     return fresh(*module, *words, cwd=cwd, path=(cwd if (cwd / "runners").exists() else ROOT,))
 
 
@@ -85,7 +85,7 @@ def options(text: str) -> set[str]:
 def of_program(code: str) -> tuple[str, set[str]]:
     """The program that inline code calls, which is "" where it is options alone, and the options it is given."""
     _, module, after = code.partition("-m ") if code.startswith(("python ", "torchrun ")) else ("", "", code)
-    words = after.replace("runners.cli", "vitinit").split()
+    words = after.replace("vitinit.runners.cli", "vitinit").split()
     if not module and words[:1] != ["vitinit"]:
         return "", options(code) if code.startswith("--") else set()
     length = {"vitinit": 3 if words[1:2] == ["data"] else 2}.get(words[0], 1)

@@ -85,7 +85,7 @@ def test_it_initialises_where_nothing_else_is(installed: Path, tmp_path: Path) -
 
 def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, tmp_path: Path) -> None:
     """`-S`: with no package but those of the wheel."""
-    done = started("-S", "-m", "runners.cli", "list", "grids", target=installed, cwd=tmp_path)
+    done = started("-S", "-m", "vitinit.runners.cli", "list", "grids", target=installed, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
@@ -93,7 +93,7 @@ def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, 
         assert name in line
     (info,) = importlib.metadata.distributions(path=[str(installed)])
     (command,) = info.entry_points
-    assert command.value == "runners.cli.__main__:main", "what `-m runners.cli` starts"
+    assert command.value == "vitinit.runners.cli.__main__:main", "what `-m runners.cli` starts"
 
 
 def test_analysis_says_in_one_line_what_it_needs(installed: Path, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from analysis.curves.probed import without_probes
-from analysis.curves.registry import CURVES
-from analysis.figures import drawing
+from vitinit.analysis.curves.probed import without_probes
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.figures import drawing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

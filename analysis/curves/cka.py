@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,14 +6,14 @@ import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.curves.registry import CURVES
-from analysis.figures.train_size import over_sizes, several_sizes, sizes_panel
-from analysis.frame import Study
-from analysis.plotting.style import BAND, file_part, legend, measured, panels, safe, span
-from analysis.series import Chart
-from analysis.tables import gap
-from analysis.tables.notes import compared_with
-from analysis.tables.shared import check_baseline
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.figures.train_size import over_sizes, several_sizes, sizes_panel
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import BAND, file_part, legend, measured, panels, safe, span
+from vitinit.analysis.series import Chart
+from vitinit.analysis.tables import gap
+from vitinit.analysis.tables.notes import compared_with
+from vitinit.analysis.tables.shared import check_baseline
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
-from analysis.curves.registry import CURVES
-from analysis.frame import Study
-from analysis.plotting.style import (
+from vitinit.analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import (
     CHARACTERS,
     COLOURS,
     DASHES,
@@ -20,13 +20,13 @@ from analysis.plotting.style import (
     panels,
     safe,
 )
-from analysis.series import Chart, Line, Panel, Scale
-from benchmark.records.record import RunRecord
+from vitinit.analysis.series import Chart, Line, Panel, Scale
+from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from analysis.curves.cka import Floats
+    from vitinit.analysis.curves.cka import Floats
 
 ACROSS = 5
 COLOURED = COLOURS[:-1]

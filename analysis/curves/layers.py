@@ -10,10 +10,10 @@ from functools import partial
 from statistics import fmean, mean
 from typing import TYPE_CHECKING
 
-from analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
-from analysis.curves.registry import CURVES
-from analysis.frame import Study
-from analysis.plotting.style import (
+from vitinit.analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import (
     BAND,
     Look,
     counted,
@@ -24,9 +24,9 @@ from analysis.plotting.style import (
     panels,
     safe,
 )
-from analysis.series import Chart, Line, Panel, Scale, lines, mean_distance
-from analysis.unread import marked, said
-from benchmark.records.record import Probe, RunRecord
+from vitinit.analysis.series import Chart, Line, Panel, Scale, lines, mean_distance
+from vitinit.analysis.unread import marked, said
+from vitinit.benchmark.records.record import Probe, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

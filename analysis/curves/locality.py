@@ -6,9 +6,9 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from analysis.curves.registry import CURVES
-from analysis.frame import Study
-from analysis.plotting.style import (
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import (
     BAND,
     COLOURS,
     DASHES,
@@ -23,8 +23,8 @@ from analysis.plotting.style import (
     safe,
     span,
 )
-from analysis.series import Chart, Panel, Scale, line
-from benchmark.spec import RunSpec
+from vitinit.analysis.series import Chart, Panel, Scale, line
+from vitinit.benchmark.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd

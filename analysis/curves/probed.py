@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.series import Line
-from analysis.text import one_line
-from benchmark.records.record import RunRecord
+from vitinit.analysis.frame import Study
+from vitinit.analysis.series import Line
+from vitinit.analysis.text import one_line
+from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,6 +4,6 @@ One, or a few that belong together, is one file of this folder; each function th
 `@CURVES.add`.
 """
 
-from analysis.figures.registry import Drawings
+from vitinit.analysis.figures.registry import Drawings
 
-CURVES = Drawings("analysis.curves")
+CURVES = Drawings("vitinit.analysis.curves")

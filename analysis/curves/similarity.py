@@ -8,20 +8,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from analysis.curves.cka import cka
-from analysis.curves.registry import CURVES
-from analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
-from analysis.frame import Study
-from analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
-from analysis.text import one_line
-from analysis.unread import marked, said, with_mark
+from vitinit.analysis.curves.cka import cka
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
+from vitinit.analysis.text import one_line
+from vitinit.analysis.unread import marked, said, with_mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import Collection
     from matplotlib.figure import Figure
 
-    from analysis.curves.cka import Floats
+    from vitinit.analysis.curves.cka import Floats
 
 T = TypeVar("T")
 ACROSS = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from analysis.figures import drawing
-from analysis.figures.registry import FIGURES
+from vitinit.analysis.figures import drawing
+from vitinit.analysis.figures.registry import FIGURES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

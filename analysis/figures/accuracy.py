@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.style import (
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import (
     BAND,
     FEW,
     file_part,
@@ -22,9 +22,9 @@ from analysis.plotting.style import (
     span,
     title_of_scores,
 )
-from analysis.series import Chart, Line, Panel, Scale
-from analysis.tables.shared import own_bases
-from benchmark.records.record import RunRecord
+from vitinit.analysis.series import Chart, Line, Panel, Scale
+from vitinit.analysis.tables.shared import own_bases
+from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.figures.kept import NONE, Kept, kept
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
-from analysis.text import count
-from analysis.unread import marked, said, with_mark
+from vitinit.analysis.figures.kept import NONE, Kept, kept
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
+from vitinit.analysis.text import count
+from vitinit.analysis.unread import marked, said, with_mark
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.gains import (
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.gains import (
     NO_PAIRS,
     compared_to,
     draw_estimate,
@@ -16,7 +16,7 @@ from analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from analysis.plotting.style import looks, measured, panel_title, panels, safe, span
+from vitinit.analysis.plotting.style import looks, measured, panel_title, panels, safe, span
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     """Milliseconds that initialising took beside the tables' differences: two panels per dataset, a line per row."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    from analysis.stats import Interval
+    from vitinit.analysis.stats import Interval
 
     table = table_of(study, baseline)
     pairs = pairs_of(table)

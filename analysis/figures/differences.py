@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.gains import (
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.gains import (
     NO_PAIRS,
     compared_to,
     draw_estimate,
@@ -16,11 +16,11 @@ from analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from analysis.plotting.style import label_axes, looks, measured, panel_title, panels, safe
-from analysis.tables.contrasts import label
-from analysis.tables.registry import build
-from analysis.tables.shared import contrasts_compared, values_by_seed
-from analysis.text import capitalised
+from vitinit.analysis.plotting.style import label_axes, looks, measured, panel_title, panels, safe
+from vitinit.analysis.tables.contrasts import label
+from vitinit.analysis.tables.registry import build
+from vitinit.analysis.tables.shared import contrasts_compared, values_by_seed
+from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
 
     Where the grid names comparisons, and no others are asked for, these are drawn.
     """
-    from analysis import stats
+    from vitinit.analysis import stats
 
     values = values_by_seed(study, "last")
     named = baseline is None and contrasts_compared(study)

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis import command
-from analysis.figures.registry import Drawing, Drawings
-from analysis.frame import Study, load_all
-from analysis.plotting import fonts, style
-from analysis.registry import refuse
-from analysis.tables.shared import check_baseline
-from analysis.text import count, one_line
-from initializers.errors import VitinitError
+from vitinit.analysis import command
+from vitinit.analysis.figures.registry import Drawing, Drawings
+from vitinit.analysis.frame import Study, load_all
+from vitinit.analysis.plotting import fonts, style
+from vitinit.analysis.registry import refuse
+from vitinit.analysis.tables.shared import check_baseline
+from vitinit.analysis.text import count, one_line
+from vitinit.initializers.errors import VitinitError
 
 
 def main(

@@ -6,9 +6,9 @@ from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.gains import (
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.gains import (
     compared_to,
     draw_estimate,
     draw_zero,
@@ -17,8 +17,8 @@ from analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from analysis.plotting.style import Look, label_axes, legend_below, measured, panel_title, panels, safe
-from analysis.text import capitalised
+from vitinit.analysis.plotting.style import Look, label_axes, legend_below, measured, panel_title, panels, safe
+from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from analysis.frame import Study
-from benchmark.records.maps import AttentionMaps, read_maps
-from benchmark.records.record import RunRecord
-from benchmark.records.store import maps_folder
+from vitinit.analysis.frame import Study
+from vitinit.benchmark.records.maps import AttentionMaps, read_maps
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import maps_folder
 
 NONE = "no run with attention maps (vitinit run --keep-maps)"
 

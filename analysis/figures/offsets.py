@@ -5,18 +5,18 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.style import LETTER, WIDTH, safe
-from analysis.text import count
-from benchmark.records.record import RunRecord
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import LETTER, WIDTH, safe
+from vitinit.analysis.text import count
+from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-    from analysis.stats import Floats
+    from vitinit.analysis.stats import Floats
 
 APART = 1.16
 """From the middle of a map to that of the next one, in their sides."""

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.registry import LAST, Registry, blaming
-from analysis.series import Chart
+from vitinit.analysis.frame import Study
+from vitinit.analysis.registry import LAST, Registry, blaming
+from vitinit.analysis.series import Chart
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,4 +96,4 @@ class Drawings(Registry[Drawing]):
             return compute(study, baseline) if drawing.to_baseline else compute(study)
 
 
-FIGURES = Drawings("analysis.figures")
+FIGURES = Drawings("vitinit.analysis.figures")

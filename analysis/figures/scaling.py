@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.style import label_axes, legend_below, looks, measured, panel_title, panels, safe, span
-from analysis.tables.scaling import scaling, text_of
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import label_axes, legend_below, looks, measured, panel_title, panels, safe, span
+from vitinit.analysis.tables.scaling import scaling, text_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ APART = 0.012
 )
 def figure(study: Study) -> dict[str, Figure]:
     """Gain by seed over the axis, mean with 95 % interval: a panel per dataset, a line per initialisation."""
-    from analysis.stats import floats, t_interval
+    from vitinit.analysis.stats import floats, t_interval
 
     found = scaling(study)
     if not found:

@@ -6,12 +6,12 @@ import math
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.gains import one_line_each
-from analysis.plotting.style import counted, file_part, legend_below, panels, safe
-from analysis.series import Chart, Panel, Scale, lines, mean_distance
-from analysis.tables.start import measured, starts
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.gains import one_line_each
+from vitinit.analysis.plotting.style import counted, file_part, legend_below, panels, safe
+from vitinit.analysis.series import Chart, Panel, Scale, lines, mean_distance
+from vitinit.analysis.tables.start import measured, starts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

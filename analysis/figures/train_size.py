@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from analysis.figures.registry import FIGURES
-from analysis.frame import Study
-from analysis.plotting.style import (
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import (
     BAND,
     legend,
     line_with_band,
@@ -19,7 +19,7 @@ from analysis.plotting.style import (
     span,
     title_of_scores,
 )
-from analysis.series import Chart, Panel, Scale, line
+from vitinit.analysis.series import Chart, Panel, Scale, line
 
 if TYPE_CHECKING:
     import pandas as pd

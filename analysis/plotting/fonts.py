@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from analysis.frame import Study
-from analysis.text import one_line
+from vitinit.analysis.frame import Study
+from vitinit.analysis.text import one_line
 
 NOT_FOR_TEXT = ("Last Resort", "Emoji")
 """Fonts that draw a box for every character, or coloured pictures, which matplotlib cannot draw."""

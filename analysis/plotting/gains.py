@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.plotting.style import Look, safe, span
-from analysis.tables.registry import build
-from analysis.tables.shared import Table
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import Look, safe, span
+from vitinit.analysis.tables.registry import build
+from vitinit.analysis.tables.shared import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-    from analysis.stats import Interval, Paired
+    from vitinit.analysis.stats import Interval, Paired
 
 NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
 

@@ -14,12 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.frame import ROWS, Study
-from analysis.plotting import fonts
-from analysis.series import Line
-from analysis.text import one_line
-from benchmark.spec import InitializerSpec
-from initializers.errors import VitinitError
+from vitinit.analysis.frame import ROWS, Study
+from vitinit.analysis.plotting import fonts
+from vitinit.analysis.series import Line
+from vitinit.analysis.text import one_line
+from vitinit.benchmark.spec import InitializerSpec
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import pandas as pd

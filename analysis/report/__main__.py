@@ -9,18 +9,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import command, frame
-from analysis.registry import refuse
-from analysis.report.page import to_html
-from analysis.report.section import section
-from analysis.tables.shared import check_baseline
-from initializers.errors import unknown_name
+from vitinit.analysis import command, frame
+from vitinit.analysis.registry import refuse
+from vitinit.analysis.report.page import to_html
+from vitinit.analysis.report.section import section
+from vitinit.analysis.tables.shared import check_baseline
+from vitinit.initializers.errors import unknown_name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = command.parser(
-        "analysis.report",
+        "vitinit.analysis.report",
         "Write one HTML page with the answer, tables, figures, runs and provenance, for reading anywhere.",
         "report.html",
     )
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.lead is not None and args.lead not in names:
             raise unknown_name("study of --lead", args.lead, names)
         check_baseline(args.baseline, studies)
-        from analysis.plotting import fonts
+        from vitinit.analysis.plotting import fonts
 
         for line in fonts.use_for(studies):
             print(line)

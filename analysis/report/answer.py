@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.plotting.style import span
-from analysis.tables.contrasts import label, of_contrasts
-from analysis.tables.printing.reading import sentences, without_numbers
-from analysis.tables.render import interval_text, p_shown
-from analysis.tables.shared import Table, values_by_seed
-from analysis.text import count, signed
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import span
+from vitinit.analysis.tables.contrasts import label, of_contrasts
+from vitinit.analysis.tables.printing.reading import sentences, without_numbers
+from vitinit.analysis.tables.render import interval_text, p_shown
+from vitinit.analysis.tables.shared import Table, values_by_seed
+from vitinit.analysis.text import count, signed
 
 if TYPE_CHECKING:
-    from analysis.stats import Interval, Paired
+    from vitinit.analysis.stats import Interval, Paired
 
 ROOM = 0.06
 """Of the axis, left and right of all that is drawn."""
@@ -120,7 +120,7 @@ def forest(table: Table) -> Forest | None:
     """The gains of a table, and an axis that holds them all, their intervals, their seeds and 0."""
     from matplotlib.ticker import MaxNLocator
 
-    from analysis.stats import differences
+    from vitinit.analysis.stats import differences
 
     values = values_by_seed(table.study, "last")
     firsts = {label(pair): pair[0] for pair in table.study.contrasts}

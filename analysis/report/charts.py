@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from analysis.frame import Study
-from analysis.plotting.style import COLOURS, DASHES, looks
-from analysis.series import Chart, Line, Panel, Scale
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting.style import COLOURS, DASHES, looks
+from vitinit.analysis.series import Chart, Line, Panel, Scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from analysis.report.answer import seeds
-from analysis.report.section import SPARK, Section
-from analysis.tables.render import template
+from vitinit.analysis.report.answer import seeds
+from vitinit.analysis.report.section import SPARK, Section
+from vitinit.analysis.tables.render import template
 
 TEMPLATES = Path(__file__).parent / "templates"
 LIBRARY = ("bokeh.min.js", "bokeh-api.min.js")

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.plotting import style
-from analysis.registry import refuse
-from analysis.report.answer import Answer, answer
-from analysis.report.charts import Plot, plot
-from analysis.tables.contrasts import of_contrasts
-from analysis.tables.registry import build, names
-from analysis.tables.render import Column, columns
-from analysis.tables.shared import Table
-from analysis.text import count, one_line
-from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
-from benchmark.settings import flat
-from initializers.errors import VitinitError
+from vitinit.analysis.frame import Study
+from vitinit.analysis.plotting import style
+from vitinit.analysis.registry import refuse
+from vitinit.analysis.report.answer import Answer, answer
+from vitinit.analysis.report.charts import Plot, plot
+from vitinit.analysis.tables.contrasts import of_contrasts
+from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.render import Column, columns
+from vitinit.analysis.tables.shared import Table
+from vitinit.analysis.text import count, one_line
+from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
+from vitinit.benchmark.settings import flat
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from analysis.figures.registry import Drawing
+    from vitinit.analysis.figures.registry import Drawing
 
 SPARK = (96, 24)
 """Width and height of a small curve in pixels."""
@@ -195,8 +195,8 @@ def _figures(study: Study, baseline: str | None, broken: list[VitinitError]) -> 
     """Those that there are; without plots and pictures where there would be too many."""
     import matplotlib.pyplot as plt
 
-    from analysis.curves.registry import CURVES
-    from analysis.figures.registry import FIGURES
+    from vitinit.analysis.curves.registry import CURVES
+    from vitinit.analysis.figures.registry import FIGURES
 
     style.set_defaults()
     for drawings in (FIGURES, CURVES):

@@ -10,30 +10,30 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from analysis import command, frame
-from analysis.published import FOLDER, Publication
-from analysis.registry import refuse
-from analysis.tables import context
-from analysis.tables.contrasts import of_contrasts
-from analysis.tables.notes import caption
-from analysis.tables.printing import reading
-from analysis.tables.printing.terminal import to_terminal
-from analysis.tables.registry import build, names
-from analysis.tables.render import FORMATS
-from analysis.tables.shared import METRICS, Look, Table, check_baseline
-from analysis.text import count, one_line
-from initializers.errors import BrokenFile, VitinitError, unknown_name
+from vitinit.analysis import command, frame
+from vitinit.analysis.published import FOLDER, Publication
+from vitinit.analysis.registry import refuse
+from vitinit.analysis.tables import context
+from vitinit.analysis.tables.contrasts import of_contrasts
+from vitinit.analysis.tables.notes import caption
+from vitinit.analysis.tables.printing import reading
+from vitinit.analysis.tables.printing.terminal import to_terminal
+from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.render import FORMATS
+from vitinit.analysis.tables.shared import METRICS, Look, Table, check_baseline
+from vitinit.analysis.text import count, one_line
+from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from analysis.frame import Study
+    from vitinit.analysis.frame import Study
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = command.parser(
-        "analysis.tables",
+        "vitinit.analysis.tables",
         "Write all tables from records, and print each study's own with what it says: differences to each method's own "
         "base.",
         "tables",

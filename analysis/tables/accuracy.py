@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.published import context
-from analysis.tables.notes import measured, notes
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import (
+from vitinit.analysis.frame import Study
+from vitinit.analysis.published import context
+from vitinit.analysis.tables.notes import measured, notes
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.shared import (
     Across,
     Cell,
     Key,
@@ -21,10 +21,10 @@ from analysis.tables.shared import (
     skipped,
     values_by_seed,
 )
-from analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised, one_line
 
 if TYPE_CHECKING:
-    from analysis.stats import Paired
+    from vitinit.analysis.stats import Paired
 
 
 @TABLES.add("", place=1)
@@ -61,7 +61,7 @@ def accuracy(asked: Asked) -> Table:
 
 def _differences(study: Study, baselines: dict[str, str], values: Values) -> dict[Key, Paired | None]:
     """By seed, to the row that a row is compared with; None where they share no seed."""
-    from analysis.stats import paired
+    from vitinit.analysis.stats import paired
 
     return {
         key: paired(values[key], values[other])
@@ -91,7 +91,7 @@ def _cells(
     against: Mapping[Key, Paired | None],
     places: list[Key],
 ) -> dict[Key, Cell]:
-    from analysis.stats import holm, sample
+    from vitinit.analysis.stats import holm, sample
 
     keys = [(row, column) for column in study.columns for row in study.rows]
     pairs = [against.get(key) for key in places]
@@ -126,7 +126,7 @@ def _best(rows: list[str], column: str, values: Values) -> tuple[list[Key], list
 
     And those of which nothing can be said, as fewer than three of their seeds are seeds of the highest.
     """
-    from analysis.stats import LEAST_PAIRS, differences, t_interval
+    from vitinit.analysis.stats import LEAST_PAIRS, differences, t_interval
 
     keys = [(row, column) for row in rows if len(values.get((row, column), ())) >= LEAST_PAIRS]
     if len(keys) < 2:
@@ -144,7 +144,7 @@ def _alike(study: Study) -> list[str]:
 
 
 def _across(rows: list[str], baselines: dict[str, str], values: Values, columns: list[str]) -> dict[str, Across]:
-    from analysis.stats import LEAST_PAIRS, aggregate_iqm, floats, probability_of_improvement
+    from vitinit.analysis.stats import LEAST_PAIRS, aggregate_iqm, floats, probability_of_improvement
 
     arrays = {
         row: [floats(values[row, column]) for column in columns]

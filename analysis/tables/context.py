@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.published import (
+from vitinit.analysis.published import (
     CONFIDENCE,
     Publication,
     Published,
@@ -13,12 +13,12 @@ from analysis.published import (
     read_in_part,
     source,
 )
-from analysis.text import one_line, signed
+from vitinit.analysis.text import one_line, signed
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from analysis.tables.shared import Table
+    from vitinit.analysis.tables.shared import Table
 
 
 def beside(table: Table) -> list[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.published import context
-from analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds, seeds
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.render import interval_text
-from analysis.tables.shared import LEVEL, Cell, Key, Table, contrasts_compared, skipped, values_by_seed
-from analysis.text import capitalised, count, one_line
+from vitinit.analysis.published import context
+from vitinit.analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds, seeds
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.render import interval_text
+from vitinit.analysis.tables.shared import LEVEL, Cell, Key, Table, contrasts_compared, skipped, values_by_seed
+from vitinit.analysis.text import capitalised, count, one_line
 
 if TYPE_CHECKING:
-    from analysis.stats import Paired, Pooled
+    from vitinit.analysis.stats import Paired, Pooled
 
 
 def label(pair: tuple[str, str]) -> str:
@@ -28,7 +28,7 @@ def of_contrasts(table: Table) -> bool:
 @TABLES.add("_contrasts", contrasts_compared, place=2)
 def contrasts(asked: Asked) -> Table:
     """One line per contrast: the first row's accuracy, what it has over the second, and p."""
-    from analysis.stats import holm, paired, pooled, sample
+    from vitinit.analysis.stats import holm, paired, pooled, sample
 
     study, metric = asked.study, asked.metric
     values = values_by_seed(study, metric)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.tables import contrasts
-from analysis.tables.notes import measured, over_fewer_seeds, seeds
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Cell, Table, contrasts_compared
-from analysis.text import capitalised, one_line
+from vitinit.analysis.frame import Study
+from vitinit.analysis.tables import contrasts
+from vitinit.analysis.tables.notes import measured, over_fewer_seeds, seeds
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.shared import Cell, Table, contrasts_compared
+from vitinit.analysis.text import capitalised, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def _shown(study: Study) -> list[int]:
 @TABLES.add("_epochs", followed, place=3)
 def over_epochs(asked: Asked) -> Table:
     """One line per contrast and dataset: the first row's accuracy, and what it has over the second, epoch by epoch."""
-    from analysis.stats import paired, sample
+    from vitinit.analysis.stats import paired, sample
 
     study = asked.study
     epochs = _shown(study)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.published import Published, context
-from analysis.tables.context import beside
-from analysis.tables.notes import compared_with, measured
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import (
+from vitinit.analysis.frame import Study
+from vitinit.analysis.published import Published, context
+from vitinit.analysis.tables.context import beside
+from vitinit.analysis.tables.notes import compared_with, measured
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.shared import (
     Cell,
     Table,
     Values,
@@ -19,7 +19,7 @@ from analysis.tables.shared import (
     published_numbers,
     values_by_seed,
 )
-from analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,13 +106,13 @@ def _gap(row: str) -> str:
 
 
 def _accuracy(ours: pd.Series[float] | None, published: Published | None) -> Cell:
-    from analysis.stats import sample
+    from vitinit.analysis.stats import sample
 
     return Cell(sample(ours) if ours is not None else None, published=published)
 
 
 def _relative(row: str, base: str, place: str, values: Values, published: dict[tuple[str, str], Published]) -> Cell:
-    from analysis.stats import sample
+    from vitinit.analysis.stats import sample
 
     gains, paper = [], None
     if (row, place) in values and (base, place) in values:

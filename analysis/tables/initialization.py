@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from analysis.frame import Study
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Cell, Table
-from analysis.text import one_line
-from benchmark.records.record import RunRecord
-from initializers.report import Fidelity
+from vitinit.analysis.frame import Study
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.shared import Cell, Table
+from vitinit.analysis.text import one_line
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.initializers.report import Fidelity
 
 Measure = Callable[[RunRecord], "float | None"]
 
@@ -50,7 +50,7 @@ def aimed(study: Study) -> bool:
 @TABLES.add("_initialization", aimed, place=7)
 def initialization(asked: Asked) -> Table:
     """The table, of columns where some method has targets; see `NOTES` for what is in it."""
-    from analysis.stats import sample
+    from vitinit.analysis.stats import sample
 
     study = asked.study
     cells: dict[tuple[str, str], Cell] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from analysis.frame import Study
-from analysis.published import Published, numbers, publication, read_in_part
-from analysis.tables.context import beside
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Cell, Table
-from analysis.text import count, one_line
-from benchmark.records.record import RunRecord
+from vitinit.analysis.frame import Study
+from vitinit.analysis.published import Published, numbers, publication, read_in_part
+from vitinit.analysis.tables.context import beside
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.shared import Cell, Table
+from vitinit.analysis.text import count, one_line
+from vitinit.benchmark.records.record import RunRecord
 
 PAPER = ("2103.10697", "Table 6")
 TERMS = {"content attention": "content", "positional attention": "position"}
@@ -29,7 +29,7 @@ def left_out(study: Study) -> bool:
 @TABLES.add("_masked", left_out, place=6)
 def masking(asked: Asked) -> Table:
     """The table; see its notes for what is in it."""
-    from analysis.stats import sample
+    from vitinit.analysis.stats import sample
 
     study = asked.study
     tested = {key: its for key, runs in study.cells.items() if (its := [run for run in runs if run.masked])}

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from analysis.frame import Study
-from analysis.tables.context import beside
-from analysis.tables.shared import LEVEL, PLAIN, Look, Table, contrasts_compared, differing, skipped, usual_seeds
-from analysis.text import count, one_line
+from vitinit.analysis.frame import Study
+from vitinit.analysis.tables.context import beside
+from vitinit.analysis.tables.shared import LEVEL, PLAIN, Look, Table, contrasts_compared, differing, skipped, usual_seeds
+from vitinit.analysis.text import count, one_line
 
 if TYPE_CHECKING:
     import pandas as pd

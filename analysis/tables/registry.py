@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from analysis.frame import Study
-from analysis.registry import LAST, Registry, blaming
-from analysis.tables.shared import Table, check_baseline
-from initializers.errors import unknown_name
+from vitinit.analysis.frame import Study
+from vitinit.analysis.registry import LAST, Registry, blaming
+from vitinit.analysis.tables.shared import Table, check_baseline
+from vitinit.initializers.errors import unknown_name
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Tables(Registry[Kind]):
         return register
 
 
-TABLES = Tables("analysis.tables")
+TABLES = Tables("vitinit.analysis.tables")
 
 
 def names(study: Study) -> list[str]:

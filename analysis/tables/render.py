@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.tables.notes import caption, gains
-from analysis.tables.shared import LEVEL, PLAIN, Cell, Look, Table, usual_seeds
-from analysis.text import count, escape_latex, escape_markdown, number, one_line, signed
+from vitinit.analysis.tables.notes import caption, gains
+from vitinit.analysis.tables.shared import LEVEL, PLAIN, Cell, Look, Table, usual_seeds
+from vitinit.analysis.text import count, escape_latex, escape_markdown, number, one_line, signed
 
 if TYPE_CHECKING:
-    from analysis.stats import Estimate, Interval
+    from vitinit.analysis.stats import Estimate, Interval
 
 DAGGER = "†"
 NOTHING = "–"

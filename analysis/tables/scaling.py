@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.tables.notes import measured, not_initialisation_alone
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import METRICS, Cell, Table
-from analysis.text import capitalised, one_line
-from benchmark.records.record import RunRecord
+from vitinit.analysis.frame import Study
+from vitinit.analysis.tables.notes import measured, not_initialisation_alone
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.shared import METRICS, Cell, Table
+from vitinit.analysis.text import capitalised, one_line
+from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +154,7 @@ def catches_up(score: float, base: dict[float, float]) -> float | None:
 @TABLES.add("_scaling", lambda study: scaling(study) is not None, place=9)
 def table(asked: Asked) -> Table:
     """One line per initialisation, a column per value of the axis, and the slope of the gain."""
-    from analysis.stats import paired, sample
+    from vitinit.analysis.stats import paired, sample
 
     found = scaling(asked.study, asked.metric)
     assert found

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.published import Publication, Published, lookup, read_in_part
-from benchmark.settings import flat
-from benchmark.spec import RunSpec
-from initializers.errors import unknown_name
+from vitinit.analysis.frame import Study
+from vitinit.analysis.published import Publication, Published, lookup, read_in_part
+from vitinit.benchmark.settings import flat
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers.errors import unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.stats import Estimate, Interval, Paired, Sample
+    from vitinit.analysis.stats import Estimate, Interval, Paired, Sample
 
 METRICS = {"last": "score", "best": "best_score"}
 LEVEL = 0.05

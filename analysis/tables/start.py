@@ -9,11 +9,11 @@ from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from analysis.frame import Study
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Cell, Table
-from analysis.text import one_line
-from initializers.report import LayerStart
+from vitinit.analysis.frame import Study
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.shared import Cell, Table
+from vitinit.analysis.text import one_line
+from vitinit.initializers.report import LayerStart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def starts(study: Study) -> pd.DataFrame:
 @TABLES.add("_start", measured, place=8)
 def start(asked: Asked) -> Table:
     """The table: of each row the first layer, and the others together; see `NOTES` for what is in it."""
-    from analysis.stats import sample
+    from vitinit.analysis.stats import sample
 
     study = asked.study
     by_run = defaultdict[tuple[str, str, bool, str, str], list[float]](list)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from analysis.frame import Study
-from analysis.published import context
-from analysis.tables.context import beside
-from analysis.tables.notes import measured
-from analysis.tables.registry import TABLES, Asked
-from analysis.tables.shared import Cell, Table, accuracy_of, published_numbers, values_by_seed
-from analysis.text import capitalised, one_line
+from vitinit.analysis.frame import Study
+from vitinit.analysis.published import context
+from vitinit.analysis.tables.context import beside
+from vitinit.analysis.tables.notes import measured
+from vitinit.analysis.tables.registry import TABLES, Asked
+from vitinit.analysis.tables.shared import Cell, Table, accuracy_of, published_numbers, values_by_seed
+from vitinit.analysis.text import capitalised, one_line
 
 METHOD = "convit_gpsa"
 PARAMETERS = {"train gating": "train_gating", "conv init": "conv_init", "train GPSA": "train_gpsa"}
@@ -30,7 +30,7 @@ def switched(study: Study) -> bool:
 @TABLES.add("_switches", switched, place=5)
 def switches(asked: Asked) -> Table:
     """The table; see its notes for what is in it."""
-    from analysis.stats import sample
+    from vitinit.analysis.stats import sample
 
     study, metric = asked.study, asked.metric
     examples, values, published = study.examples, values_by_seed(study, metric), published_numbers(study)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmark.datasets.dataset import Arrays
-from benchmark.datasets.downloaded import Downloaded
+from vitinit.benchmark.datasets.dataset import Arrays
+from vitinit.benchmark.datasets.downloaded import Downloaded
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from benchmark.image_files.arrays import Data, Source, Sources, Statistics
-    from benchmark.image_files.full_size import FullSizeData, Opened
+    from vitinit.benchmark.image_files.arrays import Data, Source, Sources, Statistics
+    from vitinit.benchmark.image_files.full_size import FullSizeData, Opened
 
 Arrays = tuple["np.ndarray", "np.ndarray"]
 """Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N.
@@ -95,8 +95,8 @@ class Dataset(ABC):
         """Opens it and decodes no image; see `benchmark.datasets.load.sources`."""
         import torch
 
-        from benchmark.image_files.arrays import Sources
-        from benchmark.image_files.subset import parts
+        from vitinit.benchmark.image_files.arrays import Sources
+        from vitinit.benchmark.image_files.subset import parts
 
         try:
             train, test, classes, statistics = self.opened(spec, image_size, data_dir)
@@ -124,8 +124,8 @@ class Dataset(ABC):
         self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False
     ) -> Data | FullSizeData:
         """What a loader makes batches of; see `benchmark.datasets.load.load`."""
-        from benchmark.image_files.arrays import decoded
-        from benchmark.image_files.full_size import chosen
+        from vitinit.benchmark.image_files.arrays import decoded
+        from vitinit.benchmark.image_files.full_size import chosen
 
         if not (cropped or self.packed):
             return decoded(self.sources(spec, image_size, data_dir, draw), on_test=spec.evaluate_on == "test")
@@ -196,14 +196,14 @@ class InMemory(Dataset):
         self, spec: DatasetSpec, image_size: int, data_dir: Path
     ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
         """Both splits, not decoded yet, the classes, and the statistics, or None where decoding has to tell."""
-        from benchmark.image_files.arrays import in_memory
+        from vitinit.benchmark.image_files.arrays import in_memory
 
         (train, test), classes, statistics = self._splits(data_dir)
         return in_memory(*train, image_size), in_memory(*test, image_size), classes, statistics
 
     def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
         """Both splits as they are read, the classes, and the statistics."""
-        from benchmark.image_files.full_size import Pixels
+        from vitinit.benchmark.image_files.full_size import Pixels
 
         (train, test), classes, statistics = self._splits(data_dir)
         return Pixels(*train), Pixels(*test), classes, statistics
@@ -216,7 +216,7 @@ class InMemory(Dataset):
         """
         import numpy as np
 
-        from benchmark.image_files.arrays import IGNORED
+        from vitinit.benchmark.image_files.arrays import IGNORED
 
         def check(holds: bool, what: str) -> None:
             if not holds:
@@ -248,7 +248,7 @@ class InMemory(Dataset):
         import numpy as np
         import torch
 
-        from benchmark.image_files.arrays import levels, statistics
+        from vitinit.benchmark.image_files.arrays import levels, statistics
 
         *splits, classes = self.read(data_dir)
         self._check(splits, classes)

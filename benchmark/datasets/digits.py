@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmark.datasets.dataset import Arrays, InMemory
+from vitinit.benchmark.datasets.dataset import Arrays, InMemory
 
 
 class Digits(InMemory):

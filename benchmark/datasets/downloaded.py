@@ -12,9 +12,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmark.datasets.dataset import Arrays, InMemory, Report, silent
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.dataset import Arrays, InMemory, Report, silent
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 TIMEOUT_S = 10.0
 """Seconds a server may stay silent before a download is given up."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from benchmark.datasets.dataset import Dataset
-from benchmark.image_files.images import IMAGE_FORMATS, class_folders, image_files, image_names
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.image_files.images import IMAGE_FORMATS, class_folders, image_files, image_names
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import torch
 
-    from benchmark.image_files.arrays import Source, Statistics
-    from benchmark.image_files.full_size import Opened
+    from vitinit.benchmark.image_files.arrays import Source, Statistics
+    from vitinit.benchmark.image_files.full_size import Opened
 
 
 class Folder(Dataset):
@@ -45,7 +45,7 @@ class Folder(Dataset):
 
     def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
         """The same splits, once every file has been read, and the same statistics."""
-        from benchmark.image_files.full_size import read_files
+        from vitinit.benchmark.image_files.full_size import read_files
 
         splits = _splits(spec)
         (train, statistics), (test, _) = (read_files(*_listed(split), image_size) for split in splits)
@@ -84,7 +84,7 @@ def _splits(spec: DatasetSpec) -> tuple[dict[str, list[Path]], dict[str, list[Pa
 
 def _held_out(classes: dict[str, list[Path]]) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
     """Training and test files, the same fifth of each class always."""
-    from benchmark.image_files.subset import held_out_fifth
+    from vitinit.benchmark.image_files.subset import held_out_fifth
 
     train, test = {}, {}
     for name, files in classes.items():
@@ -110,8 +110,8 @@ def _listed(classes: dict[str, list[Path]]) -> tuple[list[Path], torch.Tensor]:
 def _decoded(classes: dict[str, list[Path]], image_size: int) -> Source:
     import torch
 
-    from benchmark.image_files.arrays import Source
-    from benchmark.image_files.full_size import centre, unusable
+    from vitinit.benchmark.image_files.arrays import Source
+    from vitinit.benchmark.image_files.full_size import centre, unusable
 
     files, labels = _listed(classes)
 

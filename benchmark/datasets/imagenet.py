@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmark.datasets.packed import Packed
+from vitinit.benchmark.datasets.packed import Packed
 
 
 class ImageNet(Packed):

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.datasets.dataset import Report, silent
-from benchmark.datasets.registry import get, names, unavailable
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.dataset import Report, silent
+from vitinit.benchmark.datasets.registry import get, names, unavailable
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from benchmark.image_files.arrays import Data, Sources
-    from benchmark.image_files.full_size import FullSizeData
+    from vitinit.benchmark.image_files.arrays import Data, Sources
+    from vitinit.benchmark.image_files.full_size import FullSizeData
 
 
 def data_dir(argument: Path | None) -> Path:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from benchmark.datasets.dataset import Dataset
-from benchmark.image_files.layout import is_packed
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.image_files.layout import is_packed
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from benchmark.image_files.arrays import Source, Statistics
-    from benchmark.image_files.full_size import Opened
+    from vitinit.benchmark.image_files.arrays import Source, Statistics
+    from vitinit.benchmark.image_files.full_size import Opened
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,6 +57,6 @@ class Packed(Dataset):
 
     def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
         """Opens it, and reads no image."""
-        from benchmark.image_files.packed import open_packed
+        from vitinit.benchmark.image_files.packed import open_packed
 
         return *open_packed(data_dir / self.name), self.statistics

@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmark.datasets.dataset import Dataset
-from benchmark.fields import is_folder_name
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError, unknown_name
-from initializers.plugins import entry_points, modules
+from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.fields import is_folder_name
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.plugins import entry_points, modules
 
 ENTRY_POINTS = "vitinit.datasets"
 

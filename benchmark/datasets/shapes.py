@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from benchmark.datasets.dataset import Arrays, InMemory
+from vitinit.benchmark.datasets.dataset import Arrays, InMemory
 
 SIZE = 32
 """Side of the images in pixels."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmark.datasets.dataset import Arrays
-from benchmark.datasets.downloaded import Downloaded
+from vitinit.benchmark.datasets.dataset import Arrays
+from vitinit.benchmark.datasets.downloaded import Downloaded
 
 
 class Svhn(Downloaded):

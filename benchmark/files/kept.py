@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from benchmark.files.atomic import write_atomically
-from benchmark.files.cache import folder
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.cache import folder
 
 PACKAGES = ("torch", "timm", "pydantic")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError
 
 MAX_VALUES = 100_000
 """More values than any grid has. Aliases let a few lines name billions, which the first error would spell out."""

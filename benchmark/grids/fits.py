@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from benchmark.fields import Frozen
-from benchmark.files import kept
-from benchmark.grids import fitting
-from benchmark.models import registry as families
-from benchmark.models.family import ModelSpec
-from benchmark.spec import InitializerSpec
-from initializers import plugins, registry
-from initializers.errors import VitinitError
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.files import kept
+from vitinit.benchmark.grids import fitting
+from vitinit.benchmark.models import registry as families
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.spec import InitializerSpec
+from vitinit.initializers import plugins, registry
+from vitinit.initializers.errors import VitinitError
 
 KIND = "families"
 IMAGE_SIZE, PATCH_SIZE = 32, 4

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-import initializers
-from benchmark import fields, models, spec
-from benchmark.fields import Frozen
-from benchmark.files import kept
-from benchmark.models import registry as families
-from benchmark.models.family import ModelSpec
-from benchmark.spec import InitializerSpec
-from initializers.errors import VitinitError
-from initializers.foreign import contained
+from vitinit import initializers
+from vitinit.benchmark import fields, models, spec
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.files import kept
+from vitinit.benchmark.models import registry as families
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.spec import InitializerSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.foreign import contained
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,7 +68,7 @@ def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
 
     Only parameters that came later (`Initializer.later`) are left out at their default.
     """
-    from initializers import registry
+    from vitinit.initializers import registry
 
     params = {key: value for key, value in named.items() if key != "name"}
     initializer = registry.build(str(named.get("name")), params, kind)
@@ -77,14 +77,14 @@ def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
 
 def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, str]:
     """The hash of the source file of each initialiser, those inside another (`of`) too, by name."""
-    from initializers import registry
+    from vitinit.initializers import registry
 
     return registry.source_hashes(name for part in (base, method) if part for name in part.names())
 
 
 def with_weights(method: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """A method that reads `file` where it, or one inside it, takes `weights` and names none."""
-    from initializers import registry
+    from vitinit.initializers import registry
 
     fields, filled = registry.get(str(method.get("name")), "method").model_fields, dict(method)
     if "weights" in fields and filled.get("weights") is None:
@@ -111,7 +111,7 @@ def misfit(model: ModelSpec, base: InitializerSpec, method: InitializerSpec | No
 
 @cache
 def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
-    from initializers import registry
+    from vitinit.initializers import registry
 
     part = InitializerSpec.model_validate_json(initializer_json)
     with contained(f"{kind} {part.name!r}"):
@@ -120,7 +120,7 @@ def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
 
 def ours(model: ModelSpec, part: InitializerSpec, kind: Any) -> str:
     """What of an initialiser is in no paper on this model, which it fits; empty where nothing is."""
-    from initializers import registry
+    from vitinit.initializers import registry
 
     with contained(f"{kind} {part.name!r}"):
         return registry.build(part.name, part.params, kind).ours(empty_model(model))
@@ -131,7 +131,7 @@ def empty_model(model: ModelSpec) -> nn.Module:
     """Shapes without values. `check` only looks at it, so all rows of a grid share it: building takes the longest."""
     import torch
 
-    from benchmark.models.build import build_model
+    from vitinit.benchmark.models.build import build_model
 
     with torch.device("meta"):
         return build_model(model, classes=10)
@@ -139,6 +139,6 @@ def empty_model(model: ModelSpec) -> nn.Module:
 
 def _ours(part: InitializerSpec) -> bool:
     """Whether the initialisers lie in this project: a hash of its code says all about them."""
-    from initializers import registry
+    from vitinit.initializers import registry
 
     return all(registry.get(name).__module__.partition(".")[0] == "initializers" for name in part.names())

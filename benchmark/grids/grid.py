@@ -6,15 +6,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from benchmark.fields import is_folder_name
-from benchmark.files.garbage import no_garbage_collection
-from benchmark.files.yaml_text import mapping
-from benchmark.grids.fitting import with_weights
-from benchmark.grids.parts import HERE, read
-from benchmark.grids.resolve import resolve
-from benchmark.grids.schema import Cell, Grid, GridFile, Series
-from benchmark.settings import columns
-from initializers.errors import VitinitError, explain, unknown_name
+from vitinit.benchmark.fields import is_folder_name
+from vitinit.benchmark.files.garbage import no_garbage_collection
+from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.grids.fitting import with_weights
+from vitinit.benchmark.grids.parts import HERE, read
+from vitinit.benchmark.grids.resolve import resolve
+from vitinit.benchmark.grids.schema import Cell, Grid, GridFile, Series
+from vitinit.benchmark.settings import columns
+from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 MAX_RUNS = 100_000
 """Of a grid; a list of so many is made in seconds."""

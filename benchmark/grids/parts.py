@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchmark.datasets import registry as datasets
-from benchmark.files.yaml_text import mapping
-from benchmark.spec import DatasetSpec, Recipe
-from initializers.errors import VitinitError, explain, unknown_name
+from vitinit.benchmark.datasets import registry as datasets
+from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parents[1]
 

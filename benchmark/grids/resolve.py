@@ -7,14 +7,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from benchmark.datasets import registry as datasets
-from benchmark.grids.fitting import Fit, fit
-from benchmark.grids.parts import resolve_dataset, resolve_recipe
-from benchmark.grids.schema import Block, GridFile, Row, Series
-from benchmark.models import registry as models
-from benchmark.models.family import ModelSpec
-from benchmark.spec import DatasetSpec, RunSpec
-from initializers.errors import BrokenFile, VitinitError, explain, unknown_name
+from vitinit.benchmark.datasets import registry as datasets
+from vitinit.benchmark.grids.fitting import Fit, fit
+from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipe
+from vitinit.benchmark.grids.schema import Block, GridFile, Row, Series
+from vitinit.benchmark.models import registry as models
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.spec import DatasetSpec, RunSpec
+from vitinit.initializers.errors import BrokenFile, VitinitError, explain, unknown_name
 
 
 def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Series]:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from benchmark.fields import Frozen, Seed
-from benchmark.records.store import Layout
-from benchmark.spec import RunSpec
+from vitinit.benchmark.fields import Frozen, Seed
+from vitinit.benchmark.records.store import Layout
+from vitinit.benchmark.spec import RunSpec
 
 MAX_SEEDS = 10_000
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from initializers.errors import VitinitError, plain
+from vitinit.initializers.errors import VitinitError, plain
 
 MOST_BYTES = 2**28
 """Of one file of an archive that is read; the largest of the known datasets has 221 MB."""

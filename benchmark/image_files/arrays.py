@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from benchmark.image_files.images import no_bombs
+from vitinit.benchmark.image_files.images import no_bombs
 
 IGNORED = 255
 """In a mask: a pixel that counts neither in training nor in what is measured."""

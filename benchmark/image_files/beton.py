@@ -25,11 +25,11 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 
-from benchmark.fields import Fraction, Frozen, Sha256
-from benchmark.image_files.images import image_names
-from benchmark.image_files.layout import MANIFEST, damaged
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.fields import Fraction, Frozen, Sha256
+from vitinit.benchmark.image_files.images import image_names
+from vitinit.benchmark.image_files.layout import MANIFEST, damaged
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 FOLDER = "ffcv"
 BETON, INDEX = "images.beton", "index.npy"

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from benchmark.image_files.arrays import Statistics, levels, statistics
-from benchmark.image_files.images import IMAGE_FORMATS, no_bombs, opened
-from benchmark.image_files.subset import parts
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.image_files.arrays import Statistics, levels, statistics
+from vitinit.benchmark.image_files.images import IMAGE_FORMATS, no_bombs, opened
+from vitinit.benchmark.image_files.subset import parts
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 FORMATS = tuple(sorted({*IMAGE_FORMATS.values(), "GIF"}))
 """PIL's names of what is decoded; Pets has a few GIFs with a JPEG's name."""

@@ -12,7 +12,7 @@ from typing import IO
 
 from PIL import Image, UnidentifiedImageError
 
-from initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError
 
 IMAGE_FORMATS = {
     ".jpg": "JPEG",

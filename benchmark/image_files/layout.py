@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError
 
 MANIFEST = "manifest.json"
 """Written last: a folder without it holds no prepared dataset."""

@@ -25,11 +25,11 @@ import torch
 from PIL import Image
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
-from benchmark.fields import Frozen, Sha256
-from benchmark.image_files.full_size import FullSize
-from benchmark.image_files.images import opened
-from benchmark.image_files.layout import MANIFEST, damaged, packed_files
-from initializers.errors import VitinitError
+from vitinit.benchmark.fields import Frozen, Sha256
+from vitinit.benchmark.image_files.full_size import FullSize
+from vitinit.benchmark.image_files.images import opened
+from vitinit.benchmark.image_files.layout import MANIFEST, damaged, packed_files
+from vitinit.initializers.errors import VitinitError
 
 ENTRY = np.dtype([("offset", "<u8"), ("length", "<u4"), ("label", "<u2"), ("sha256", "u1", 32)])
 """One image in the index."""

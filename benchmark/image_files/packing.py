@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmark.files.atomic import sync_folder, write_atomically
-from benchmark.image_files.images import opened
-from benchmark.image_files.layout import MANIFEST, packed_files
-from benchmark.image_files.packed import ENTRY, FORMATS, Manifest, SplitInfo, read_manifest
-from initializers.errors import VitinitError, plain
+from vitinit.benchmark.files.atomic import sync_folder, write_atomically
+from vitinit.benchmark.image_files.images import opened
+from vitinit.benchmark.image_files.layout import MANIFEST, packed_files
+from vitinit.benchmark.image_files.packed import ENTRY, FORMATS, Manifest, SplitInfo, read_manifest
+from vitinit.initializers.errors import VitinitError, plain
 
 AHEAD = 64
 """So many image files are in memory at once."""

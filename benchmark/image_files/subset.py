@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 Item = TypeVar("Item", str, Path)
 

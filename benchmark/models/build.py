@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +20,7 @@ def build_model(spec: ModelSpec, classes: int, dense: bool = False) -> nn.Module
     """
     import torch
 
-    from benchmark.models.dense import predicting_pixels
+    from vitinit.benchmark.models.dense import predicting_pixels
 
     if dense:
         spec.check_dense()

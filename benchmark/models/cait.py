@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from benchmark.fields import Count, Positive
-from benchmark.models.transformer import Transformer, tokens_in_memory_order
+from vitinit.benchmark.fields import Count, Positive
+from vitinit.benchmark.models.transformer import Transformer, tokens_in_memory_order
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from benchmark.fields import Count
-from benchmark.models.transformer import Transformer, tokens_in_memory_order
-from benchmark.models.vit import ViT
+from vitinit.benchmark.fields import Count
+from vitinit.benchmark.models.transformer import Transformer, tokens_in_memory_order
+from vitinit.benchmark.models.vit import ViT
 
 if TYPE_CHECKING:
     from torch import nn
@@ -65,7 +65,7 @@ class ConViT(Transformer):
         """Timm's model, whose attention takes less time and memory."""
         from timm.models.convit import ConVit
 
-        from benchmark.models.layers.gated_attention import fuse_attention
+        from vitinit.benchmark.models.layers.gated_attention import fuse_attention
 
         model = ConVit(
             **self.timm_arguments(classes)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from benchmark.fields import Count, Rate
-from benchmark.models.family import ModelSpec
+from vitinit.benchmark.fields import Count, Rate
+from vitinit.benchmark.models.family import ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from benchmark.models.transformer import Transformer, tokens_in_memory_order
+from vitinit.benchmark.models.transformer import Transformer, tokens_in_memory_order
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from benchmark.models.family import ModelSpec
+    from vitinit.benchmark.models.family import ModelSpec
 
 
 def predicting_pixels(model: nn.Module, spec: ModelSpec) -> nn.Module:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import model_serializer, model_validator
 
-from benchmark.fields import Count, Frozen
-from initializers.errors import VitinitError
+from vitinit.benchmark.fields import Count, Frozen
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from torch import nn

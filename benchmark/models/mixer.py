@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from benchmark.fields import Positive, Rate
-from benchmark.models.family import ModelSpec
+from vitinit.benchmark.fields import Positive, Rate
+from vitinit.benchmark.models.family import ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn

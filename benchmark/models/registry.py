@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, get_origin
 
-from benchmark.models.family import ModelSpec
-from initializers.errors import VitinitError, unknown_name
-from initializers.plugins import entry_points, modules
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.plugins import entry_points, modules
 
 ENTRY_POINTS = "vitinit.models"
 DEFAULT = "vit"

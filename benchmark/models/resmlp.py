@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from benchmark.fields import Positive
-from benchmark.models.mixer import TokenMixing
+from vitinit.benchmark.fields import Positive
+from vitinit.benchmark.models.mixer import TokenMixing
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from benchmark.fields import Count, Positive, Rate
-from benchmark.models.family import ModelSpec
+from vitinit.benchmark.fields import Count, Positive, Rate
+from vitinit.benchmark.models.family import ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmark.datasets.dataset import Report
-from benchmark.datasets.load import sources
-from benchmark.files.atomic import sync_folder, write_atomically
-from benchmark.image_files.arrays import Source, Sources, levels, statistics
-from benchmark.image_files.beton import (
+from vitinit.benchmark.datasets.dataset import Report
+from vitinit.benchmark.datasets.load import sources
+from vitinit.benchmark.files.atomic import sync_folder, write_atomically
+from vitinit.benchmark.image_files.arrays import Source, Sources, levels, statistics
+from vitinit.benchmark.image_files.beton import (
     BETON,
     ENTRY,
     FOLDER,
@@ -32,11 +32,11 @@ from benchmark.image_files.beton import (
     threads_kept,
     with_full_path,
 )
-from benchmark.image_files.images import no_bombs
-from benchmark.image_files.layout import MANIFEST
-from benchmark.image_files.packing import check_room, scratch_beside
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.image_files.images import no_bombs
+from vitinit.benchmark.image_files.layout import MANIFEST
+from vitinit.benchmark.image_files.packing import check_room, scratch_beside
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 PAGE = 2**23
 """Bytes that FFCV reads at once; whole images lie in a page."""

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from benchmark.datasets.dataset import Report
-from benchmark.datasets.packed import Packed
-from benchmark.image_files.images import class_folders, image_files, no_bombs
-from benchmark.image_files.packed import ENTRY, Manifest, SplitInfo
-from benchmark.image_files.packing import (
+from vitinit.benchmark.datasets.dataset import Report
+from vitinit.benchmark.datasets.packed import Packed
+from vitinit.benchmark.image_files.images import class_folders, image_files, no_bombs
+from vitinit.benchmark.image_files.packed import ENTRY, Manifest, SplitInfo
+from vitinit.benchmark.image_files.packing import (
     AHEAD,
     SplitWriter,
     check_room,
@@ -27,7 +27,7 @@ from benchmark.image_files.packing import (
     refuse_existing,
     scratch_beside,
 )
-from initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError
 
 SPLITS = ("train", "val")
 EXTENSIONS = (".jpeg", ".jpg", ".png")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
-from benchmark.fields import Frozen
+from vitinit.benchmark.fields import Frozen
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 Metric = Literal["top1", "miou"]

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmark.files.atomic import write_atomically
-from benchmark.records.record import Outcome, RunRecord
-from benchmark.records.store import Store
-from initializers.errors import VitinitError
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.records.record import Outcome, RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
 
 Row = dict[str, Any]
 

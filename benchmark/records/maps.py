@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmark.records.record import RunRecord
-from benchmark.records.store import maps_path
-from benchmark.spec import RunSpec
-from initializers.errors import VitinitError, plain
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import maps_path
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers.errors import VitinitError, plain
 
 
 @dataclass(frozen=True)

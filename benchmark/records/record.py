@@ -35,11 +35,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from benchmark.fields import FolderName, Fraction, Frozen, Sha256
-from benchmark.records.epoch import RESULTS, EpochRow, Metric, Percent, results
-from benchmark.spec import SCHEMA_VERSION, RunSpec
-from initializers.errors import VitinitError, explain
-from initializers.report import InitReport, Share
+from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256
+from vitinit.benchmark.records.epoch import RESULTS, EpochRow, Metric, Percent, results
+from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
+from vitinit.initializers.errors import VitinitError, explain
+from vitinit.initializers.report import InitReport, Share
 
 PerHead = list[list[NonNegativeFloat | None]]
 """None: no number, as of a query that gives all its attention to the class token."""

@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from benchmark.fields import Frozen
-from benchmark.files.atomic import sync_folder, write_atomically
-from benchmark.files.garbage import no_garbage_collection
-from benchmark.records.record import (
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.files.atomic import sync_folder, write_atomically
+from vitinit.benchmark.files.garbage import no_garbage_collection
+from vitinit.benchmark.records.record import (
     FailureRecord,
     Outcome,
     RunRecord,
@@ -38,7 +38,7 @@ from benchmark.records.record import (
     to_bytes,
     whole_or_parsed,
 )
-from initializers.errors import VitinitError, explain, plain
+from vitinit.initializers.errors import VitinitError, explain, plain
 
 
 class Unreadable(VitinitError):

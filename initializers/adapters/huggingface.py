@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from initializers.adapter import Adapter, Attention, Normal, linear
+from vitinit.initializers.adapter import Adapter, Attention, Normal, linear
 
 HOME = "transformers.models"
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from initializers.adapter import Adapter, Attention, Type, found, lacking, left_out
-from initializers.errors import VitinitError, plain
-from initializers.plugins import entry_points, modules
+from vitinit.initializers.adapter import Adapter, Attention, Type, found, lacking, left_out
+from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.plugins import entry_points, modules
 
 ENTRY_POINTS = "vitinit.adapters"
 

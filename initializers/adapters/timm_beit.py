@@ -1,6 +1,6 @@
 """timm's BEiT: biases of q and v alone, relative position bias of every layer or of all."""
 
-from initializers.adapter import WINDOWS, Adapter, one_linear
+from vitinit.initializers.adapter import WINDOWS, Adapter, one_linear
 
 BEIT = Adapter(
     name="timm BEiT",

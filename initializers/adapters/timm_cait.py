@@ -1,6 +1,6 @@
 """timm's CaiT: talking heads between the patches; the class token looks at them in layers of its own."""
 
-from initializers.adapter import Adapter, Normal, one_linear
+from vitinit.initializers.adapter import Adapter, Normal, one_linear
 
 CAIT = Adapter(
     name="timm CaiT",

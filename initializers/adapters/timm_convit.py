@@ -1,6 +1,6 @@
 """timm's ConViT: gated positional self-attention, then self-attention."""
 
-from initializers.adapter import Adapter, Attention, fused, linear, one_linear
+from vitinit.initializers.adapter import Adapter, Attention, fused, linear, one_linear
 
 GATED = Attention(
     types=("timm.models.convit.GPSA",),

@@ -1,5 +1,5 @@
 """timm's ConvMixer: depthwise convolutions mix the tokens."""
 
-from initializers.adapter import Adapter
+from vitinit.initializers.adapter import Adapter
 
 CONVMIXER = Adapter(name="timm ConvMixer", models=("timm.models.convmixer.ConvMixer",), filters=True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from initializers.adapter import Adapter, Attention, Normal, linear, one_linear
+from vitinit.initializers.adapter import Adapter, Attention, Normal, linear, one_linear
 
 NORMS: dict[str, Any] = {"query_norm": "q_norm", "key_norm": "k_norm", "before_proj": ("norm", "gate")}
 TYPES = ("timm.models.eva.EvaAttention", "timm.layers.attention.AttentionRope")

@@ -1,6 +1,6 @@
 """timm's MLP-Mixer and ResMLP, which have no attention."""
 
-from initializers.adapter import Adapter
+from vitinit.initializers.adapter import Adapter
 
 MIXER = Adapter(
     name="timm MLP-Mixer",

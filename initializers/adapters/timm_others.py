@@ -1,6 +1,6 @@
 """timm's XCiT and CrossViT: bases set them, methods for attention from token to token have nothing to set."""
 
-from initializers.adapter import Adapter, Normal
+from vitinit.initializers.adapter import Adapter, Normal
 
 XCIT = Adapter(
     name="timm XCiT",

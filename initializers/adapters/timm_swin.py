@@ -1,6 +1,6 @@
 """timm's Swin: attention in windows, relative position bias. The second version attends by cosines: bases alone."""
 
-from initializers.adapter import WINDOWS, Adapter, Normal, one_linear
+from vitinit.initializers.adapter import WINDOWS, Adapter, Normal, one_linear
 
 COSINES = "it attends by cosines, so that the size of W_q and W_k has no effect"
 SWIN = Adapter(

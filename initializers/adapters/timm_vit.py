@@ -1,6 +1,6 @@
 """timm's VisionTransformer: ViT and DeiT, with class, distilled and register tokens, layer scale, normalised q, k."""
 
-from initializers.adapter import Adapter, Normal, one_linear
+from vitinit.initializers.adapter import Adapter, Normal, one_linear
 
 ATTENTION = one_linear(
     "timm.layers.attention.Attention",

@@ -1,6 +1,6 @@
 """PyTorch's MultiheadAttention, alone and in `nn.TransformerEncoder`."""
 
-from initializers.adapter import Adapter, Attention, fused, linear
+from vitinit.initializers.adapter import Adapter, Attention, fused, linear
 
 TYPES = ("torch.nn.modules.activation.MultiheadAttention",)
 QUERY, KEY, VALUE = fused("in_proj_weight", "in_proj_bias")

@@ -1,6 +1,6 @@
 """torchvision's VisionTransformer and Swin Transformer (the first version)."""
 
-from initializers.adapter import WINDOWS, Adapter, Normal, one_linear
+from vitinit.initializers.adapter import WINDOWS, Adapter, Normal, one_linear
 
 VIT = Adapter(
     name="torchvision ViT",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from initializers.adapter import Adapter, Attention, Part, fused, linear
-from initializers.errors import VitinitError
+from vitinit.initializers.adapter import Adapter, Attention, Part, fused, linear
+from vitinit.initializers.errors import VitinitError
 
 QUERY, KEY, VALUE = fused("to_qkv.weight", "")
 

@@ -8,8 +8,8 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
-from initializers.registry import register
-from initializers.whole_model import ByMatrix, Place
+from vitinit.initializers.registry import register
+from vitinit.initializers.whole_model import ByMatrix, Place
 
 
 @register

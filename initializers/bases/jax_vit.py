@@ -9,8 +9,8 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from initializers.registry import register
-from initializers.whole_model import ByMatrix, Place, draw_normal_, draw_uniform_, draw_xavier_uniform_
+from vitinit.initializers.registry import register
+from vitinit.initializers.whole_model import ByMatrix, Place, draw_normal_, draw_uniform_, draw_xavier_uniform_
 
 CUT = 0.87962566103423978
 """Standard deviation of a standard normal that is cut at -2 and 2."""

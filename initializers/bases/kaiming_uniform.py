@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from initializers.registry import register
-from initializers.whole_model import WholeModel, draw_normal_, pytorch_default_
+from vitinit.initializers.registry import register
+from vitinit.initializers.whole_model import WholeModel, draw_normal_, pytorch_default_
 
 
 @register

@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from initializers.errors import VitinitError
-from initializers.registry import register
-from initializers.whole_model import ByMatrix, Place, draw_normal_, draw_xavier_uniform_
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import register
+from vitinit.initializers.whole_model import ByMatrix, Place, draw_normal_, draw_xavier_uniform_
 
 
 @register

@@ -8,9 +8,9 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from initializers.registry import register
-from initializers.threads import one_thread
-from initializers.whole_model import ByMatrix, Place
+from vitinit.initializers.registry import register
+from vitinit.initializers.threads import one_thread
+from vitinit.initializers.whole_model import ByMatrix, Place
 
 
 @register

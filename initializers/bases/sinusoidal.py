@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import attention_layers
-from initializers.errors import VitinitError
-from initializers.registry import register
-from initializers.whole_model import ByMatrix, Place
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import register
+from vitinit.initializers.whole_model import ByMatrix, Place
 
 TINY = 1e-8
 """What rounding leaves of sines that are 0."""

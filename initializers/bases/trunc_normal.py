@@ -8,8 +8,8 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from initializers.registry import register
-from initializers.whole_model import WholeModel, draw_normal_, draw_trunc_normal_
+from vitinit.initializers.registry import register
+from vitinit.initializers.whole_model import WholeModel, draw_normal_, draw_trunc_normal_
 
 
 @register

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import attention_layers
-from initializers.errors import VitinitError
-from initializers.registry import Initializer, Part, Progress, register
-from initializers.threads import one_thread
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.threads import one_thread
 
 
 @register

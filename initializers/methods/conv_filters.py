@@ -8,10 +8,10 @@ import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from initializers.attention import family
-from initializers.errors import VitinitError
-from initializers.registry import Initializer, Progress, register
-from initializers.whole_model import draw_uniform_
+from vitinit.initializers.attention import family
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Progress, register
+from vitinit.initializers.whole_model import draw_uniform_
 
 
 @register

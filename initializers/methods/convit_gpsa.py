@@ -9,12 +9,12 @@ import torch
 from pydantic import PositiveFloat, model_validator
 from torch import Tensor, nn
 
-from initializers.adapter import found
-from initializers.attention import attention_layers, family, token_grid
-from initializers.errors import VitinitError
-from initializers.registry import Aim, Initializer, Progress, register
-from initializers.targets import impulse_targets
-from initializers.whole_model import draw_trunc_normal_
+from vitinit.initializers.adapter import found
+from vitinit.initializers.attention import attention_layers, family, token_grid
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Aim, Initializer, Progress, register
+from vitinit.initializers.targets import impulse_targets
+from vitinit.initializers.whole_model import draw_trunc_normal_
 
 
 @register

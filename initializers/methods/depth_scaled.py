@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
-from initializers.adapters.registry import families
-from initializers.attention import attention_layers
-from initializers.errors import VitinitError
-from initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.adapters.registry import families
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Part, Progress, register
 
 
 @register

@@ -8,10 +8,10 @@ import torch
 from pydantic import Field, PositiveInt, field_validator
 from torch import Tensor, nn
 
-from initializers.attention import family, token_grid
-from initializers.errors import VitinitError
-from initializers.registry import Initializer, Progress, register
-from initializers.targets import head_offsets, impulse_targets, target_keys, token_positions
+from vitinit.initializers.attention import family, token_grid
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Progress, register
+from vitinit.initializers.targets import head_offsets, impulse_targets, target_keys, token_positions
 
 
 @register

@@ -8,13 +8,13 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from initializers.adapter import Attention, found
-from initializers.adapters.registry import kind_of
-from initializers.attention import evaluated
-from initializers.errors import VitinitError
-from initializers.registry import Initializer, Progress, Resources, register
-from initializers.threads import one_thread
-from initializers.whole_model import apart
+from vitinit.initializers.adapter import Attention, found
+from vitinit.initializers.adapters.registry import kind_of
+from vitinit.initializers.attention import evaluated
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Progress, Resources, register
+from vitinit.initializers.threads import one_thread
+from vitinit.initializers.whole_model import apart
 
 
 @register

@@ -9,10 +9,10 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
-from initializers.attention import AttentionLayer, attention_layers
-from initializers.errors import VitinitError
-from initializers.registry import Initializer, Part, Progress, register
-from initializers.threads import one_thread
+from vitinit.initializers.attention import AttentionLayer, attention_layers
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.threads import one_thread
 
 
 @register

@@ -12,8 +12,8 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from initializers import registry
-from initializers.attention import (
+from vitinit.initializers import registry
+from vitinit.initializers.attention import (
     AT_ONCE,
     AttentionLayer,
     attention_layers,
@@ -23,11 +23,11 @@ from initializers.attention import (
     rotary,
     seen_grids,
 )
-from initializers.diagnostics import between_tokens, entropies, measured
-from initializers.errors import VitinitError
-from initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register, same, tensors
-from initializers.report import MatchedEntropy, PlaceboReport
-from initializers.threads import one_thread
+from vitinit.initializers.diagnostics import between_tokens, entropies, measured
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register, same, tensors
+from vitinit.initializers.report import MatchedEntropy, PlaceboReport
+from vitinit.initializers.threads import one_thread
 
 IMAGES = 64
 """Training images that attention entropy is matched on."""

@@ -15,11 +15,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from initializers.adapter import found
-from initializers.attention import attention_layers, has_attention, position_name
-from initializers.errors import VitinitError
-from initializers.registry import Initializer, Progress, register
-from initializers.whole_model import classifiers
+from vitinit.initializers.adapter import found
+from vitinit.initializers.attention import attention_layers, has_attention, position_name
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Progress, register
+from vitinit.initializers.whole_model import classifiers
 
 INSIDE = ("state_dict", "model")
 """Under one of these a checkpoint may have its tensors, among other things."""

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from initializers.attention import attention_layers
-from initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.registry import Initializer, Part, Progress, register
 
 
 @register

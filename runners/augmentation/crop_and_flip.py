@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmark.spec import Recipe
-from runners.augmentation.image_operations import replace_
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.augmentation.image_operations import replace_
 
 
 def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generator, part: slice = slice(None)) -> Tensor:

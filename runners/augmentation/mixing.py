@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmark.spec import Recipe
-from runners.basics.streams import derive, stream
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.basics.streams import derive, stream
 
 ERASED_AREA = (0.02, 1 / 3)
 """Least and largest share of an image that is erased; with the next two, timm's defaults."""

@@ -18,10 +18,10 @@ from PIL import Image
 from timm.data import auto_augment
 from torch import Tensor
 
-from initializers.errors import VitinitError
-from runners.augmentation import image_operations as batched
-from runners.augmentation.image_operations import replace_
-from runners.basics.streams import reseed_python, seeded_python
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.augmentation import image_operations as batched
+from vitinit.runners.augmentation.image_operations import replace_
+from vitinit.runners.basics.streams import reseed_python, seeded_python
 
 POINTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "posterize": batched.posterize,

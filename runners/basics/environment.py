@@ -14,14 +14,14 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmark.datasets.registry import ENTRY_POINTS as DATASETS
-from benchmark.models.registry import ENTRY_POINTS as MODELS
-from initializers.plugins import INITIALIZERS
+from vitinit.benchmark.datasets.registry import ENTRY_POINTS as DATASETS
+from vitinit.benchmark.models.registry import ENTRY_POINTS as MODELS
+from vitinit.initializers.plugins import INITIALIZERS
 
 if TYPE_CHECKING:
     import torch
 
-    from runners.basics.setting import Execution
+    from vitinit.runners.basics.setting import Execution
 
 ROOT = Path(__file__).parents[2]
 NUMERIC_PACKAGES = ("initializers", "benchmark", "runners")
@@ -273,7 +273,7 @@ def _hash(root: Path, names: set[str]) -> str:
 
 def _plug_ins() -> dict[str, str]:
     """The versions of other people's packages that bring initialisers, datasets, models or adapters."""
-    from initializers.adapters.registry import ENTRY_POINTS as ADAPTERS  # imports torch
+    from vitinit.initializers.adapters.registry import ENTRY_POINTS as ADAPTERS  # imports torch
 
     groups = INITIALIZERS, DATASETS, MODELS, ADAPTERS
     found = (entry.dist for group in groups for entry in entry_points(group=group))

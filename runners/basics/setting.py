@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmark.records.epoch import EpochRow
-from benchmark.records.record import FailureRecord, RunRecord
-from benchmark.spec import RunSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.records.epoch import EpochRow
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers.errors import VitinitError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from initializers.streams import derive, stream
+from vitinit.initializers.streams import derive, stream
 
 __all__ = ["derive", "reseed_python", "seeded_python", "stream"]
 

@@ -32,10 +32,10 @@ def main() -> None:
         how = "pip install 'vitinit[benchmark]'"
         print(f"error: this is the benchmark's command, which needs {', '.join(lacking)}: {how}", file=sys.stderr)
         sys.exit(2)
-    from initializers.errors import refuse_deleted_folder
+    from vitinit.initializers.errors import refuse_deleted_folder
 
     refuse_deleted_folder()
-    from runners.cli.main import main as command
+    from vitinit.runners.cli.main import main as command
 
     command()
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from initializers.errors import VitinitError, plain
-from runners.cli.options import DataOption
+from vitinit.initializers.errors import VitinitError, plain
+from vitinit.runners.cli.options import DataOption
 
 if TYPE_CHECKING:
-    from benchmark.datasets.packed import Packed
+    from vitinit.benchmark.datasets.packed import Packed
 
 data_app = typer.Typer(help="Datasets on this machine.", no_args_is_help=True)
 
@@ -24,8 +24,8 @@ def get(
     data_dir: DataOption = None,
 ) -> None:
     """Download a dataset and check its md5 sums; archives of images are packed."""
-    from benchmark.datasets import load as datasets
-    from benchmark.datasets import registry
+    from vitinit.benchmark.datasets import load as datasets
+    from vitinit.benchmark.datasets import registry
 
     folder = datasets.data_dir(data_dir)
     if name in registry.names() and registry.get(name).packed:
@@ -58,9 +58,9 @@ def prepare(
     A dataset too large for memory is packed: its image files, unchanged. Of the others, for the loader ffcv: the
     images, decoded, at their size.
     """
-    from benchmark.datasets import load as datasets
-    from benchmark.datasets import registry
-    from benchmark.datasets.packed import Packed
+    from vitinit.benchmark.datasets import load as datasets
+    from vitinit.benchmark.datasets import registry
+    from vitinit.benchmark.datasets.packed import Packed
 
     folder = datasets.data_dir(data_dir)
     dataset = registry.get(name) if name in registry.names() else None
@@ -80,8 +80,8 @@ def prepare(
 
 
 def _pack(dataset: Packed, source: Path, folder: Path, allow_incomplete: bool) -> None:
-    from benchmark.preparing.pack import prepare as pack
-    from runners.basics.machine import cores
+    from vitinit.benchmark.preparing.pack import prepare as pack
+    from vitinit.runners.basics.machine import cores
 
     with _progress(f"packing {dataset.name}") as report:
         manifest = pack(dataset, source, folder, allow_incomplete, report, cores())
@@ -93,9 +93,9 @@ def _pack(dataset: Packed, source: Path, folder: Path, allow_incomplete: bool) -
 
 
 def _decode(name: str, data_dir: Path, image_size: int, train_size: int | None) -> None:
-    from benchmark.grids.parts import resolve_dataset
-    from benchmark.preparing.decode import prepare_beton
-    from runners.basics.machine import cores
+    from vitinit.benchmark.grids.parts import resolve_dataset
+    from vitinit.benchmark.preparing.decode import prepare_beton
+    from vitinit.runners.basics.machine import cores
 
     spec = resolve_dataset({"name": name, "train_size": train_size})
     with _progress(f"decoding {plain(spec.label)}") as report:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
-from initializers.errors import count
-from runners.cli.options import REFERENCE, console
-from runners.terminal.duration import duration
-from runners.terminal.markup import safe
+from vitinit.initializers.errors import count
+from vitinit.runners.cli.options import REFERENCE, console
+from vitinit.runners.terminal.duration import duration
+from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
-    from benchmark.grids.schema import Cell
+    from vitinit.benchmark.grids.schema import Cell
 
 
 def print_estimate(title: str, cells: list[Cell], device: str, results: Path) -> None:
     """One line for each dataset, model and recipe among runs that have no record yet; then the hours of all."""
-    from benchmark import speed
-    from runners.basics.machine import default_device
-    from runners.launching.estimate import estimate, in_proportion
+    from vitinit.benchmark import speed
+    from vitinit.runners.basics.machine import default_device
+    from vitinit.runners.launching.estimate import estimate, in_proportion
 
     chosen = default_device() if device == "auto" else device
     if not cells:

@@ -17,20 +17,20 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-import benchmark
-import initializers
-from benchmark.files import kept
-from initializers import plugins
-from initializers.errors import plain, unknown_name
-from runners.cli.options import console
-from runners.terminal.markup import safe
+from vitinit import benchmark
+from vitinit import initializers
+from vitinit.benchmark.files import kept
+from vitinit.initializers import plugins
+from vitinit.initializers.errors import plain, unknown_name
+from vitinit.runners.cli.options import console
+from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from benchmark.grids.fits import Verdict
-    from benchmark.spec import Recipe
-    from initializers.registry import Initializer
+    from vitinit.benchmark.grids.fits import Verdict
+    from vitinit.benchmark.spec import Recipe
+    from vitinit.initializers.registry import Initializer
 
 KINDS = ("initializers", "datasets", "models", "fits", "recipes", "grids")
 CODE = (Path(initializers.__path__[0]), Path(__file__))
@@ -91,7 +91,7 @@ def _initializers(name: str | None) -> None:
         if name in described.lines:
             texts, whole = described.texts[name], described.whole[name]
         else:  # a dotted path, or what says why there is none
-            from initializers import registry
+            from vitinit.initializers import registry
 
             cls = registry.get(name)
             texts, whole = _text(cls), _parameters(cls)
@@ -112,7 +112,7 @@ def _described() -> Initializers:
     theirs, key = plugins.installed(plugins.INITIALIZERS), kept.key(CODE, "")
     found = None if theirs else kept.read("lists", key, Initializers)
     if found is None:
-        from initializers import registry
+        from vitinit.initializers import registry
 
         classes = {each: registry.get(each) for each in registry.names()}
         found = Initializers(
@@ -130,7 +130,7 @@ def _first_line(documented: type) -> str:
 
 
 def _description(cls: type[Initializer]) -> list[tuple[int, str]]:
-    from initializers import registry
+    from vitinit.initializers import registry
 
     lines = [(0, f"{cls.name} ({cls.kind}): {_first_line(cls)}")]
     for field, info in cls.model_fields.items():
@@ -220,9 +220,9 @@ def _line(text: str, indent: int = 4, bold: int = 0, further: int = 4) -> None:
 
 
 def _datasets(name: str | None) -> None:
-    from benchmark.datasets import registry
-    from benchmark.datasets.load import data_dir
-    from benchmark.grids import parts
+    from vitinit.benchmark.datasets import registry
+    from vitinit.benchmark.datasets.load import data_dir
+    from vitinit.benchmark.grids import parts
 
     numbers = "training", "test", "classes"
     table = _table("dataset", *numbers, "", right=numbers)
@@ -239,8 +239,8 @@ def _datasets(name: str | None) -> None:
 
 
 def _models(name: str | None) -> None:
-    from benchmark.grids.resolve import resolve_model
-    from benchmark.models import registry
+    from vitinit.benchmark.grids.resolve import resolve_model
+    from vitinit.benchmark.models import registry
 
     presets = registry.presets()
     if name is not None:
@@ -260,8 +260,8 @@ def _models(name: str | None) -> None:
 
 def _fits(name: str | None) -> None:
     """A table of all; of one initialiser or family, a line for each of the others, with the reason."""
-    from benchmark.grids.fits import IMAGE_SIZE, PATCH_SIZE, fits
-    from benchmark.models.registry import families
+    from vitinit.benchmark.grids.fits import IMAGE_SIZE, PATCH_SIZE, fits
+    from vitinit.benchmark.models.registry import families
 
     found = fits()
     tables = {"base": found.base, "method": found.method}
@@ -309,7 +309,7 @@ def _cell(of: Verdict, label: str, notes: dict[str, int]) -> str:
 
 
 def _recipes(name: str | None) -> None:
-    from benchmark.grids import parts
+    from vitinit.benchmark.grids import parts
 
     names = _chosen("recipe", name, list(parts.recipes()))
     recipes = {found: parts.resolve_recipe({"name": found}) for found in names}
@@ -359,7 +359,7 @@ def _counted() -> Grids:
     key = kept.key((Path(benchmark.__path__[0]), Path(initializers.__path__[0])), "grids")
     found = kept.read("lists", key, Grids)
     if found is None:
-        from benchmark.grids import grid
+        from vitinit.benchmark.grids import grid
 
         loaded = {each: grid.load(each) for each in grid.names()}
         found = Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})

@@ -10,18 +10,18 @@ from typing import Annotated
 
 import typer
 
-from initializers.errors import VitinitError, forgiving_terminal, of_files
-from runners.cli import listing as cli_listing
-from runners.cli import plan as cli_plan
-from runners.cli import proposition as cli_proposition
-from runners.cli import rank as cli_rank
-from runners.cli import records as cli_records
-from runners.cli import speed as cli_speed
-from runners.cli.data import data_app
-from runners.cli.run import command as cli_run
-from runners.cli.slurm import slurm_app
-from runners.cli.store import store_app
-from slurm.errors import SlurmError
+from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files
+from vitinit.runners.cli import listing as cli_listing
+from vitinit.runners.cli import plan as cli_plan
+from vitinit.runners.cli import proposition as cli_proposition
+from vitinit.runners.cli import rank as cli_rank
+from vitinit.runners.cli import records as cli_records
+from vitinit.runners.cli import speed as cli_speed
+from vitinit.runners.cli.data import data_app
+from vitinit.runners.cli.run import command as cli_run
+from vitinit.runners.cli.slurm import slurm_app
+from vitinit.runners.cli.store import store_app
+from vitinit.slurm.errors import SlurmError
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError
 
 LOCAL = Path("results/local")
 """Where this machine's records go."""

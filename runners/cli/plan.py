@@ -20,12 +20,12 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 
-from benchmark.records.epoch import METRICS
-from benchmark.records.store import Outline, Store
-from initializers.errors import VitinitError, count, plain, unknown_name
-from runners.basics.machine import gpu_possible
-from runners.cli.hours import print_estimate
-from runners.cli.options import (
+from vitinit.benchmark.records.epoch import METRICS
+from vitinit.benchmark.records.store import Outline, Store
+from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
+from vitinit.runners.basics.machine import gpu_possible
+from vitinit.runners.cli.hours import print_estimate
+from vitinit.runners.cli.options import (
     LOCAL,
     DataOption,
     GridArgument,
@@ -36,12 +36,12 @@ from runners.cli.options import (
     WeightsOption,
     console,
 )
-from runners.terminal import columns
-from runners.terminal.markup import safe
+from vitinit.runners.terminal import columns
+from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
-    from benchmark.grids.schema import Cell, Grid
-    from runners.launching.plan import Planned, State
+    from vitinit.benchmark.grids.schema import Cell, Grid
+    from vitinit.runners.launching.plan import Planned, State
 
 MOST_NAMED = 30
 """An error names no more values than this."""
@@ -152,7 +152,7 @@ def limited(
 
 def load_grid(grid: str, seeds: str | None, weights: Path | None = None) -> Grid:
     """A grid by name or file, with the seeds of `--seeds` and the checkpoint of `--weights` if there are any."""
-    from benchmark.grids import grid as grids
+    from vitinit.benchmark.grids import grid as grids
 
     if Path(grid).name == grid and not Path(grid).suffix and grid not in grids.names():
         own = [file for file in (f"{grid}.yaml", f"{grid}.yml") if Path(file).is_file()]
@@ -165,8 +165,8 @@ def planned_of(
     grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None, recorded: bool = False
 ) -> tuple[list[Planned], Outline]:
     """The runs of a loaded grid that `--only` chooses, and what the study's folder holds; `recorded`: as in `plan`."""
-    from benchmark.datasets.load import data_dir as data_folder
-    from runners.launching.plan import plan as plan_grid
+    from vitinit.benchmark.datasets.load import data_dir as data_folder
+    from vitinit.runners.launching.plan import plan as plan_grid
 
     planned, contents = plan_grid(grid, store, data_folder(data_dir), recorded)
     kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
@@ -188,7 +188,7 @@ def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
 def _seeds(text: str | None) -> list[int] | None:
     if text is None:
         return None
-    from benchmark.grids.schema import MAX_SEEDS, no_seed_twice
+    from vitinit.benchmark.grids.schema import MAX_SEEDS, no_seed_twice
 
     shown, seeds = plain(text, 60), list[int]()
     try:
@@ -283,7 +283,7 @@ def not_records(planned: list[Planned], contents: Outline) -> list[str]:
 
 def recorded_otherwise(planned: list[Planned], contents: Outline) -> list[str]:
     """A line for each row that is recorded under another label, and for each initialiser whose file was another."""
-    from runners.launching.plan import labels
+    from vitinit.runners.launching.plan import labels
 
     changed: dict[str, list[str]] = {}
     for item in planned:
@@ -311,7 +311,7 @@ def _left(planned: list[Planned]) -> list[Cell]:
 
 def warn_of_precision(cells: list[Cell]) -> None:
     """Say which recipes ask for a precision in which this processor is slow."""
-    from runners.measuring import precision
+    from vitinit.runners.measuring import precision
 
     for line in precision.warnings(cell.spec.recipe for cell in cells):
         console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
@@ -322,8 +322,8 @@ def left_out(planned: list[Planned]) -> list[str]:
     folders = dict.fromkeys(path for item in planned if (path := item.cell.spec.dataset.path))
     if not folders:
         return []
-    from benchmark.datasets.folder import held_out
-    from benchmark.image_files.images import IMAGE_FORMATS, passed_over
+    from vitinit.benchmark.datasets.folder import held_out
+    from vitinit.benchmark.image_files.images import IMAGE_FORMATS, passed_over
 
     lines = []
     for folder in folders:
@@ -345,7 +345,7 @@ def left_out(planned: list[Planned]) -> list[str]:
 
 
 def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
-    from runners.launching.plan import STATES
+    from vitinit.runners.launching.plan import STATES
 
     table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD)
     states = [state for state in STATES if any(item.state == state for item in planned)]
@@ -368,7 +368,7 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
 
 def _counts(planned: list[Planned]) -> str:
     """Number of runs, and of those in each state."""
-    from runners.launching.plan import STATES
+    from vitinit.runners.launching.plan import STATES
 
     counts = Counter(item.state for item in planned)
     return f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[each]} {each}" for each in STATES if counts[each])

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from initializers.errors import VitinitError
-from runners.cli.options import LOCAL, DataOption, console
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli.options import LOCAL, DataOption, console
 
 
 def proposition(
@@ -26,13 +26,13 @@ def proposition(
     from rich import box
     from rich.table import Table
 
-    from benchmark.datasets import load as datasets
-    from benchmark.files.atomic import write_atomically
-    from benchmark.grids.parts import resolve_dataset
-    from benchmark.image_files.arrays import Data
-    from runners.launching.launch import check_writable
-    from runners.loaders import choice, open_data
-    from runners.measuring.proposition import answer, measure
+    from vitinit.benchmark.datasets import load as datasets
+    from vitinit.benchmark.files.atomic import write_atomically
+    from vitinit.benchmark.grids.parts import resolve_dataset
+    from vitinit.benchmark.image_files.arrays import Data
+    from vitinit.runners.launching.launch import check_writable
+    from vitinit.runners.loaders import choice, open_data
+    from vitinit.runners.measuring.proposition import answer, measure
 
     spec, folder = resolve_dataset({"name": dataset}), datasets.data_dir(data_dir)
     if choice.decoded_size(spec, image_size, folder) > choice.main_memory():

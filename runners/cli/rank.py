@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchmark.datasets import load as datasets
-from benchmark.records.store import Store
-from initializers.errors import count
-from runners.basics.environment import ROOT
-from runners.cli.options import LOCAL, REFERENCE, DataOption, console
-from runners.cli.run.command import default_workers
-from runners.terminal.duration import duration
-from runners.terminal.markup import safe
+from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import count
+from vitinit.runners.basics.environment import ROOT
+from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, console
+from vitinit.runners.cli.run.command import default_workers
+from vitinit.runners.terminal.duration import duration
+from vitinit.runners.terminal.markup import safe
 
 
 def rank(
@@ -46,8 +46,8 @@ def rank(
 
     The same command again takes what is recorded and goes on with more seeds. Exit code 1: a run has failed.
     """
-    from runners.basics.machine import default_device
-    from runners.launching.rank import TIERS, call, outlook, prepare, rounds, seconds
+    from vitinit.runners.basics.machine import default_device
+    from vitinit.runners.launching.rank import TIERS, call, outlook, prepare, rounds, seconds
 
     time = seconds(budget)
     folder = datasets.data_dir(data_dir)
@@ -63,7 +63,7 @@ def rank(
     def carry_out(seeds: range) -> int:
         arguments = ["run", str(ranked.grid), "--seeds", f"{seeds.start}-{seeds.stop - 1}", "--executor", "local"]
         arguments += ["--data-dir", str(folder), "--no-download", "--results", str(results)]
-        code = call("runners.cli", [*arguments, *(["--retry-failed"] if retry_failed else [])])
+        code = call("vitinit.runners.cli", [*arguments, *(["--retry-failed"] if retry_failed else [])])
         if code not in (0, 1):  # refused, or stopped
             raise typer.Exit(code)
         return code
@@ -82,5 +82,5 @@ def rank(
         again = f"{safe(shlex.join(words))} --retry-failed --budget {safe(budget)}"  # which they were begun within
         console.print(f"{count(failed, 'run')} failed; to run again: {again}")
     arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(committed / TIERS[tier])]
-    standing = call("analysis.standing", [*arguments, "--more", more])
+    standing = call("vitinit.analysis.standing", [*arguments, "--more", more])
     raise typer.Exit(1 if code or failed else standing)

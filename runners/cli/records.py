@@ -17,16 +17,16 @@ import yaml
 from rich.markup import escape
 from rich.table import Table
 
-from benchmark.records.record import FailureRecord, Outcome, RunRecord
-from benchmark.records.store import Store
-from benchmark.settings import flat
-from initializers.errors import VitinitError, count, plain
-from runners.basics.environment import ROOT, code, git
-from runners.basics.machine import MOST_THREADS
-from runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
+from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.settings import flat
+from vitinit.initializers.errors import VitinitError, count, plain
+from vitinit.runners.basics.environment import ROOT, code, git
+from vitinit.runners.basics.machine import MOST_THREADS
+from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 if TYPE_CHECKING:
-    from runners.one_run.reproduce import Comparison
+    from vitinit.runners.one_run.reproduce import Comparison
 
 REPRODUCED = Path("results/reproduced")
 SHOWN = 10
@@ -140,10 +140,10 @@ def reproduce(
     if out.resolve() == first.root.resolve():
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 
-    from benchmark.datasets.load import data_dir as data_folder
-    from runners.basics.stop import Stopped
-    from runners.one_run import reproduce as repetition
-    from runners.terminal.display import Display
+    from vitinit.benchmark.datasets.load import data_dir as data_folder
+    from vitinit.runners.basics.stop import Stopped
+    from vitinit.runners.one_run import reproduce as repetition
+    from vitinit.runners.terminal.display import Display
 
     if weights:
         then = repetition.found_at(then, weights)
@@ -193,7 +193,7 @@ def find(prefix: str, results: Path) -> list[Found]:
 
 def how_to_repeat(found: Found, record: RunRecord) -> list[str]:
     """The command that repeats a run, and what has to be said of it."""
-    from runners.one_run.reproduce import named_code
+    from vitinit.runners.one_run.reproduce import named_code
 
     environment, here, named = record.environment, code(), named_code(record)
     words = ["vitinit", "reproduce", record.run_id]

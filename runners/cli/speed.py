@@ -11,16 +11,16 @@ import typer
 from rich import box
 from rich.table import Table
 
-from benchmark import speed as report
-from benchmark.fields import Frozen
-from benchmark.files.atomic import write_atomically
-from initializers.errors import VitinitError, plain, unknown_name
-from runners.basics.machine import MOST_THREADS
-from runners.cli.options import LOCAL, ResultsOption, console
-from runners.terminal.markup import safe
+from vitinit.benchmark import speed as report
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.initializers.errors import VitinitError, plain, unknown_name
+from vitinit.runners.basics.machine import MOST_THREADS
+from vitinit.runners.cli.options import LOCAL, ResultsOption, console
+from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
-    from runners.measuring.speed import Meter
+    from vitinit.runners.measuring.speed import Meter
 
 PARTS = ("loaders", "training", "scaling", "initializers", "checkpoints", "compiling")
 MODELS = ("vit_tiny/4", "vit_tiny/2")
@@ -51,11 +51,11 @@ def speed(
     """
     import torch
 
-    from runners.basics.environment import code, environment, set_flags
-    from runners.basics.machine import cores, default_device
-    from runners.basics.setting import Execution
-    from runners.launching.launch import check_writable
-    from runners.measuring.speed import LARGEST_BATCH, Meter, model_of
+    from vitinit.runners.basics.environment import code, environment, set_flags
+    from vitinit.runners.basics.machine import cores, default_device
+    from vitinit.runners.basics.setting import Execution
+    from vitinit.runners.launching.launch import check_writable
+    from vitinit.runners.measuring.speed import LARGEST_BATCH, Meter, model_of
 
     for part in only or ():
         if part not in PARTS:
@@ -101,7 +101,7 @@ def speed(
 
 def _write(meter: Meter, threads: int, machine: dict[str, Any], found: dict[str, list[Any]], results: Path) -> Path:
     """Write what has been measured up to now, beside the report of before: a later part may end the process."""
-    from runners.one_run.outcome import now
+    from vitinit.runners.one_run.outcome import now
 
     measured = report.SpeedReport(
         written=now(),
@@ -166,10 +166,10 @@ def _measurements(
 
 
 def _loaders(meter: Meter) -> Iterator[report.LoaderSpeed]:
-    from benchmark.image_files.beton import ffcv_missing
-    from runners.loaders import make_loader
-    from runners.measuring.random_images import beton
-    from runners.measuring.speed import AUGMENTATIONS, LOADER_BATCH, PAPERS, recipe
+    from vitinit.benchmark.image_files.beton import ffcv_missing
+    from vitinit.runners.loaders import make_loader
+    from vitinit.runners.measuring.random_images import beton
+    from vitinit.runners.measuring.speed import AUGMENTATIONS, LOADER_BATCH, PAPERS, recipe
 
     for name, fields in AUGMENTATIONS.items():
         loader = make_loader(meter.data, recipe(LOADER_BATCH, "fp32", **fields), 0, meter.device)
@@ -191,7 +191,7 @@ def _training(meter: Meter, models: dict[str, Any], batch_size: int | None) -> I
 
 
 def _scaling(meter: Meter) -> Iterator[report.TrainingSpeed]:
-    from runners.measuring.speed import scaling
+    from vitinit.runners.measuring.speed import scaling
 
     for spec, batch_size in scaling():
         for precision in meter.precisions[:2]:

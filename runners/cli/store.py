@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchmark.records.store import Store
-from initializers.errors import VitinitError, count, plain, unknown_name
-from runners.cli.options import LOCAL
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
+from vitinit.runners.cli.options import LOCAL
 
 store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
 
@@ -22,7 +22,7 @@ def check(
     results: ResultsOption = LOCAL,
 ) -> None:
     """Validate every file of every study. Exit code 1 if anything is wrong; nothing is changed."""
-    from benchmark.records.maps import check_maps
+    from vitinit.benchmark.records.maps import check_maps
 
     store = _store(folder or results)
     wrong = [f"{plain(str(path))}: not read; records belong into the folder of their study" for path in store.strays()]
@@ -61,7 +61,7 @@ def export(
     form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="parquet needs pyarrow.")] = "csv",
 ) -> None:
     """Write one table of runs and one of epochs, for other programs. Exit code 1 if any file cannot be read."""
-    from benchmark.records.export import export as write
+    from vitinit.benchmark.records.export import export as write
 
     store = _store(results)
     studies = store.studies()

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmark.datasets import registry as datasets
-from benchmark.grids.schema import Cell
-from benchmark.records.record import RunRecord
-from benchmark.records.store import Store
-from benchmark.spec import RunSpec
-from benchmark.speed import SpeedReport, training_flops
+from vitinit.benchmark.datasets import registry as datasets
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import RunSpec
+from vitinit.benchmark.speed import SpeedReport, training_flops
 
 
 @dataclass(frozen=True)

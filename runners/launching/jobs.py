@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from benchmark.fields import Frozen
-from benchmark.files.atomic import write_atomically
-from slurm import jobs as cluster
-from slurm.errors import SlurmError
-from slurm.profiles import Profile
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.slurm import jobs as cluster
+from vitinit.slurm.errors import SlurmError
+from vitinit.slurm.profiles import Profile
 
 
 class Dispatch(Frozen):

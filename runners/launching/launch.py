@@ -13,19 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmark.grids.schema import Cell
-from benchmark.records.record import FailureRecord, RunRecord
-from benchmark.records.store import Layout, Store
-from benchmark.spec import DatasetSpec, RunSpec
-from initializers.errors import VitinitError
-from runners.basics.setting import End, Setting
-from runners.basics.stop import Stop, on_signals
-from runners.launching import processes
-from runners.one_run import claims
-from runners.terminal.display import Display
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.records.store import Layout, Store
+from vitinit.benchmark.spec import DatasetSpec, RunSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import End, Setting
+from vitinit.runners.basics.stop import Stop, on_signals
+from vitinit.runners.launching import processes
+from vitinit.runners.one_run import claims
+from vitinit.runners.terminal.display import Display
 
 if TYPE_CHECKING:
-    from runners.training.distributed import World
+    from vitinit.runners.training.distributed import World
 
 
 def estimated_work(spec: RunSpec, images: int) -> float:
@@ -178,8 +178,8 @@ def check_writable(folder: Path) -> None:
 def _inline(
     cells: list[Cell], setting: Setting, display: Display, world: World | None, parent: Stop | None
 ) -> Generator[End, None, None]:
-    from runners.launching.together import in_turn, lead
-    from runners.training.distributed import ALONE
+    from vitinit.runners.launching.together import in_turn, lead
+    from vitinit.runners.training.distributed import ALONE
 
     stop, world = Stop(parent=parent), world or ALONE
     with on_signals(stop, impatient=world.size == 1):
@@ -193,7 +193,7 @@ def _images(cells: list[Cell], setting: Setting, stop: Stop | None) -> dict[Data
     if not cells:
         return {}
     if setting.execution.executor == "inline":
-        from runners.launching.preflight import preflight
+        from vitinit.runners.launching.preflight import preflight
 
         return preflight(cells, setting)
     return processes.training_images(cells, setting, stop)

@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from benchmark.datasets.registry import unavailable
-from benchmark.grids.schema import Cell, Grid
-from benchmark.records.store import Outline, Store
-from runners.launching import jobs
-from runners.one_run import claims
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.grids.schema import Cell, Grid
+from vitinit.benchmark.records.store import Outline, Store
+from vitinit.runners.launching import jobs
+from vitinit.runners.one_run import claims
 
 State = Literal["done", "live", "queued", "failed", "skip", "to do"]
 STATES: tuple[State, ...] = get_args(State)

@@ -13,24 +13,24 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
-from benchmark.grids.schema import Cell
-from benchmark.records.record import RunRecord
-from benchmark.records.store import Store
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
-from runners.basics.setting import End, Ended, Event, Setting
-from runners.basics.stop import SIGNALS, Stop, on_signals
-from runners.one_run import claims
-from runners.one_run.outcome import failure
-from runners.terminal.display import Display
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import End, Ended, Event, Setting
+from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.outcome import failure
+from vitinit.runners.terminal.display import Display
 
 END_S = 10.0
 """Seconds that the process of a run has to end after its last word."""
 
 
 PRELOAD = [
-    "runners.launching.together",
-    "runners.launching.preflight",
+    "vitinit.runners.launching.together",
+    "vitinit.runners.launching.preflight",
     "sklearn.datasets",
     "sklearn.model_selection",
     "torchvision.datasets",
@@ -215,7 +215,7 @@ def training_images(cells: list[Cell], setting: Setting, parent: Stop | None) ->
 
 
 def _tell_images(cells: list[Cell], setting: Setting, sender: Connection) -> None:
-    from runners.launching.preflight import preflight
+    from vitinit.runners.launching.preflight import preflight
 
     answer: Any
     try:
@@ -226,8 +226,8 @@ def _tell_images(cells: list[Cell], setting: Setting, sender: Connection) -> Non
 
 
 def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
-    from runners.launching.together import to_its_end
-    from runners.training.distributed import ALONE
+    from vitinit.runners.launching.together import to_its_end
+    from vitinit.runners.training.distributed import ALONE
 
     stop = Stop()
 

@@ -18,16 +18,16 @@ from typing import Any
 
 import yaml
 
-import initializers
-from benchmark.files.yaml_text import mapping
-from benchmark.grids.parts import HERE
-from benchmark.records.store import Store
-from benchmark.spec import InitializerSpec, RunSpec
-from initializers.errors import VitinitError, count, unknown_name
-from initializers.plugins import FOLDERS, look_into_own_folders
-from runners.basics.environment import ROOT
-from runners.basics.stop import Stop, on_signals
-from runners.terminal.duration import duration
+from vitinit import initializers
+from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.grids.parts import HERE
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import InitializerSpec, RunSpec
+from vitinit.initializers.errors import VitinitError, count, unknown_name
+from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
+from vitinit.runners.basics.environment import ROOT
+from vitinit.runners.basics.stop import Stop, on_signals
+from vitinit.runners.terminal.duration import duration
 
 TIERS = {"quick": "standard-mechanism", "standard": "standard"}
 """The grids whose setting and seeds a tier has, and beside whose records it stands."""
@@ -159,7 +159,7 @@ def _write(grid: Path, content: dict[str, Any]) -> None:
 
 def _sources(initializer: Mapping[str, Any]) -> dict[str, str]:
     """Hashes of the files of an initialiser's class, and of the one that it is made of, by name."""
-    from initializers import registry
+    from vitinit.initializers import registry
 
     if initializer.get("name") is None:
         return {}
@@ -177,9 +177,9 @@ def _checked(content: dict[str, Any], data: Path) -> str:
     Raises:
         VitinitError: the study could not be carried out.
     """
-    from benchmark.datasets import registry
-    from benchmark.grids.fitting import resolve_initializer
-    from benchmark.grids.grid import load
+    from vitinit.benchmark.datasets import registry
+    from vitinit.benchmark.grids.fitting import resolve_initializer
+    from vitinit.benchmark.grids.grid import load
 
     with TemporaryDirectory() as folder:
         draft = Path(folder) / "rank.yaml"
@@ -207,11 +207,11 @@ def _start(spec: RunSpec) -> None:
     """
     import torch
 
-    from benchmark.models.build import build_model
-    from initializers import registry
-    from initializers.initialize import initialize
-    from initializers.registry import Resources
-    from initializers.streams import stream
+    from vitinit.benchmark.models.build import build_model
+    from vitinit.initializers import registry
+    from vitinit.initializers.initialize import initialize
+    from vitinit.initializers.registry import Resources
+    from vitinit.initializers.streams import stream
 
     def images(count: int) -> torch.Tensor:
         side = spec.model.image_size
@@ -245,9 +245,9 @@ def outlook(ranked: Ranked, at_once: int, results: Path, roots: list[Path], retr
         roots: results folders whose records say how long runs take.
         retry_failed: whether runs that have failed are to be run again.
     """
-    from benchmark.grids.grid import load
-    from runners.basics.machine import default_device
-    from runners.launching.estimate import estimate
+    from vitinit.benchmark.grids.grid import load
+    from vitinit.runners.basics.machine import default_device
+    from vitinit.runners.launching.estimate import estimate
 
     cells, recorded = load(str(ranked.grid)).cells, Store(results).outline(ranked.grid.stem)
     over = recorded.done.keys() | (set() if retry_failed else recorded.failed.keys())

@@ -9,8 +9,8 @@ import tempfile
 import uuid
 from pathlib import Path
 
-from initializers.errors import VitinitError
-from runners.basics.environment import ROOT
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.environment import ROOT
 
 PACKAGES = ("initializers", "benchmark", "slurm", "runners")
 """What a job imports of this project. Plug-ins from elsewhere, and libraries, are imported from where they are."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from benchmark.datasets.registry import unavailable
-from benchmark.grids.schema import Cell
-from benchmark.records.record import RunRecord
-from benchmark.records.store import Store
-from initializers.errors import VitinitError
-from runners.basics.stop import Stop
-from runners.one_run import claims
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.one_run import claims
 
 
 def forced(prefixes: list[str], cells: list[Cell], data_dir: Path) -> dict[str, Cell]:

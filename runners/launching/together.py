@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from benchmark.grids.schema import Cell
-from initializers.errors import VitinitError
-from runners.basics.setting import End, Ended, Event, Execution, Setting
-from runners.basics.stop import Stop, Stopped, on_signals
-from runners.one_run import claims
-from runners.one_run.carry_out import Crowded, carry_out
-from runners.training.distributed import World, joined
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import End, Ended, Event, Execution, Setting
+from vitinit.runners.basics.stop import Stop, Stopped, on_signals
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.carry_out import Crowded, carry_out
+from vitinit.runners.training.distributed import World, joined
 
 
 def _nothing(_: object) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from benchmark.image_files.arrays import Data
-from benchmark.image_files.beton import threads_kept
-from benchmark.image_files.full_size import FullSizeData
-from benchmark.spec import Recipe
-from initializers.errors import VitinitError, plain
-from runners.basics.shard import Shard
-from runners.loaders.base import ALONE, Loader
-from runners.loaders.choice import OpenedData, open_data
-from runners.loaders.full_size import FullSizeLoader
-from runners.loaders.resident import ResidentLoader
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.image_files.beton import threads_kept
+from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.spec import Recipe
+from vitinit.initializers.errors import VitinitError, plain
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.loaders.base import ALONE, Loader
+from vitinit.runners.loaders.choice import OpenedData, open_data
+from vitinit.runners.loaders.full_size import FullSizeLoader
+from vitinit.runners.loaders.resident import ResidentLoader
 
 __all__ = ["Loader", "OpenedData", "make_loader", "open_data"]
 
@@ -30,7 +30,7 @@ def make_loader(data: OpenedData, recipe: Recipe, seed: int, device: torch.devic
         return ResidentLoader(data, recipe, seed, device, shard)
     try:
         with threads_kept():
-            from runners.loaders.ffcv import FfcvLoader
+            from vitinit.runners.loaders.ffcv import FfcvLoader
     except (ImportError, OSError) as error:
         raise VitinitError(f"FFCV is installed but cannot be imported: {plain(str(error), 200)}") from error
     return FfcvLoader(data, recipe, seed, device, shard)

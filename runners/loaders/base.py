@@ -13,20 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.datasets.imagenet import IMAGENET
-from benchmark.image_files.arrays import Data
-from benchmark.image_files.beton import BetonData
-from benchmark.image_files.full_size import FullSizeData
-from benchmark.records.epoch import Metric
-from benchmark.spec import Recipe
-from initializers.errors import VitinitError
-from runners.augmentation.crop_and_flip import crop_and_flip
-from runners.augmentation.masks import joined, parted
-from runners.augmentation.mixing import erase, mix
-from runners.augmentation.rand_augment import carry_out, draw, fill_color
-from runners.basics.shard import Shard
-from runners.basics.streams import derive, stream
-from runners.loaders.ahead import carried_out
+from vitinit.benchmark.datasets.imagenet import IMAGENET
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.image_files.beton import BetonData
+from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.records.epoch import Metric
+from vitinit.benchmark.spec import Recipe
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
+from vitinit.runners.augmentation.masks import joined, parted
+from vitinit.runners.augmentation.mixing import erase, mix
+from vitinit.runners.augmentation.rand_augment import carry_out, draw, fill_color
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.basics.streams import derive, stream
+from vitinit.runners.loaders.ahead import carried_out
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""

@@ -8,14 +8,14 @@ from typing import Literal
 
 import torch
 
-from benchmark.datasets import load as datasets
-from benchmark.datasets import registry
-from benchmark.image_files.arrays import Data
-from benchmark.image_files.beton import BetonData, ffcv_missing, load_beton, refuse_parts
-from benchmark.image_files.full_size import FullSizeData
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
-from runners.basics.streams import derive
+from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.image_files.beton import BetonData, ffcv_missing, load_beton, refuse_parts
+from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.streams import derive
 
 OpenedData = Data | FullSizeData | BetonData
 

@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from benchmark.image_files.arrays import Data
-from benchmark.image_files.beton import BetonData
-from benchmark.spec import Recipe
-from runners.basics.shard import Shard
-from runners.loaders.base import ALONE, Loader
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.image_files.beton import BetonData
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.loaders.base import ALONE, Loader
 
 
 class DecodedLoader(Loader):

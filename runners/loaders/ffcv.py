@@ -18,14 +18,14 @@ from ffcv.loader import OrderOption
 from ffcv.loader.epoch_iterator import EpochIterator
 from torch import Tensor
 
-from benchmark.image_files.beton import BetonData, threads_kept
-from benchmark.image_files.layout import damaged
-from benchmark.spec import Recipe
-from initializers.errors import VitinitError, plain
-from runners.basics.shard import Shard
-from runners.loaders.base import ALONE
-from runners.loaders.choice import main_memory
-from runners.loaders.decoded import DecodedLoader
+from vitinit.benchmark.image_files.beton import BetonData, threads_kept
+from vitinit.benchmark.image_files.layout import damaged
+from vitinit.benchmark.spec import Recipe
+from vitinit.initializers.errors import VitinitError, plain
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.loaders.base import ALONE
+from vitinit.runners.loaders.choice import main_memory
+from vitinit.runners.loaders.decoded import DecodedLoader
 
 SILENT_S = 300.0
 """After so many seconds without a batch, a run fails: FFCV itself would wait for ever."""

@@ -21,12 +21,12 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
-from benchmark.image_files.full_size import FullSize, FullSizeData
-from benchmark.spec import Recipe
-from runners.augmentation.rand_augment import draw
-from runners.basics.shard import Shard
-from runners.basics.streams import derive
-from runners.loaders.base import ALONE, Loader
+from vitinit.benchmark.image_files.full_size import FullSize, FullSizeData
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.augmentation.rand_augment import draw
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.basics.streams import derive
+from vitinit.runners.loaders.base import ALONE, Loader
 
 Change = Callable[[Image.Image], Image.Image]
 

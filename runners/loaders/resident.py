@@ -8,11 +8,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from benchmark.image_files.arrays import Data
-from benchmark.spec import Recipe
-from runners.basics.shard import Shard
-from runners.loaders.base import ALONE
-from runners.loaders.decoded import DecodedLoader
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.loaders.base import ALONE
+from vitinit.runners.loaders.decoded import DecodedLoader
 
 
 class ResidentLoader(DecodedLoader):

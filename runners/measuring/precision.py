@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import PositiveFloat
 
-from benchmark.fields import Frozen
-from benchmark.files import kept
-from benchmark.spec import Recipe
-from runners.basics.environment import VARIABLES, processor
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.files import kept
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.basics.environment import VARIABLES, processor
 
 KIND = "precision"
 """Folder of the cache that the answers are in."""

@@ -15,16 +15,16 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmark.fields import Frozen
-from benchmark.grids.resolve import resolve_model
-from benchmark.image_files.arrays import Data
-from benchmark.models.build import build_model
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from initializers.methods.conv_filters import spatial_filters
-from runners.basics.environment import code, environment
-from runners.basics.streams import stream
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.models.build import build_model
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.methods.conv_filters import spatial_filters
+from vitinit.runners.basics.environment import code, environment
+from vitinit.runners.basics.streams import stream
 
 SHARES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 3.0)
 """Numbers of channels D to try, in k f^2."""

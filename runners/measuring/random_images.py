@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmark.image_files.arrays import Data, Split
-from benchmark.image_files.beton import BetonData, BetonSplit
-from benchmark.preparing.decode import write_beton
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.image_files.beton import BetonData, BetonSplit
+from vitinit.benchmark.preparing.decode import write_beton
 
 CLASSES = 10
 FFCV_IMAGES = 10_000

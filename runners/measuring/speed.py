@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from benchmark.grids.resolve import resolve_model
-from benchmark.image_files.arrays import Data
-from benchmark.models.build import build_model
-from benchmark.models.family import ModelSpec
-from benchmark.models.vit import ViT
-from benchmark.spec import Recipe
-from benchmark.speed import (
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.spec import Recipe
+from vitinit.benchmark.speed import (
     CheckpointSpeed,
     CompileSpeed,
     InitSpeed,
@@ -35,20 +35,20 @@ from benchmark.speed import (
     TrainingSpeed,
     training_flops,
 )
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.methods.impulse import Impulse
-from initializers.methods.impulse.solvers import Gradient
-from initializers.registry import Resources
-from runners.basics.environment import set_flags
-from runners.basics.machine import lacks_compiler
-from runners.basics.setting import Execution, Interval
-from runners.basics.streams import stream
-from runners.loaders import Loader, make_loader
-from runners.measuring.precision import HOPELESS, products
-from runners.measuring.random_images import CLASSES, random_data
-from runners.training.checkpoint import Checkpoints
-from runners.training.train import DTYPES, Training, train
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.methods.impulse import Impulse
+from vitinit.initializers.methods.impulse.solvers import Gradient
+from vitinit.initializers.registry import Resources
+from vitinit.runners.basics.environment import set_flags
+from vitinit.runners.basics.machine import lacks_compiler
+from vitinit.runners.basics.setting import Execution, Interval
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders import Loader, make_loader
+from vitinit.runners.measuring.precision import HOPELESS, products
+from vitinit.runners.measuring.random_images import CLASSES, random_data
+from vitinit.runners.training.checkpoint import Checkpoints
+from vitinit.runners.training.train import DTYPES, Training, train
 
 AUGMENTATIONS: dict[str, dict[str, Any]] = {
     "none": {},

@@ -9,19 +9,19 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from benchmark.grids.schema import Cell
-from benchmark.records.record import FailureRecord, RunRecord
-from benchmark.records.store import Store
-from initializers.errors import VitinitError, located
-from runners.basics.memory import out_of_memory
-from runners.basics.setting import Event, Setting
-from runners.basics.stop import Stop, Stopped
-from runners.one_run import claims
-from runners.one_run.outcome import failure, record
-from runners.one_run.run import run
-from runners.training.checkpoint import Checkpoints
-from runners.training.distributed import ALONE, Failed, World
-from runners.training.train import Diverged
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError, located
+from vitinit.runners.basics.memory import out_of_memory
+from vitinit.runners.basics.setting import Event, Setting
+from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.outcome import failure, record
+from vitinit.runners.one_run.run import run
+from vitinit.runners.training.checkpoint import Checkpoints
+from vitinit.runners.training.distributed import ALONE, Failed, World
+from vitinit.runners.training.train import Diverged
 
 BEGIN = "begin"
 """What rank 0 says to the others when it has claimed a run."""

@@ -8,15 +8,15 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from benchmark.grids.schema import Cell
-from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
-from benchmark.records.store import Store
-from initializers.errors import VitinitError
-from runners.basics.environment import encodable, environment
-from runners.basics.setting import Setting
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.environment import encodable, environment
+from vitinit.runners.basics.setting import Setting
 
 if TYPE_CHECKING:
-    from runners.training.checkpoint import Checkpoints
+    from vitinit.runners.training.checkpoint import Checkpoints
 
 
 def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from benchmark.records.record import FailureRecord, RunRecord
-from initializers.errors import VitinitError
-from runners.basics.environment import code, differences, flat
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.environment import code, differences, flat
 
 if TYPE_CHECKING:
-    from runners.basics.setting import Execution
-    from runners.terminal.display import Display
+    from vitinit.runners.basics.setting import Execution
+    from vitinit.runners.terminal.display import Display
 
 # torch takes seconds to import: `vitinit` imports this module for its help too.
 
@@ -82,8 +82,8 @@ def execution(
         VitinitError: it was on a device that is not here, or compiled, for which there is no compiler; or the record
             does not say on how many threads, or says more than there can be: then it is damaged or made up.
     """
-    from runners.basics.machine import MOST_THREADS, cores, default_device, lacks_compiler
-    from runners.basics.setting import Execution
+    from vitinit.runners.basics.machine import MOST_THREADS, cores, default_device, lacks_compiler
+    from vitinit.runners.basics.setting import Execution
 
     recorded = str(record.execution.get("device")).partition(":")[0]
     chosen = recorded if device == "auto" else device
@@ -124,12 +124,12 @@ def repeat(
         Stopped: it was asked to stop; it has saved where it was.
         VitinitError: the run cannot be carried out here, or is being repeated by another process.
     """
-    from benchmark.grids.schema import Cell
-    from benchmark.records.store import Store
-    from runners.basics.setting import Setting
-    from runners.basics.stop import Stop, on_signals
-    from runners.one_run.carry_out import carry_out
-    from runners.one_run.claims import Taken
+    from vitinit.benchmark.grids.schema import Cell
+    from vitinit.benchmark.records.store import Store
+    from vitinit.runners.basics.setting import Setting
+    from vitinit.runners.basics.stop import Stop, on_signals
+    from vitinit.runners.one_run.carry_out import carry_out
+    from vitinit.runners.one_run.claims import Taken
 
     check_trusted(record, trust)
     check_possible(record, data_dir, execution.device, execution.loader)
@@ -200,9 +200,9 @@ def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loade
     """
     import torch
 
-    from benchmark.models.build import build_model
-    from initializers import registry
-    from runners.loaders import open_data
+    from vitinit.benchmark.models.build import build_model
+    from vitinit.initializers import registry
+    from vitinit.runners.loaders import open_data
 
     spec = record.spec
     try:

@@ -8,14 +8,14 @@ from typing import Any
 
 from torch import Tensor
 
-from benchmark.records.record import Session
-from initializers.errors import VitinitError, plain
-from initializers.report import InitReport
-from runners.basics.environment import differences
-from runners.basics.memory import out_of_memory
-from runners.training.checkpoint import Checkpoints, pack, unpack
-from runners.training.distributed import World
-from runners.training.train import Training
+from vitinit.benchmark.records.record import Session
+from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.report import InitReport
+from vitinit.runners.basics.environment import differences
+from vitinit.runners.basics.memory import out_of_memory
+from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
+from vitinit.runners.training.distributed import World
+from vitinit.runners.training.train import Training
 
 SHARING = {"processes": 1, "nodes": 1, "micro_batch": None, "compiled": False}
 """What of a run's execution decides how sums are rounded, beside what its environment says; with the values of runs of

@@ -11,32 +11,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmark.grids.fitting import sources
-from benchmark.grids.schema import Cell
-from benchmark.models.build import build_model, parameter_count
-from benchmark.records.epoch import EpochRow
-from benchmark.records.record import DatasetInfo, RunRecord, Session
-from benchmark.records.store import maps_path, weights_path
-from initializers import registry
-from initializers.attention import has_attention
-from initializers.foreign import contained
-from initializers.initialize import initialize
-from initializers.registry import Initializer, Resources
-from runners.basics.environment import environment, set_flags
-from runners.basics.setting import Event, Execution, Setting, check_whole_batches
-from runners.basics.stop import Stop, Stopped
-from runners.basics.streams import stream
-from runners.loaders import OpenedData, make_loader, open_data
-from runners.loaders.base import Loader
-from runners.one_run.observer import Observer
-from runners.one_run.outcome import now
-from runners.one_run.resume import Begun, resume, share_state
-from runners.one_run.solutions import Solutions
-from runners.probes.keeping import keep_weights
-from runners.probes.masking import masked
-from runners.training.checkpoint import Checkpoints
-from runners.training.distributed import World
-from runners.training.train import Training, fingerprint, train
+from vitinit.benchmark.grids.fitting import sources
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.models.build import build_model, parameter_count
+from vitinit.benchmark.records.epoch import EpochRow
+from vitinit.benchmark.records.record import DatasetInfo, RunRecord, Session
+from vitinit.benchmark.records.store import maps_path, weights_path
+from vitinit.initializers import registry
+from vitinit.initializers.attention import has_attention
+from vitinit.initializers.foreign import contained
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.registry import Initializer, Resources
+from vitinit.runners.basics.environment import environment, set_flags
+from vitinit.runners.basics.setting import Event, Execution, Setting, check_whole_batches
+from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders import OpenedData, make_loader, open_data
+from vitinit.runners.loaders.base import Loader
+from vitinit.runners.one_run.observer import Observer
+from vitinit.runners.one_run.outcome import now
+from vitinit.runners.one_run.resume import Begun, resume, share_state
+from vitinit.runners.one_run.solutions import Solutions
+from vitinit.runners.probes.keeping import keep_weights
+from vitinit.runners.probes.masking import masked
+from vitinit.runners.training.checkpoint import Checkpoints
+from vitinit.runners.training.distributed import World
+from vitinit.runners.training.train import Training, fingerprint, train
 
 PROBE_IMAGES = 64
 """How many training images attention at initialisation is measured on."""

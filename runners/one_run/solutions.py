@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmark.files.atomic import write_atomically
-from benchmark.files.cache import folder
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.cache import folder
 
 LIMIT_BYTES = 2**30
 """Of the folder: beyond it the oldest files go."""

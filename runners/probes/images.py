@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from runners.basics.streams import stream
+from vitinit.runners.basics.streams import stream
 
 
 def chosen(available: int, count: int) -> Tensor:

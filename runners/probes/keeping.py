@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmark.files.atomic import write_atomically
-from benchmark.records.maps import AttentionMaps, maps_to_bytes
-from initializers.diagnostics import mean_attention
-from runners.probes.representations import grams
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes
+from vitinit.initializers.diagnostics import mean_attention
+from vitinit.runners.probes.representations import grams
 
 MAP_IMAGES = 64
 """How many test images attention maps are the mean over."""

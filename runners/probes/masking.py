@@ -6,11 +6,11 @@ import torch
 from timm.models.convit import ConVit
 from torch import Tensor, nn
 
-from benchmark.models.layers.gated_attention import leaving_out
-from benchmark.records.record import Masked
-from initializers.attention import evaluated
-from runners.loaders.base import Loader
-from runners.probes.images import chosen
+from vitinit.benchmark.models.layers.gated_attention import leaving_out
+from vitinit.benchmark.records.record import Masked
+from vitinit.initializers.attention import evaluated
+from vitinit.runners.loaders.base import Loader
+from vitinit.runners.probes.images import chosen
 
 LEAST_IMAGES, LEAST_SHARE = 1000, 100
 """Held-out images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""

@@ -8,9 +8,9 @@ from functools import cache
 
 from torch import Tensor, nn
 
-from initializers.diagnostics import Attention
-from initializers.errors import VitinitError
-from initializers.plugins import modules
+from vitinit.initializers.diagnostics import Attention
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import modules
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import evaluated, token_grid
-from runners.probes.blocks import blocks_of, patch_tokens
+from vitinit.initializers.attention import evaluated, token_grid
+from vitinit.runners.probes.blocks import blocks_of, patch_tokens
 
 
 @torch.no_grad()

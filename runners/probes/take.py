@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from benchmark.records.record import Probe
-from initializers.attention import token_grid
-from initializers.diagnostics import measured, rounded
-from runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
-from runners.probes.registry import Seen, probes
+from vitinit.benchmark.records.record import Probe
+from vitinit.initializers.attention import token_grid
+from vitinit.initializers.diagnostics import measured, rounded
+from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
+from vitinit.runners.probes.registry import Seen, probes
 
 IMAGES = 32
 """How many test images are measured on: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from initializers.errors import plain
+from vitinit.initializers.errors import plain
 
 GAP = "  "
 """Between columns."""

@@ -10,13 +10,13 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from benchmark.grids.schema import Cell
-from benchmark.records.epoch import METRICS, EpochRow
-from benchmark.records.record import FailureRecord, RunRecord
-from initializers.errors import count
-from runners.basics.setting import Ended, Event
-from runners.terminal.duration import duration
-from runners.terminal.markup import safe
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.epoch import METRICS, EpochRow
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.initializers.errors import count
+from vitinit.runners.basics.setting import Ended, Event
+from vitinit.runners.terminal.duration import duration
+from vitinit.runners.terminal.markup import safe
 
 
 def together(place: tuple[str, str], last: list[EpochRow]) -> str:

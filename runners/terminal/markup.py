@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from initializers.errors import plain
+from vitinit.initializers.errors import plain
 
 
 def safe(text: str) -> str:

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from benchmark.files.atomic import write_atomically
-from initializers.errors import VitinitError, plain
-from runners.basics.memory import out_of_memory
-from runners.basics.setting import Interval
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.initializers.errors import VitinitError, plain
+from vitinit.runners.basics.memory import out_of_memory
+from vitinit.runners.basics.setting import Interval
 
 HEADER = b"vitinit checkpoint 1\n"
 """Then 64 hex digits of sha256, a line feed, and what `torch.save` wrote."""

@@ -27,10 +27,10 @@ from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from initializers.errors import VitinitError
-from runners.basics.machine import several, usable_cores
-from runners.basics.shard import Shard
-from runners.basics.stop import Stop, Stopped
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.machine import several, usable_cores
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.basics.stop import Stop, Stopped
 
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others before it gives up. Reading a dataset, initialising a model and saving a

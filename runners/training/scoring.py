@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmark.image_files.arrays import IGNORED
-from runners.training.distributed import World
+from vitinit.benchmark.image_files.arrays import IGNORED
+from vitinit.runners.training.distributed import World
 
 
 def training_loss(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:

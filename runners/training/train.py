@@ -17,12 +17,12 @@ from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmark.records.epoch import EpochRow
-from benchmark.spec import Recipe
-from runners.basics.streams import derive
-from runners.loaders.base import Loader
-from runners.training.distributed import ALONE, World
-from runners.training.scoring import MeanIoU, Top1, training_loss
+from vitinit.benchmark.records.epoch import EpochRow
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.basics.streams import derive
+from vitinit.runners.loaders.base import Loader
+from vitinit.runners.training.distributed import ALONE, World
+from vitinit.runners.training.scoring import MeanIoU, Top1, training_loss
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from synthetic_records import done, everything, failed, several, skipped, solved, with_probes, write
 
-from analysis.frame import Study, load
-from benchmark.records.store import Layout, Store
+from vitinit.analysis.frame import Study, load
+from vitinit.benchmark.records.store import Layout, Store
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from synthetic_records import finished, write
 
-from benchmark.records.record import RunRecord
-from benchmark.spec import RunSpec
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.spec import RunSpec
 
 GPSA = {"name": "convit_gpsa", "params": {"locality_strength": 1.0}}
 NO_GATING = {"train_gating": False, "gate": 0.0}

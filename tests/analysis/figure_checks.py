@@ -6,7 +6,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.plotting.style import WIDTH
+from vitinit.analysis.plotting.style import WIDTH
 
 
 def drawn(axes: Axes) -> list[tuple[list[float], list[float], str, str]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from synthetic_records import done, write
 
-from benchmark.records.maps import AttentionMaps, maps_to_bytes
-from benchmark.records.record import RunRecord
-from benchmark.records.store import maps_path
+from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import maps_path
 
 TOKENS, DEPTH = 64, 4
 """Of the synthetic records: 8 x 8 tokens."""

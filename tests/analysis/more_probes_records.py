@@ -6,7 +6,7 @@ from pathlib import Path
 
 from synthetic_records import done, with_probes, write
 
-from benchmark.records.record import RunRecord
+from vitinit.benchmark.records.record import RunRecord
 
 
 def _with_more(record: RunRecord) -> RunRecord:

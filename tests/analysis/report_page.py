@@ -9,7 +9,7 @@ from pathlib import Path
 
 from synthetic_records import done, failed, skipped, write
 
-from analysis.report.__main__ import main
+from vitinit.analysis.report.__main__ import main
 
 REFERENCE = Path(__file__).parents[2] / "results/reference"
 VOID = {"meta", "link", "br", "img"}

@@ -8,8 +8,8 @@ from typing import Any
 
 from synthetic_records import done, write
 
-from benchmark.records.record import RunRecord
-from initializers.report import LayerStart
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.initializers.report import LayerStart
 
 
 def with_start(record: RunRecord, number: int = 0, images: bool = True) -> RunRecord:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.published import IMAGES
-from benchmark.records.record import FailureRecord, Probe, RunRecord, SkipRecord
-from benchmark.records.store import Store
-from benchmark.spec import RunSpec
+from vitinit.analysis.published import IMAGES
+from vitinit.benchmark.records.record import FailureRecord, Probe, RunRecord, SkipRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import RunSpec
 
 KAIMING = {"name": "kaiming_uniform"}
 TRUNC = {"name": "trunc_normal", "params": {"std": 0.02}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from analysis.tables.render import columns
-from analysis.tables.shared import Look, Table
+from vitinit.analysis.tables.render import columns
+from vitinit.analysis.tables.shared import Look, Table
 
 
 class Entry(NamedTuple):

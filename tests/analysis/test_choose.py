@@ -11,11 +11,11 @@ import pytest
 import yaml
 from synthetic_records import VALIDATION, done, of_dataset, respecified, write
 
-from analysis import choose, frame
-from benchmark.grids import grid
-from benchmark.records.record import FailureRecord, RunRecord, SkipRecord
-from benchmark.records.store import Layout, Store
-from initializers.errors import VitinitError
+from vitinit.analysis import choose, frame
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
+from vitinit.benchmark.records.store import Layout, Store
+from vitinit.initializers.errors import VitinitError
 
 ROOT = Path(__file__).parents[2]
 ROWS = ("Kaiming uniform", "Mimetic")
@@ -99,7 +99,7 @@ def test_means_that_differ_by_rounding_alone_are_equal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("study", "code"), [("tuning", 0), ("unknown", 2)])
 def test_a_closed_output_or_a_reader_that_leaves_is_no_traceback(results: Path, study: str, code: int) -> None:
     """As by `>&-`; and as by `head`, where the reader is gone before anything is written."""
-    command = [sys.executable, "-m", "analysis.choose", study, "--results", str(results)]
+    command = [sys.executable, "-m", "vitinit.analysis.choose", study, "--results", str(results)]
     ran = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.close(1))
     assert ran.returncode == code
     assert [line.partition(":")[0] for line in ran.stderr.splitlines()] == ["error"] * bool(code)

@@ -11,13 +11,13 @@ import pytest
 from scipy.stats import t
 from synthetic_records import done, several, skipped, write
 
-from analysis.frame import load
-from analysis.tables import __main__ as tables
-from analysis.tables import contrasts
-from analysis.tables.registry import build, names
-from analysis.tables.render import to_csv, to_markdown
-from analysis.tables.shared import Table
-from benchmark.records.store import Layout, Store
+from vitinit.analysis.frame import load
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.analysis.tables import contrasts
+from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.render import to_csv, to_markdown
+from vitinit.analysis.tables.shared import Table
+from vitinit.benchmark.records.store import Layout, Store
 from tests.records import REFERENCE
 
 TOP1 = {

@@ -10,10 +10,10 @@ from convit_records import SIZES, ablation, masked, run
 from synthetic_records import everything, finished, respecified, several, write
 from table_texts import entry, stands_beside_a_published_table
 
-from analysis.frame import load
-from analysis.tables.gap import subsets
-from analysis.tables.registry import build, names
-from analysis.tables.render import to_csv, to_html
+from vitinit.analysis.frame import load
+from vitinit.analysis.tables.gap import subsets
+from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.render import to_csv, to_html
 
 
 def gap_of(table, row: str, place: str) -> list[str]:

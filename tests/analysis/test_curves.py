@@ -14,16 +14,16 @@ import pytest
 from figure_checks import drawn
 from synthetic_records import done, several, with_probes, write
 
-from analysis.curves import __main__ as curves
-from analysis.curves.efficiency import sample_efficiency
-from analysis.curves.gating import gating
-from analysis.curves.layers import QUANTITIES, over_epochs
-from analysis.curves.layers import charts as layers_charts
-from analysis.curves.locality import charts as locality_charts
-from analysis.curves.locality import locality
-from analysis.curves.registry import CURVES
-from analysis.frame import load
-from analysis.plotting.style import caption_of, looks
+from vitinit.analysis.curves import __main__ as curves
+from vitinit.analysis.curves.efficiency import sample_efficiency
+from vitinit.analysis.curves.gating import gating
+from vitinit.analysis.curves.layers import QUANTITIES, over_epochs
+from vitinit.analysis.curves.layers import charts as layers_charts
+from vitinit.analysis.curves.locality import charts as locality_charts
+from vitinit.analysis.curves.locality import locality
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.frame import load
+from vitinit.analysis.plotting.style import caption_of, looks
 
 mpl.use("agg")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis.figures.accuracy import over_epochs
-from analysis.frame import load
-from analysis.plotting.style import measured
-from analysis.report.page import to_html
-from analysis.report.section import section
-from analysis.tables.registry import build
-from initializers.errors import VitinitError
+from vitinit.analysis.figures.accuracy import over_epochs
+from vitinit.analysis.frame import load
+from vitinit.analysis.plotting.style import measured
+from vitinit.analysis.report.page import to_html
+from vitinit.analysis.report.section import section
+from vitinit.analysis.tables.registry import build
+from vitinit.initializers.errors import VitinitError
 from tests.analysis.synthetic_records import done, several, write
 from tests.synthetic_masks import dense
 

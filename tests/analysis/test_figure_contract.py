@@ -11,12 +11,12 @@ import pytest
 from figure_checks import assert_readable
 from matplotlib.figure import Figure
 
-from analysis.curves.registry import CURVES
-from analysis.figures.registry import FIGURES
-from analysis.frame import load
-from analysis.plotting import fonts, style
-from analysis.series import Chart
-from analysis.tables.registry import TABLES
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.frame import load
+from vitinit.analysis.plotting import fonts, style
+from vitinit.analysis.series import Chart
+from vitinit.analysis.tables.registry import TABLES
 
 DRAWINGS = {
     f"{drawings.package}: {drawing.name}": drawing for drawings in (FIGURES, CURVES) for drawing in drawings.entries()

@@ -13,18 +13,18 @@ from figure_checks import drawn
 from matplotlib.font_manager import fontManager
 from synthetic_records import KAIMING, MIMETIC, ROWS, TRUNC, VALIDATION, done, of_dataset, several, write
 
-from analysis.curves.efficiency import over_train_size
-from analysis.figures import __main__ as figures
-from analysis.figures.accuracy import accuracy
-from analysis.figures.cost import cost
-from analysis.figures.differences import differences
-from analysis.figures.forest import forest
-from analysis.figures.offsets import offsets
-from analysis.figures.train_size import several_sizes, train_size
-from analysis.frame import load, load_all
-from analysis.plotting.style import caption_of, looks, safe, set_defaults
-from analysis.tables.shared import own_bases
-from benchmark.records.store import Layout, Store
+from vitinit.analysis.curves.efficiency import over_train_size
+from vitinit.analysis.figures import __main__ as figures
+from vitinit.analysis.figures.accuracy import accuracy
+from vitinit.analysis.figures.cost import cost
+from vitinit.analysis.figures.differences import differences
+from vitinit.analysis.figures.forest import forest
+from vitinit.analysis.figures.offsets import offsets
+from vitinit.analysis.figures.train_size import several_sizes, train_size
+from vitinit.analysis.frame import load, load_all
+from vitinit.analysis.plotting.style import caption_of, looks, safe, set_defaults
+from vitinit.analysis.tables.shared import own_bases
+from vitinit.benchmark.records.store import Layout, Store
 
 mpl.use("agg")
 

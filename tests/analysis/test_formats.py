@@ -15,12 +15,12 @@ import pytest
 from convit_records import ablation, efficiency, efficiency_small, without_terms
 from synthetic_records import ROWS, done, everything, failed, several, write
 
-from analysis.frame import load
-from analysis.tables import __main__ as tables
-from analysis.tables.registry import build, names
-from analysis.tables.render import FORMATS, to_html, to_latex, to_markdown
-from analysis.tables.shared import Look
-from analysis.text import escape_latex, escape_markdown, one_line, signed
+from vitinit.analysis.frame import load
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.render import FORMATS, to_html, to_latex, to_markdown
+from vitinit.analysis.tables.shared import Look
+from vitinit.analysis.text import escape_latex, escape_markdown, one_line, signed
 
 GOLDEN = Path(__file__).parent / "golden"
 """Written by `main` from the records of `GOLDEN_FILES`; look at the difference before you renew them."""

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from synthetic_records import done, failed, skipped, write
 
-from analysis.frame import load
-from benchmark.grids import grid
-from benchmark.records.store import Layout, Store
-from initializers.errors import VitinitError
+from vitinit.analysis.frame import load
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.records.store import Layout, Store
+from vitinit.initializers.errors import VitinitError
 
 REFERENCE = Path(__file__).parents[2] / "results/reference"
 GRIDS = Path(grid.__file__).parent

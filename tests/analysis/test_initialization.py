@@ -7,9 +7,9 @@ import statistics
 import pytest
 from synthetic_records import solved, write
 
-from analysis.frame import load
-from analysis.tables.registry import build, names
-from analysis.tables.render import FORMATS, to_latex
+from vitinit.analysis.frame import load
+from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.render import FORMATS, to_latex
 
 
 def test_means_and_spreads_are_those_of_the_records(tmp_path):

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from maps_records import DEPTH, TOKENS, keep, mapped, recorded
 
-from analysis.curves.cka import cka
-from analysis.curves.similarity import epochs, initializers
-from analysis.curves.similarity import layers as cka_layers
-from analysis.figures import __main__ as figures
-from analysis.figures.attention import after, before, layers, training
-from analysis.frame import load
-from benchmark.records.store import maps_path
-from initializers.errors import VitinitError
+from vitinit.analysis.curves.cka import cka
+from vitinit.analysis.curves.similarity import epochs, initializers
+from vitinit.analysis.curves.similarity import layers as cka_layers
+from vitinit.analysis.figures import __main__ as figures
+from vitinit.analysis.figures.attention import after, before, layers, training
+from vitinit.analysis.frame import load
+from vitinit.benchmark.records.store import maps_path
+from vitinit.initializers.errors import VitinitError
 
 mpl.use("agg")
 

@@ -10,16 +10,16 @@ import pytest
 from synthetic_records import IMPULSE as SOLVED
 from synthetic_records import MIMETIC, finished, spec, write
 
-from analysis import published
-from analysis.frame import load
-from analysis.published import FOLDER, IMAGES, context, lookup, numbers, papers, publication
-from analysis.tables.context import notes
-from analysis.tables.registry import build
-from benchmark.datasets import registry
-from benchmark.files import kept
-from benchmark.grids import fitting, grid
-from benchmark.spec import RunSpec
-from initializers.errors import VitinitError
+from vitinit.analysis import published
+from vitinit.analysis.frame import load
+from vitinit.analysis.published import FOLDER, IMAGES, context, lookup, numbers, papers, publication
+from vitinit.analysis.tables.context import notes
+from vitinit.analysis.tables.registry import build
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.files import kept
+from vitinit.benchmark.grids import fitting, grid
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers.errors import VitinitError
 
 IMPULSE = {"kernel_size": 3, **SOLVED}
 VIT_T = {"image_size": 32, "patch_size": 2, "width": 192, "depth": 12, "heads": 3}

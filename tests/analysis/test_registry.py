@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 from synthetic_records import done, write
 
-from analysis.figures import __main__ as figures
-from analysis.figures import drawing
-from analysis.figures.registry import FIGURES, Drawing, Drawings
-from analysis.registry import Registry
-from analysis.report import __main__ as report
-from analysis.tables import __main__ as tables
-from analysis.tables.registry import TABLES, Kind
-from initializers.errors import BrokenFile
+from vitinit.analysis.figures import __main__ as figures
+from vitinit.analysis.figures import drawing
+from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
+from vitinit.analysis.registry import Registry
+from vitinit.analysis.report import __main__ as report
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.analysis.tables.registry import TABLES, Kind
+from vitinit.initializers.errors import BrokenFile
 
 
 @pytest.fixture

@@ -21,17 +21,17 @@ from PIL import Image
 from report_page import EVIL, REFERENCE, Page, few_records, hostile_report, write_report
 from synthetic_records import VALIDATION, done, failed, finished, of_dataset, several, skipped, with_probes, write
 
-from analysis.figures import __main__ as figures
-from analysis.figures.accuracy import over_epochs
-from analysis.frame import Study, load
-from analysis.report import __main__ as report
-from analysis.report import section as section_file
-from analysis.report.charts import plot
-from analysis.report.page import to_html
-from analysis.report.section import section
-from analysis.series import Chart, Line, Panel, Scale
-from analysis.tables.registry import build
-from benchmark.records.store import Layout, Store
+from vitinit.analysis.figures import __main__ as figures
+from vitinit.analysis.figures.accuracy import over_epochs
+from vitinit.analysis.frame import Study, load
+from vitinit.analysis.report import __main__ as report
+from vitinit.analysis.report import section as section_file
+from vitinit.analysis.report.charts import plot
+from vitinit.analysis.report.page import to_html
+from vitinit.analysis.report.section import section
+from vitinit.analysis.series import Chart, Line, Panel, Scale
+from vitinit.analysis.tables.registry import build
+from vitinit.benchmark.records.store import Layout, Store
 from tests.records import holm
 from tests.synthetic_masks import dense
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from synthetic_records import finished, spec, write
 
-from analysis.figures.scaling import figure
-from analysis.frame import Study, load
-from analysis.tables.registry import build, names
-from analysis.tables.scaling import catches_up
+from vitinit.analysis.figures.scaling import figure
+from vitinit.analysis.frame import Study, load
+from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.scaling import catches_up
 
 WIDTHS = (48, 96, 192)
 BASE = {48: (40.0, 41.0, 42.0), 96: (44.0, 45.0, 46.0), 192: (48.0, 49.0, 50.0)}

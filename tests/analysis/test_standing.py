@@ -12,10 +12,10 @@ import pytest
 from scipy import stats as scipy_stats
 from synthetic_records import done, failed, finished, several, spec, write
 
-from analysis import choose, standing
-from analysis.frame import LOCAL, REFERENCE, Study, load
-from analysis.stats import could_claim, could_show, paired
-from benchmark.records.store import Layout, Store
+from vitinit.analysis import choose, standing
+from vitinit.analysis.frame import LOCAL, REFERENCE, Study, load
+from vitinit.analysis.stats import could_claim, could_show, paired
+from vitinit.benchmark.records.store import Layout, Store
 
 BASE = np.array([40.0, 41.0, 39.0, 42.0, 40.0, 41.0, 38.0, 43.0, 40.0, 41.0])
 NOISE = np.array([0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.3, -0.3, 0.1])

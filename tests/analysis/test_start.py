@@ -12,10 +12,10 @@ from contract_studies import REFERENCE
 from start_records import starts, with_start
 from synthetic_records import done, write
 
-from analysis.figures.start import start, start_charts
-from analysis.frame import Study, load
-from analysis.tables.printing.terminal import to_terminal
-from analysis.tables.registry import build, names
+from vitinit.analysis.figures.start import start, start_charts
+from vitinit.analysis.frame import Study, load
+from vitinit.analysis.tables.printing.terminal import to_terminal
+from vitinit.analysis.tables.registry import build, names
 
 PARTS = {"QK": "query_key", "VO": "value_path"}
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 
-from analysis import stats
-from analysis.stats import Interval
+from vitinit.analysis import stats
+from vitinit.analysis.stats import Interval
 
 RNG = np.random.default_rng(3)
 

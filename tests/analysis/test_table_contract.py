@@ -10,13 +10,13 @@ import pytest
 from rich.cells import cell_len
 from synthetic_records import failed, write
 
-from analysis.frame import Study, load
-from analysis.tables.printing.terminal import to_terminal
-from analysis.tables.registry import TABLES, Kind, build, names
-from analysis.tables.render import FORMATS, columns
-from analysis.tables.shared import METRICS, Look
-from analysis.text import number, signed
-from initializers.errors import VitinitError
+from vitinit.analysis.frame import Study, load
+from vitinit.analysis.tables.printing.terminal import to_terminal
+from vitinit.analysis.tables.registry import TABLES, Kind, build, names
+from vitinit.analysis.tables.render import FORMATS, columns
+from vitinit.analysis.tables.shared import METRICS, Look
+from vitinit.analysis.text import number, signed
+from vitinit.initializers.errors import VitinitError
 
 KINDS = {kind.name or "the study's own": kind for kind in TABLES.entries()}
 

@@ -13,15 +13,15 @@ from scipy import stats as scipy_stats
 from synthetic_records import ROWS, done, everything, failed, respecified, several, skipped, write
 from table_texts import entry
 
-from analysis.figures import __main__ as figures
-from analysis.frame import load
-from analysis.tables import __main__ as tables
-from analysis.tables.printing.reading import without_numbers
-from analysis.tables.printing.terminal import to_terminal
-from analysis.tables.registry import build, names
-from analysis.tables.render import to_latex
-from benchmark.records.store import Layout, Store
-from initializers.errors import VitinitError
+from vitinit.analysis.figures import __main__ as figures
+from vitinit.analysis.frame import load
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.analysis.tables.printing.reading import without_numbers
+from vitinit.analysis.tables.printing.terminal import to_terminal
+from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.render import to_latex
+from vitinit.benchmark.records.store import Layout, Store
+from vitinit.initializers.errors import VitinitError
 
 MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
 BASE = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}

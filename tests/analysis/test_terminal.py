@@ -20,15 +20,15 @@ from rich.cells import cell_len
 from scipy import stats as scipy_stats
 from synthetic_records import done, everything, failed, respecified, several, skipped, write
 
-from analysis import choose, standing
-from analysis.curves import __main__ as curves
-from analysis.figures import __main__ as figures
-from analysis.frame import LOCAL, REFERENCE, load
-from analysis.report import __main__ as report
-from analysis.tables import __main__ as tables
-from analysis.tables.printing.reading import sentences, without_numbers
-from analysis.tables.printing.terminal import to_terminal
-from analysis.tables.registry import build
+from vitinit.analysis import choose, standing
+from vitinit.analysis.curves import __main__ as curves
+from vitinit.analysis.figures import __main__ as figures
+from vitinit.analysis.frame import LOCAL, REFERENCE, load
+from vitinit.analysis.report import __main__ as report
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.analysis.tables.printing.reading import sentences, without_numbers
+from vitinit.analysis.tables.printing.terminal import to_terminal
+from vitinit.analysis.tables.registry import build
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"tables": tables, "figures": figures, "curves": curves, "report": report}
@@ -105,7 +105,7 @@ def test_on_a_terminal_nothing_is_wider_than_it_and_all_is_short(records: Path, 
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "r").symlink_to(records)
     process = subprocess.Popen(
-        [sys.executable, "-m", "analysis.tables", "--results", "r"],
+        [sys.executable, "-m", "vitinit.analysis.tables", "--results", "r"],
         cwd=tmp_path / "x",
         env={**environment, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
         stdin=theirs,
@@ -139,7 +139,7 @@ def test_all_prints_every_table_and_note_and_commands_can_be_copied(tmp_path: Pa
     (line,) = (line for line in brief.splitlines() if "-m analysis.report" in line)
     assert shlex.split(line)[3:5] == ["--results", str(root)]
     assert "No published numbers" not in brief
-    monkeypatch.setattr("analysis.tables.__main__.FOLDER", tmp_path / "not here")
+    monkeypatch.setattr("vitinit.analysis.tables.__main__.FOLDER", tmp_path / "not here")
     assert tables.main([*arguments, "--all"]) == 0
     whole = capsys.readouterr().out
     assert f"a clone has them, {tmp_path / 'not here'} is not there" in whole

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from stored_records import record
 
-from benchmark.datasets import pathfinder, shapes
-from benchmark.records.store import Store
+from vitinit.benchmark.datasets import pathfinder, shapes
+from vitinit.benchmark.records.store import Store
 
 
 @pytest.fixture(scope="session", autouse=True)

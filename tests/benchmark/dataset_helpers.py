@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmark.datasets.load import load
-from benchmark.image_files.arrays import Data
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 NOWHERE = Path("no-such-folder")
 

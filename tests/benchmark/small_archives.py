@@ -14,8 +14,8 @@ import numpy as np
 import scipy.io
 from PIL import Image
 
-from benchmark.datasets import registry
-from benchmark.datasets.archives.archived import Archive, Archived
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets.archives.archived import Archive, Archived
 
 Files = dict[str, bytes]
 """Contents by name, in order."""

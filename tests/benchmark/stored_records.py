@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmark.records.record import FailureRecord, RunRecord, SkipRecord, from_bytes, to_bytes
+from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord, from_bytes, to_bytes
 
 REFERENCE = sorted((Path(__file__).parents[2] / "results/reference/small").glob("*.json"))
 EVIL = '\x1b]0;owned\x07\x1b[2J[red]x[/red]\r\n\u202etxt, "quoted" \\begin{x} %&_'

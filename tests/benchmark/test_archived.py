@@ -15,13 +15,13 @@ import torchvision.datasets as theirs
 from PIL import Image
 from small_archives import SMALL, STL_PIXELS, Files, lines, packed_up, picture, put, small
 
-from benchmark.datasets import registry
-from benchmark.datasets.archives.archived import Archived
-from benchmark.image_files import archives as reading
-from benchmark.image_files.full_size import FullSizeData
-from benchmark.image_files.packing import scratch_beside
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets.archives.archived import Archived
+from vitinit.benchmark.image_files import archives as reading
+from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.image_files.packing import scratch_beside
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 NAMES = sorted(SMALL)
 

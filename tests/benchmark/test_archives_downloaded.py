@@ -9,9 +9,9 @@ import pytest
 from small_archives import put
 from test_archived import made, opened, refusal
 
-from benchmark.datasets import downloaded
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets import downloaded
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 
 @pytest.mark.parametrize("name", ["pets", "stl10"])

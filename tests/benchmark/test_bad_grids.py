@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmark.datasets import registry as datasets
-from benchmark.fields import is_folder_name
-from benchmark.grids import grid
-from benchmark.models import registry as families
-from benchmark.models.vit import ViT
-from initializers import registry
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets import registry as datasets
+from vitinit.benchmark.fields import is_folder_name
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.models import registry as families
+from vitinit.benchmark.models.vit import ViT
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
 
 SOUND: dict[str, Any] = {
     "title": "One run",

@@ -14,17 +14,17 @@ import pytest
 import torch
 from dataset_helpers import NOWHERE, error_of, make_folder
 
-from analysis.tables import __main__ as tables
-from benchmark.datasets import registry
-from benchmark.datasets.archives.archived import Archived
-from benchmark.datasets.dataset import Arrays, Dataset, InMemory
-from benchmark.datasets.downloaded import Downloaded
-from benchmark.datasets.load import download, load, sources
-from benchmark.datasets.pathfinder import DIFFICULTIES
-from benchmark.image_files.arrays import IGNORED, Sources
-from benchmark.image_files.subset import parts
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets.archives.archived import Archived
+from vitinit.benchmark.datasets.dataset import Arrays, Dataset, InMemory
+from vitinit.benchmark.datasets.downloaded import Downloaded
+from vitinit.benchmark.datasets.load import download, load, sources
+from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES
+from vitinit.benchmark.image_files.arrays import IGNORED, Sources
+from vitinit.benchmark.image_files.subset import parts
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 from tests.processes import ROOT, fresh
 
 NAMES = registry.names()
@@ -181,7 +181,7 @@ THEIRS = '''
 
 import numpy as np
 
-from benchmark.datasets.dataset import InMemory
+from vitinit.benchmark.datasets.dataset import InMemory
 
 
 class Brightness(InMemory):
@@ -247,7 +247,7 @@ def test_a_dataset_of_an_own_package_is_planned_trained_and_tabulated(tmp_path: 
     (work / "theirs.yaml").write_text(GRID)
     environment = {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     words = ("run", "theirs.yaml", "--device", "cpu", "--executor", "inline", "--results", "r")
-    ran = fresh("-m", "runners.cli", *words, cwd=work, path=(site, ROOT), **environment)
+    ran = fresh("-m", "vitinit.runners.cli", *words, cwd=work, path=(site, ROOT), **environment)
     assert "2 runs finished, 0 failed" in ran.stdout, ran.stderr
     assert not list((tmp_path / "cache").glob("vitinit/grids/*")), "nothing here could tell that their code has changed"
     # the record says all: the package need not be there any more

@@ -18,13 +18,13 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torchvision.datasets import CIFAR10, CIFAR100, SVHN, OxfordIIITPet
 
-from benchmark.datasets import cifar, downloaded, registry
-from benchmark.datasets.downloaded import Downloaded
-from benchmark.datasets.load import data_dir, download, load
-from benchmark.datasets.registry import unavailable
-from benchmark.datasets.svhn import SVHN_CROPPED, Svhn
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets import cifar, downloaded, registry
+from vitinit.benchmark.datasets.downloaded import Downloaded
+from vitinit.benchmark.datasets.load import data_dir, download, load
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.datasets.svhn import SVHN_CROPPED, Svhn
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 ROOT = Path(__file__).parents[2]
 DIGITS = DatasetSpec(name="digits")

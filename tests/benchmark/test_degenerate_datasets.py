@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmark.datasets.dataset import InMemory
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.dataset import InMemory
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 
 class Odd(InMemory):

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from benchmark.grids import grid
-from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import build_model
-from benchmark.models.dense import enlarging
-from benchmark.models.family import ModelSpec
-from benchmark.models.registry import families
-from initializers import registry
-from initializers.attention import has_attention
-from initializers.diagnostics import mean_attention
-from initializers.errors import VitinitError
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.dense import enlarging
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.registry import families
+from vitinit.initializers import registry
+from vitinit.initializers.attention import has_attention
+from vitinit.initializers.diagnostics import mean_attention
+from vitinit.initializers.errors import VitinitError
 
 CLASSES, SIDE, PATCH = 5, 32, 4
 IMAGES_BCHW = torch.randn(3, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))

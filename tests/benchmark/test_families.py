@@ -11,16 +11,16 @@ from timm.models.cait import Cait
 from torch import nn
 from torch.nn import functional as F
 
-from benchmark.grids.fitting import misfit
-from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import build_model, parameter_count
-from benchmark.models.family import ModelSpec
-from benchmark.spec import InitializerSpec
-from initializers import registry
-from initializers.diagnostics import measured
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from runners.basics.streams import stream
+from vitinit.benchmark.grids.fitting import misfit
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model, parameter_count
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.spec import InitializerSpec
+from vitinit.initializers import registry
+from vitinit.initializers.diagnostics import measured
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.runners.basics.streams import stream
 
 IMAGES_BCHW = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from benchmark.files import kept
-from benchmark.grids import fits as table
-from benchmark.grids.fits import fits, smallest
-from benchmark.grids.fitting import fit
-from benchmark.models.build import build_model
-from benchmark.models.registry import families
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from initializers.registry import Resources
-from runners.basics.streams import stream
+from vitinit.benchmark.files import kept
+from vitinit.benchmark.grids import fits as table
+from vitinit.benchmark.grids.fits import fits, smallest
+from vitinit.benchmark.grids.fitting import fit
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.registry import families
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.registry import Resources
+from vitinit.runners.basics.streams import stream
 
 OURS = ("cait", "convit", "convmixer", "deit", "mixer", "resmlp", "swin", "vit")
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from two_rows import GRID
 
-from benchmark.files import kept
-from benchmark.grids import fitting, grid
-from benchmark.models import registry as models
-from initializers import registry
-from initializers.errors import VitinitError
+from vitinit.benchmark.files import kept
+from vitinit.benchmark.grids import fitting, grid
+from vitinit.benchmark.models import registry as models
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
 from tests.processes import ROOT, fresh
 
 
@@ -120,9 +120,9 @@ def test_all_code_that_answers_is_in_the_key():
     script = f"""
 import sys
 from pathlib import Path
-from benchmark.grids import fitting
-from benchmark.models import registry as models
-from initializers.errors import VitinitError
+from vitinit.benchmark.grids import fitting
+from vitinit.benchmark.models import registry as models
+from vitinit.initializers.errors import VitinitError
 presets = {{fields["arch"]: fields for fields in reversed(models.presets().values())}}
 answered = 0
 for arch, base, method in {questions!r}:
@@ -191,7 +191,7 @@ def test_errors_are_not_kept(tmp_path, cache):
 
 PLUGIN = """
 from typing import ClassVar
-from initializers.registry import Initializer, register
+from vitinit.initializers.registry import Initializer, register
 
 class Theirs(Initializer):
     name: ClassVar[str] = "theirs"
@@ -216,7 +216,7 @@ def test_a_plug_in_is_asked_each_time(name, wrapped, tmp_path, cache):
     (info / "entry_points.txt").write_text("[vitinit.initializers]\ntheirs = their_package:Theirs\n")
     script = f"""
 import sys
-from benchmark.grids import grid
+from vitinit.benchmark.grids import grid
 sys.dont_write_bytecode = True
 print(grid.load({str(path)!r}).cells[0].spec.method.params)
 """

@@ -17,9 +17,9 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
-from benchmark.datasets.load import load
-from benchmark.datasets.registry import unavailable
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.initializers.errors import VitinitError
 
 
 def test_folder_with_train_and_test(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from two_rows import GRID
 
-from benchmark.grids import grid
-from benchmark.spec import RunSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers.errors import VitinitError
 
 
 @pytest.fixture(autouse=True)

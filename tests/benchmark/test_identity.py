@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from stored_records import REFERENCE, undigested
 
-from benchmark import spec
-from benchmark.files import kept
-from benchmark.grids import fitting, grid, parts
-from benchmark.models.registry import spec_of
-from benchmark.models.vit import ViT
-from benchmark.records.record import RunRecord, from_bytes, to_bytes
-from benchmark.settings import columns
-from benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark import spec
+from vitinit.benchmark.files import kept
+from vitinit.benchmark.grids import fitting, grid, parts
+from vitinit.benchmark.models.registry import spec_of
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
+from vitinit.benchmark.settings import columns
+from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
+from vitinit.initializers.errors import VitinitError
 
 FROZEN = Path(__file__).with_name("frozen_run_ids.json")
 WHAT_TO_DO = (

@@ -10,10 +10,10 @@ import pytest
 from stored_records import record
 from typer.testing import CliRunner
 
-from benchmark.records.maps import AttentionMaps, maps_to_bytes, read_maps
-from benchmark.records.store import Store, maps_path
-from initializers.errors import VitinitError
-from runners.cli.store import store_app
+from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes, read_maps
+from vitinit.benchmark.records.store import Store, maps_path
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli.store import store_app
 
 RUN = record(1).model_copy(update={"weights": "0" * 64})
 

@@ -15,15 +15,15 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import build_model
-from benchmark.models.family import ModelSpec
-from benchmark.models.registry import families, presets, spec_of
-from benchmark.spec import RunSpec
-from initializers import registry
-from initializers.attention import attention_layers, has_attention, seen_grids
-from initializers.diagnostics import mean_attention
-from initializers.errors import VitinitError
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.registry import families, presets, spec_of
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers import registry
+from vitinit.initializers.attention import attention_layers, has_attention, seen_grids
+from vitinit.initializers.diagnostics import mean_attention
+from vitinit.initializers.errors import VitinitError
 
 IMAGES_BCHW = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 

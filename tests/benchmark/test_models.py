@@ -17,13 +17,13 @@ from timm.models.convmixer import ConvMixer
 from torch import nn
 from torch.nn import functional as F
 
-from benchmark.models.build import build_model, parameter_count
-from benchmark.models.convit import ConViT
-from benchmark.models.family import ModelSpec
-from benchmark.models.registry import families, presets, spec_of
-from benchmark.models.vit import ViT
-from initializers import registry
-from initializers.errors import VitinitError
+from vitinit.benchmark.models.build import build_model, parameter_count
+from vitinit.benchmark.models.convit import ConViT
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.registry import families, presets, spec_of
+from vitinit.benchmark.models.vit import ViT
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
 
 SMALL = ViT(image_size=16, patch_size=4, width=24, depth=2, heads=3)
 SMALL_TOKEN = SMALL.model_copy(update={"position": "learned", "pool": "token"})

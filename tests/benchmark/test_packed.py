@@ -16,14 +16,14 @@ import pytest
 from PIL import Image
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
-from benchmark.datasets import imagenet, registry
-from benchmark.datasets.load import download, load
-from benchmark.datasets.packed import Packed
-from benchmark.datasets.registry import unavailable
-from benchmark.image_files.full_size import FullSizeData
-from benchmark.preparing.pack import prepare
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets import imagenet, registry
+from vitinit.benchmark.datasets.load import download, load
+from vitinit.benchmark.datasets.packed import Packed
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.preparing.pack import prepare
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 from tests.miniature import NAMES, linked_copy, make_source
 from tests.processes import ROOT, fresh
 

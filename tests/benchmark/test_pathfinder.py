@@ -16,14 +16,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 
-from benchmark.datasets import pathfinder, registry
-from benchmark.datasets.load import download, load
-from benchmark.datasets.pathfinder import DIFFICULTIES, DOT, PATH
-from benchmark.datasets.registry import unavailable
-from benchmark.grids.parts import resolve_dataset
-from benchmark.image_files.arrays import Data
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets import pathfinder, registry
+from vitinit.benchmark.datasets.load import download, load
+from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES, DOT, PATH
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.grids.parts import resolve_dataset
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 IMAGES, TRAIN = 4000, 2000
 """So many of each difficulty, the first of which a classifier learns from."""

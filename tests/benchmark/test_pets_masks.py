@@ -15,10 +15,10 @@ import torchvision.datasets as theirs
 from PIL import Image
 from small_archives import Files, packed_up, pets, put
 
-from benchmark.datasets.archives.pets_masks import ANNOTATIONS, IMAGES, PETS_MASKS, SIDE, PetsMasks
-from benchmark.image_files.arrays import IGNORED
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.archives.pets_masks import ANNOTATIONS, IMAGES, PETS_MASKS, SIDE, PetsMasks
+from vitinit.benchmark.image_files.arrays import IGNORED
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 NAMES = [f"{breed}_{number}" for breed in ("Abyssinian", "yorkshire_terrier") for number in (1, 2, 33)]
 

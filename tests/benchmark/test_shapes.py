@@ -12,11 +12,11 @@ import torch
 from dataset_helpers import NOWHERE
 from torch.nn import functional as F
 
-from benchmark.datasets import shapes
-from benchmark.datasets.load import load
-from benchmark.datasets.shapes import CLASSES, SIZE, UNIT
-from benchmark.image_files.arrays import IGNORED, Data, in_memory
-from benchmark.spec import DatasetSpec
+from vitinit.benchmark.datasets import shapes
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.datasets.shapes import CLASSES, SIZE, UNIT
+from vitinit.benchmark.image_files.arrays import IGNORED, Data, in_memory
+from vitinit.benchmark.spec import DatasetSpec
 
 AREA_OF_A_TRIANGLE = 3 * math.sqrt(3) / 4
 """Equilateral, by the square of the distance from its middle to a corner."""

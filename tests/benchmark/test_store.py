@@ -15,11 +15,11 @@ import pytest
 from pydantic import ValidationError
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped, undigested
 
-from benchmark.records import store
-from benchmark.records.record import Masked, RunRecord, from_bytes, to_bytes
-from benchmark.records.store import Store
-from benchmark.spec import RunSpec
-from initializers.errors import VitinitError, explain, plain
+from vitinit.benchmark.records import store
+from vitinit.benchmark.records.record import Masked, RunRecord, from_bytes, to_bytes
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers.errors import VitinitError, explain, plain
 from tests.sealing import sealed
 
 

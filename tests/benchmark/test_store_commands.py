@@ -13,12 +13,12 @@ import pytest
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped
 from typer.testing import CliRunner
 
-from benchmark.records.export import flatten, tables
-from benchmark.records.record import from_bytes
-from benchmark.records.store import Store
-from benchmark.spec import RunSpec
-from initializers.errors import VitinitError
-from runners.cli.store import store_app
+from vitinit.benchmark.records.export import flatten, tables
+from vitinit.benchmark.records.record import from_bytes
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli.store import store_app
 
 # --- the command line ---
 

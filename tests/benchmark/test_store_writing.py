@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from stored_records import REFERENCE, WHOLE, failed, record, skipped, undigested
 
-from analysis.frame import load
-from benchmark.files import atomic
-from benchmark.files.atomic import write_atomically
-from benchmark.models.vit import ViT
-from benchmark.records import store
-from benchmark.records.record import from_bytes, to_bytes
-from benchmark.records.store import Layout, Store
-from benchmark.spec import LATER
-from initializers.errors import VitinitError
+from vitinit.analysis.frame import load
+from vitinit.benchmark.files import atomic
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.records import store
+from vitinit.benchmark.records.record import from_bytes, to_bytes
+from vitinit.benchmark.records.store import Layout, Store
+from vitinit.benchmark.spec import LATER
+from vitinit.initializers.errors import VitinitError
 from tests.sealing import sealed
 
 # --- writing ---

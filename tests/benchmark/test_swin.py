@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import build_model, parameter_count
-from benchmark.models.family import ModelSpec
-from initializers import registry
-from initializers.attention import attention_layers, seen_grids
-from initializers.diagnostics import measured, starts
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from initializers.registry import Resources
-from runners.basics.streams import stream
-from runners.probes.quantities.effective_receptive_field import receptive_field
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model, parameter_count
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.initializers import registry
+from vitinit.initializers.attention import attention_layers, seen_grids
+from vitinit.initializers.diagnostics import measured, starts
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.registry import Resources
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.probes.quantities.effective_receptive_field import receptive_field
 from tests.initializers.caught import maps_of
 
 IMAGES_BCHW = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))

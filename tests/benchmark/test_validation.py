@@ -10,10 +10,10 @@ import torch
 from dataset_helpers import NOWHERE, error_of, make_folder, rows
 from pydantic import ValidationError
 
-from benchmark.datasets.load import load
-from benchmark.image_files.subset import parts
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.image_files.subset import parts
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
 
 LABELS = np.repeat(np.arange(4), (40, 30, 20, 10))[np.random.default_rng(0).permutation(100)]
 

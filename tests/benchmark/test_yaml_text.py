@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.files.yaml_text import MAX_VALUES, mapping
-from initializers.errors import VitinitError
+from vitinit.benchmark.files.yaml_text import MAX_VALUES, mapping
+from vitinit.initializers.errors import VitinitError
 
 WHERE = Path("some/grid.yaml")
 

@@ -18,16 +18,16 @@ import pytest
 import torch
 import yaml
 
-from benchmark.files.atomic import write_atomically
-from benchmark.grids import grid
-from benchmark.grids.schema import Cell
-from benchmark.records.record import RunRecord
-from benchmark.records.store import Store
-from runners.basics.setting import Event, Execution, Interval, Setting
-from runners.basics.stop import Stop, Stopped
-from runners.one_run import claims
-from runners.one_run.carry_out import carry_out
-from runners.training import train
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.basics.setting import Event, Execution, Interval, Setting
+from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.training import train
 from tests.processes import FORKS, PATIENCE
 
 ALL = os.environ.get("FAULTS") == "all"

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from benchmark.records.store import Store
+from vitinit.benchmark.records.store import Store
 from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells, finish, setting
 
 KILLS = 9 if ALL else 2

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmark.records.store import Store
-from runners.launching.launch import launch
-from runners.one_run import claims
-from runners.terminal.display import Display
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.launching.launch import launch
+from vitinit.runners.one_run import claims
+from vitinit.runners.terminal.display import Display
 from tests.faults.harness import ALL, assert_same, cells, setting, thorough
 from tests.processes import FORKS, PATIENCE, alive, call, children, fresh, grandchildren, start, until
 
@@ -43,7 +43,7 @@ def left_alone(tmp_path_factory):
     def results(executor: str) -> Path:
         if executor not in made:
             folder = study(tmp_path_factory.mktemp(executor), epochs=40)
-            done = fresh("-m", "runners.cli", *RUN, "--executor", executor, cwd=folder)
+            done = fresh("-m", "vitinit.runners.cli", *RUN, "--executor", executor, cwd=folder)
             assert done.returncode == 0, done.stderr
             made[executor] = folder / "results/local"
         return made[executor]

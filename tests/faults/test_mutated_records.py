@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmark.records.record import Outcome, from_bytes, to_bytes
-from benchmark.records.store import Store
-from benchmark.spec import RunSpec
+from vitinit.benchmark.records.record import Outcome, from_bytes, to_bytes
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import RunSpec
 from tests.sealing import sealed
 
 TRIED = 200 if os.environ.get("FAULTS") == "all" else 100

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.records.store import Store
-from initializers.errors import VitinitError
-from runners.basics.stop import Stop
-from runners.one_run.carry_out import carry_out
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same, cells, finish, setting, thorough
 from tests.processes import FORKS, PATIENCE, ROOT, in_turn
 

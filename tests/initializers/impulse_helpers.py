@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from small_models import applied, f64, layer_norm, model, qkv_rows, silent, softmax
 
-from initializers.methods.impulse.solvers import Problem, Solver
-from initializers.registry import Progress
-from initializers.targets import Offset, target_positions
+from vitinit.initializers.methods.impulse.solvers import Problem, Solver
+from vitinit.initializers.registry import Progress
+from vitinit.initializers.targets import Offset, target_positions
 
 SMALL_GRID = (3, 4)
 SMALL_OFFSETS = [(1, 0), (-1, -1), (0, 0)]

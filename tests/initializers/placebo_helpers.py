@@ -6,10 +6,10 @@ from typing import Any
 
 from small_models import VIT, images, model, streams
 
-from initializers import registry
-from initializers.initialize import initialize
-from initializers.registry import Resources
-from initializers.report import InitReport
+from vitinit.initializers import registry
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.registry import Resources
+from vitinit.initializers.report import InitReport
 
 KEEPS = ["spectrum", "norm", "entropy"]
 RESOURCES = Resources(training_images=images)

@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 import vitinit
-from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import build_model
-from benchmark.models.convit import ConViT
-from benchmark.models.family import ModelSpec
-from benchmark.models.registry import spec_of
-from benchmark.models.vit import ViT
-from initializers import registry
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.convit import ConViT
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.registry import spec_of
+from vitinit.benchmark.models.vit import ViT
+from vitinit.initializers import registry
 
 CLASSES = 10
 

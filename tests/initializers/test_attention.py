@@ -25,9 +25,9 @@ from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 from torch import nn
 
-from initializers.attention import AttentionLayer, attention_layers, evaluated, position_embedding, token_grid
-from initializers.diagnostics import attention_input
-from initializers.errors import VitinitError
+from vitinit.initializers.attention import AttentionLayer, attention_layers, evaluated, position_embedding, token_grid
+from vitinit.initializers.diagnostics import attention_input
+from vitinit.initializers.errors import VitinitError
 
 WIDTH, HEADS, TOKENS = 24, 4, 16
 

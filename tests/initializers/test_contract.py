@@ -12,11 +12,11 @@ import torch
 from pydantic import ValidationError
 from small_models import ARCHS, differing, generator, images, larger_checkpoint, model, silent, state, streams
 
-from benchmark.grids.resolve import resolve_model
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from initializers.registry import Initializer, Resources
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.registry import Initializer, Resources
 
 BASES = registry.names("base")
 METHODS = registry.names("method")

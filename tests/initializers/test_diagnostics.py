@@ -11,11 +11,11 @@ import torch
 from small_models import CONVIT, CONVMIXER, VIT, VIT_TOKEN, applied, f64, images, model, streams
 from torch import Tensor
 
-from initializers import registry
-from initializers.attention import attention_layers
-from initializers.diagnostics import each_attention, rounded, spectra, starts
-from initializers.initialize import initialize
-from initializers.report import InitReport
+from vitinit.initializers import registry
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.diagnostics import each_attention, rounded, spectra, starts
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.report import InitReport
 
 
 def based(spec: Any) -> Any:

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import vitinit
-from initializers import registry
-from initializers.diagnostics import starts
-from initializers.initialize import initialize
-from initializers.streams import stream
+from vitinit.initializers import registry
+from vitinit.initializers.diagnostics import starts
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.streams import stream
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -210,14 +210,14 @@ def test_the_report_is_five_lines_and_says_on_demand_what_changed_within_80_colu
 
 
 def test_the_list_of_initializers_has_their_papers_and_prints_as_a_table() -> None:
-    known = vitinit.initializers()
+    known = vitinit.catalogue()
     rows = (ROOT / "initializers" / "README.md").read_text().splitlines()
     sources = {row.split("`")[1]: row.split(" | ")[-1] for row in rows if re.match(r"\| `\w+` \| (base|method) ", row)}
     papers = {name: tuple(re.findall(r"\d{4}\.\d{4,5}", source)) for name, source in sources.items()}
     assert {one.name: one.papers for one in known} == papers
     assert next(one for one in known if one.name == "impulse").parameters["kernel_size"] == 3
     assert all(str(one).startswith(one.kind) for one in known)
-    known = vitinit.initializers("method")
+    known = vitinit.catalogue("method")
     assert isinstance(known, list)
     assert known == list(known)
     lines = repr(known).splitlines()

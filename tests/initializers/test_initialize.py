@@ -24,12 +24,12 @@ from small_models import (
 )
 from torch import Tensor, nn
 
-from initializers import registry
-from initializers.diagnostics import attention_input
-from initializers.errors import VitinitError
-from initializers.initialize import fidelity, initialize, offset_maps
-from initializers.registry import Initializer, Progress
-from initializers.report import InitReport
+from vitinit.initializers import registry
+from vitinit.initializers.diagnostics import attention_input
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import fidelity, initialize, offset_maps
+from vitinit.initializers.registry import Initializer, Progress
+from vitinit.initializers.report import InitReport
 
 
 def base() -> Initializer:

@@ -14,14 +14,14 @@ from small_models import applied, differing, generator, images, refused, silent,
 from torch import Tensor, nn
 
 import vitinit
-from initializers import registry
-from initializers.attention import attention_layers, token_grid
-from initializers.diagnostics import each_attention
-from initializers.registry import Resources
-from initializers.whole_model import places
+from vitinit.initializers import registry
+from vitinit.initializers.attention import attention_layers, token_grid
+from vitinit.initializers.diagnostics import each_attention
+from vitinit.initializers.registry import Resources
+from vitinit.initializers.whole_model import places
 
-BASES = [known.name for known in vitinit.initializers("base")]
-METHODS = [known.name for known in vitinit.initializers("method")]
+BASES = [known.name for known in vitinit.catalogue("base")]
+METHODS = [known.name for known in vitinit.catalogue("method")]
 NO_ATTENTION = "has no attention layer"
 NORMALISED = "normalises queries and keys"
 CHANNELS = "from channel to channel"

@@ -16,9 +16,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.nn.utils import prune
 
 import vitinit
-from initializers import registry
-from initializers.initialize import on_pseudo_input
-from initializers.whole_model import places
+from vitinit.initializers import registry
+from vitinit.initializers.initialize import on_pseudo_input
+from vitinit.initializers.whole_model import places
 from vitinit import linear
 
 UNKNOWN = "no adapter knows"

@@ -18,13 +18,13 @@ from small_models import VIT, differing, refused, state, streams, tiny
 from torch import nn
 
 import vitinit
-from benchmark.grids.fitting import fit
-from initializers import methods, registry
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from initializers.methods.mimetic import Mimetic
-from initializers.registry import Initializer
-from initializers.whole_model import WholeModel
+from vitinit.benchmark.grids.fitting import fit
+from vitinit.initializers import methods, registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.methods.mimetic import Mimetic
+from vitinit.initializers.registry import Initializer
+from vitinit.initializers.whole_model import WholeModel
 from tests.processes import ROOT, fresh
 
 PLUGIN = '''
@@ -38,8 +38,8 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from initializers.attention import attention_layers
-from initializers.registry import Initializer, Progress, register
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.registry import Initializer, Progress, register
 
 
 @register
@@ -87,12 +87,12 @@ def test_a_dropped_file_an_entry_point_and_a_dotted_path_are_found(tmp_path: Pat
     done = in_subprocess(
         f"""
 import json, torch
-import initializers.methods
-initializers.methods.__path__.append({str(dropped)!r})  # as if the file lay in the package
-from initializers import registry
-from initializers.initialize import initialize
-from initializers.adapter import Adapter, Attention as Kind, fused, linear
-from initializers.adapters.registry import register
+import vitinit.initializers.methods
+vitinit.initializers.methods.__path__.append({str(dropped)!r})  # as if the file lay in the package
+from vitinit.initializers import registry
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.adapter import Adapter, Attention as Kind, fused, linear
+from vitinit.initializers.adapters.registry import register
 
 
 class Attention(torch.nn.Module):  # all that a layer needs; timm takes ten seconds to import
@@ -168,7 +168,7 @@ UNTYPED = PLUGIN.format(name="untyped").replace("scale: PositiveFloat = 0.5", "g
         (
             PLUGIN.format(name="mimetic"),
             "broken_plugin:ScaledIdentity",
-            "'mimetic': initializers.methods.mimetic.Mimetic and broken_plugin.ScaledIdentity",
+            "'mimetic': vitinit.initializers.methods.mimetic.Mimetic and broken_plugin.ScaledIdentity",
         ),
     ],
 )
@@ -215,16 +215,16 @@ def test_a_class_that_is_no_initialiser_is_refused(discovery: Path, bases: Any, 
     one_line(says, lambda: registry.register(type("Odd", bases, given)))
     assert registry.get("impulse").__qualname__ == "Impulse"
     assert registry.register(registry.get("impulse")) is registry.get("impulse"), "the same twice is no error"
-    assert "odd_in_a_test" not in [one.name for one in vitinit.initializers()]
+    assert "odd_in_a_test" not in [one.name for one in vitinit.catalogue()]
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("absent_module:Class", "absent_module"),
-        ("initializers.methods.mimetic:Absent", "Absent"),
-        ("initializers.methods.mimetic:split", "not an Initializer"),
-        ("initializers.methods.mimetic:", "initializers.methods.mimetic:"),
+        ("vitinit.initializers.methods.mimetic:Absent", "Absent"),
+        ("vitinit.initializers.methods.mimetic:split", "not an Initializer"),
+        ("vitinit.initializers.methods.mimetic:", "vitinit.initializers.methods.mimetic:"),
         ("raising_plugin:Class", "raising_plugin.*their import fails"),
         ("untyped_plugin:ScaledIdentity", r"^initializer 'u.*: gain: needs a type \(gain: float = 0.5\)$"),
         (".mimetic:Mimetic", ".mimetic:Mimetic"),
@@ -242,7 +242,7 @@ def test_a_wrong_name_is_one_line(discovery: Path, name: str, words: str) -> Non
 
 
 def test_a_base_is_no_method_and_a_method_no_base() -> None:
-    assert registry.get("initializers.methods.mimetic:Mimetic") is registry.get("mimetic")
+    assert registry.get("vitinit.initializers.methods.mimetic:Mimetic") is registry.get("mimetic")
     says = r"'mimetic' is a method, not a base; .*kaiming_uniform, .*trunc_normal"
     one_line(says, lambda: registry.get("mimetic", "base"))
     one_line("'trunc_normal' is a base, not a method.*impulse", lambda: registry.get("trunc_normal", "method"))
@@ -256,9 +256,9 @@ def test_a_base_is_no_method_and_a_method_no_base() -> None:
 def test_a_parameter_without_default_is_listed_and_taken(discovery: Path) -> None:
     given = {**WHOLE, "name": "needs_in_a_test", "__annotations__": {"share": float, "offset": float}, "offset": 1.0}
     registry.register(type("Needs", (Initializer,), given))
-    listed = {one.name: one for one in vitinit.initializers()}["needs_in_a_test"]
+    listed = {one.name: one for one in vitinit.catalogue()}["needs_in_a_test"]
     assert listed.parameters == {"share": "(to be given)", "offset": 1.0}
-    assert re.search(r"^needs_in_a_test +method +share, offset$", repr(vitinit.initializers()), re.MULTILINE)
+    assert re.search(r"^needs_in_a_test +method +share, offset$", repr(vitinit.catalogue()), re.MULTILINE)
     report = vitinit.initialize(tiny(), "needs_in_a_test", share=1.0)
     assert report.method == {"name": "needs_in_a_test", "share": 1.0, "offset": 1.0}
 

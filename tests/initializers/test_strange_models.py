@@ -16,7 +16,7 @@ from small_models import differing, images, refused, state, tiny
 from torch import nn
 
 import vitinit
-from initializers import registry
+from vitinit.initializers import registry
 
 BASE = {"base": "trunc_normal"}
 

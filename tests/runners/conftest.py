@@ -8,15 +8,15 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchmark.grids.schema import Cell
-from benchmark.records.record import RunRecord
-from benchmark.records.store import Store
-from runners.basics.environment import code
-from runners.basics.setting import Execution, Setting
-from runners.basics.stop import Stop
-from runners.cli import main as cli
-from runners.cli.options import console
-from runners.one_run.carry_out import carry_out
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.basics.environment import code
+from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.cli import main as cli
+from vitinit.runners.cli.options import console
+from vitinit.runners.one_run.carry_out import carry_out
 from tests.runners.small_run import THREAD, spec
 
 

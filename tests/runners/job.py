@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from benchmark.grids import grid
-from benchmark.grids.fitting import resolve_initializer
-from benchmark.grids.schema import Cell
-from initializers.registry import Initializer
-from runners.basics.environment import source_hash
-from runners.basics.setting import Execution, Interval, Setting
-from runners.launching.cluster import Pack, carry_out_pack
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids.fitting import resolve_initializer
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.initializers.registry import Initializer
+from vitinit.runners.basics.environment import source_hash
+from vitinit.runners.basics.setting import Execution, Interval, Setting
+from vitinit.runners.launching.cluster import Pack, carry_out_pack
 
 
 class Slow(Initializer):

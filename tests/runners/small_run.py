@@ -6,9 +6,9 @@ import json
 
 import torch
 
-from benchmark.models.vit import ViT
-from benchmark.records.record import RunRecord
-from benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 
 NOW = "2026-01-01T00:00:00+00:00"
 THREAD = 1

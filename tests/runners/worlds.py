@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from runners.basics.stop import SIGNALS
+from vitinit.runners.basics.stop import SIGNALS
 from tests.processes import FORKS, PATIENCE
 
 

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-VITINIT = ["-m", "runners.cli"]
+VITINIT = ["-m", "vitinit.runners.cli"]
 PLAN = ([*VITINIT, "plan", "scale.yaml"], 2.0)
 STATUS = ([*VITINIT, "status", "scale.yaml"], 3.0)
-TABLES = (["-m", "analysis.tables", "--study", "scale"], 10.0)
-FIGURES = (["-m", "analysis.figures", "--study", "scale"], 10.0)
+TABLES = (["-m", "vitinit.analysis.tables", "--study", "scale"], 10.0)
+FIGURES = (["-m", "vitinit.analysis.figures", "--study", "scale"], 10.0)
 """Arguments for Python, and the limit in seconds."""
 
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import torch
 
-from benchmark.datasets.load import load
-from benchmark.grids.parts import resolve_recipe
-from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import build_model
-from benchmark.spec import DatasetSpec
-from initializers import registry
-from initializers.initialize import initialize
-from runners.basics.environment import code, environment
-from runners.basics.streams import stream
-from runners.loaders import make_loader
-from runners.one_run.run import PROBE_IMAGES
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.grids.parts import resolve_recipe
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers import registry
+from vitinit.initializers.initialize import initialize
+from vitinit.runners.basics.environment import code, environment
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders import make_loader
+from vitinit.runners.one_run.run import PROBE_IMAGES
 
 OUT = Path(__file__).parents[2] / "results/reference/fidelity/vit_tiny/fidelity.json"
 SEEDS = (0, 1, 2)

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
-from benchmark.grids.parts import resolve_recipe
-from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import build_model
-from runners.basics.setting import Interval
-from runners.training.checkpoint import Checkpoints
-from runners.training.train import Training
+from vitinit.benchmark.grids.parts import resolve_recipe
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model
+from vitinit.runners.basics.setting import Interval
+from vitinit.runners.training.checkpoint import Checkpoints
+from vitinit.runners.training.train import Training
 
 LIMIT_PERCENT = 2.0
 

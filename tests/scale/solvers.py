@@ -12,14 +12,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmark.models.build import build_model
-from benchmark.models.family import ModelSpec
-from benchmark.models.vit import ViT
-from initializers import registry
-from initializers.attention import position_embedding, token_grid
-from initializers.methods.impulse.solvers import Gradient, Problem
-from initializers.pseudo_input import pseudo_input
-from initializers.targets import head_offsets, target_matrices, target_positions
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.vit import ViT
+from vitinit.initializers import registry
+from vitinit.initializers.attention import position_embedding, token_grid
+from vitinit.initializers.methods.impulse.solvers import Gradient, Problem
+from vitinit.initializers.pseudo_input import pseudo_input
+from vitinit.initializers.targets import head_offsets, target_matrices, target_positions
 
 ROUNDS = 5
 TINY = ViT(image_size=32, patch_size=2, width=192, depth=12, heads=3)

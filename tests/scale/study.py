@@ -11,13 +11,13 @@ from pathlib import Path
 
 import yaml
 
-from benchmark.datasets.cifar import CIFAR10, CIFAR100
-from benchmark.datasets.svhn import SVHN_CROPPED
-from benchmark.grids.grid import load
-from benchmark.grids.schema import Cell
-from benchmark.records.epoch import EpochRow
-from benchmark.records.record import FailureRecord, RunRecord, to_bytes
-from benchmark.records.store import Store
+from vitinit.benchmark.datasets.cifar import CIFAR10, CIFAR100
+from vitinit.benchmark.datasets.svhn import SVHN_CROPPED
+from vitinit.benchmark.grids.grid import load
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.epoch import EpochRow
+from vitinit.benchmark.records.record import FailureRecord, RunRecord, to_bytes
+from vitinit.benchmark.records.store import Store
 
 NAME = "scale"
 ROWS = {

@@ -10,15 +10,15 @@ import pytest
 from rich.cells import cell_len
 from study import NAME, make
 
-from analysis.tables import __main__ as tables
-from benchmark.grids.grid import load
-from benchmark.records.store import Store
-from runners.basics.stop import Stop
-from runners.cli import main as cli
-from runners.cli import plan as cli_plan
-from runners.cli.options import console
-from runners.launching.plan import Planned, plan
-from runners.one_run import claims
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.benchmark.grids.grid import load
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.cli import main as cli
+from vitinit.runners.cli import plan as cli_plan
+from vitinit.runners.cli.options import console
+from vitinit.runners.launching.plan import Planned, plan
+from vitinit.runners.one_run import claims
 
 
 @pytest.fixture(autouse=True)

@@ -7,17 +7,17 @@ import shutil
 import pytest
 import torch
 
-from benchmark.datasets.load import load
-from benchmark.models.build import build_model
-from benchmark.models.vit import ViT
-from benchmark.spec import DatasetSpec, Recipe
-from initializers import registry
-from initializers.initialize import initialize
-from runners.basics.environment import set_flags
-from runners.basics.setting import Execution
-from runners.basics.streams import stream
-from runners.loaders import make_loader
-from runners.training.train import Training, train
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.initializers import registry
+from vitinit.initializers.initialize import initialize
+from vitinit.runners.basics.environment import set_flags
+from vitinit.runners.basics.setting import Execution
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders import make_loader
+from vitinit.runners.training.train import Training, train
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 MODEL = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2, drop_rate=0.2)

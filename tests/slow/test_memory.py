@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from benchmark.datasets.load import load
-from benchmark.grids.resolve import resolve_model
-from benchmark.spec import DatasetSpec
-from runners.loaders import make_loader
-from runners.measuring.speed import AUGMENTATIONS, PAPERS, new_training, peak_memory_mib, recipe, reset_peak_memory
-from runners.training.train import train
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.runners.loaders import make_loader
+from vitinit.runners.measuring.speed import AUGMENTATIONS, PAPERS, new_training, peak_memory_mib, recipe, reset_peak_memory
+from vitinit.runners.training.train import train
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

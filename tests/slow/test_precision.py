@@ -6,7 +6,7 @@ import statistics
 
 from scipy import stats
 
-from benchmark.records.store import Store
+from vitinit.benchmark.records.store import Store
 
 GRID = """
 title: Two precisions

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slurm import jobs, profiles
-from slurm.check import megabytes, read_sinfo
-from slurm.command import bases, call, expanded, parts
-from slurm.errors import SlurmError
-from slurm.jobs import Ended, Queued, log_files, read_sacct, read_scontrol, read_squeue
-from slurm.profiles import Profile, load
-from slurm.submit import script, split
-from slurm.task import Task
+from vitinit.slurm import jobs, profiles
+from vitinit.slurm.check import megabytes, read_sinfo
+from vitinit.slurm.command import bases, call, expanded, parts
+from vitinit.slurm.errors import SlurmError
+from vitinit.slurm.jobs import Ended, Queued, log_files, read_sacct, read_scontrol, read_squeue
+from vitinit.slurm.profiles import Profile, load
+from vitinit.slurm.submit import script, split
+from vitinit.slurm.task import Task
 
 
 def test_squeue_rows_of_jobs_that_may_still_run():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from analysis.tables.notes import compared_rows, mixed_code, not_initialisation_alone, without_record
-from analysis.tables.render import p_shown
-from analysis.tables.shared import LEVEL, Cell, Table
-from analysis.text import capitalised, count, one_line, signed
+from vitinit.analysis.tables.notes import compared_rows, mixed_code, not_initialisation_alone, without_record
+from vitinit.analysis.tables.render import p_shown
+from vitinit.analysis.tables.shared import LEVEL, Cell, Table
+from vitinit.analysis.text import capitalised, count, one_line, signed
 
 SHOWN = 3
 """So many columns, rows or files are spoken of in one sentence."""
@@ -99,7 +99,7 @@ def _side(cell: Cell, tested: bool) -> int:
 
 def _cannot_tell(table: Table, columns: list[str]) -> str:
     """The limits of the test and of the intervals with so few seeds."""
-    from analysis.stats import could_show, least_p
+    from vitinit.analysis.stats import could_show, least_p
 
     pairs = {
         column: [cell.against for cell in _of_column(table, column).values() if cell.against] for column in columns

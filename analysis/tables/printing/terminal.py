@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis.tables.render import Column, columns, side_by_side
-from analysis.tables.shared import PLAIN, Look, Table
-from analysis.text import one_line
+from vitinit.analysis.tables.render import Column, columns, side_by_side
+from vitinit.analysis.tables.shared import PLAIN, Look, Table
+from vitinit.analysis.text import one_line
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -19,14 +19,14 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from benchmark.datasets import downloaded
-from benchmark.datasets.dataset import Report, silent
-from benchmark.datasets.downloaded import listed, md5_of
-from benchmark.datasets.imagenet import IMAGENET
-from benchmark.datasets.packed import Packed
-from benchmark.image_files.layout import is_packed
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError, plain
+from vitinit.benchmark.datasets import downloaded
+from vitinit.benchmark.datasets.dataset import Report, silent
+from vitinit.benchmark.datasets.downloaded import listed, md5_of
+from vitinit.benchmark.datasets.imagenet import IMAGENET
+from vitinit.benchmark.datasets.packed import Packed
+from vitinit.benchmark.image_files.layout import is_packed
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError, plain
 
 BLOCK = 2**20
 
@@ -104,7 +104,7 @@ class Archived(Packed):
 
     def download(self, data_dir: Path, report: Report = silent) -> None:
         """Checks what is there, downloads what is missing, and packs; what it downloaded is then removed."""
-        from benchmark.image_files.packing import refuse_existing, scratch_beside
+        from vitinit.benchmark.image_files.packing import refuse_existing, scratch_beside
 
         folder = data_dir / self.name
         if is_packed(folder):
@@ -143,7 +143,7 @@ class Archived(Packed):
 
     def _fetch(self, file: str, data_dir: Path, scratch: Path, report: Report) -> None:
         """Download it: whole and with the right md5 it then is under its name, or not at all."""
-        from benchmark.image_files.packing import check_room
+        from vitinit.benchmark.image_files.packing import check_room
 
         path, archive = self._path(file, data_dir), self.archives[file]
         check_room(data_dir, archive.size or 0)
@@ -164,8 +164,8 @@ class Archived(Packed):
         return VitinitError(f"cannot download {self.name} ({plain(why)}); put {listed(missing)} into {data_dir}")
 
     def _pack(self, data_dir: Path, scratch: Path, report: Report) -> None:
-        from benchmark.image_files.packed import ENTRY, Manifest
-        from benchmark.image_files.packing import SplitWriter, check_room, finish
+        from vitinit.benchmark.image_files.packed import ENTRY, Manifest
+        from vitinit.benchmark.image_files.packing import SplitWriter, check_room, finish
 
         paths = [self._path(file, data_dir) for file in self.archives]
         found = self._looked_through(paths)
@@ -197,7 +197,7 @@ class Archived(Packed):
         finish(scratch, data_dir / self.name, manifest)
 
     def _looked_through(self, paths: list[Path]) -> Found:
-        from benchmark.image_files.archives import members
+        from vitinit.benchmark.image_files.archives import members
 
         found = Found()
         for path in paths:
@@ -213,8 +213,8 @@ class Archived(Packed):
 
         import torch
 
-        from benchmark.image_files.images import no_bombs
-        from benchmark.image_files.packing import AHEAD, checked
+        from vitinit.benchmark.image_files.images import no_bombs
+        from vitinit.benchmark.image_files.packing import AHEAD, checked
 
         found = self._read(paths, wanted)
         with no_bombs(), ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
@@ -224,7 +224,7 @@ class Archived(Packed):
                 yield from zip(names, contents, pool.map(checked, contents, where), strict=True)
 
     def _read(self, paths: list[Path], wanted: set[str]) -> Iterator[tuple[Path, str, bytes]]:
-        from benchmark.image_files.archives import members
+        from vitinit.benchmark.image_files.archives import members
 
         for path in paths:
             for member in members(path):

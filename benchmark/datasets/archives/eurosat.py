@@ -5,7 +5,7 @@ Nobody published a split: a fifth of each class is held out for testing, the sam
 
 from __future__ import annotations
 
-from benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
 
 
 class EuroSAT(Archived):
@@ -13,7 +13,7 @@ class EuroSAT(Archived):
 
     def arranged(self, found: Found) -> Arranged:
         """The class is in the name, as in `2750/River/River_1.jpg`."""
-        from benchmark.image_files.subset import held_out_fifth
+        from vitinit.benchmark.image_files.subset import held_out_fifth
 
         files: dict[str, list[str]] = {}
         for name in sorted(name for name in found.sizes if name.startswith("2750/") and name.endswith(".jpg")):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 
-from benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
 
 WHERE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
 
 
 class Food101(Archived):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
 
 WHERE = "https://www.robots.ox.ac.uk/~vgg/data/pets/data/"
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from benchmark.datasets.archives.pets import PETS
-from benchmark.datasets.dataset import Arrays
-from benchmark.datasets.downloaded import Downloaded
-from benchmark.datasets.imagenet import IMAGENET
-from initializers.errors import VitinitError, plain
+from vitinit.benchmark.datasets.archives.pets import PETS
+from vitinit.benchmark.datasets.dataset import Arrays
+from vitinit.benchmark.datasets.downloaded import Downloaded
+from vitinit.benchmark.datasets.imagenet import IMAGENET
+from vitinit.initializers.errors import VitinitError, plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +41,8 @@ class PetsMasks(Downloaded):
         """Decoded: a mask takes the nearest pixel's class."""
         import numpy as np
 
-        from benchmark.image_files.archives import members
-        from benchmark.image_files.images import no_bombs
+        from vitinit.benchmark.image_files.archives import members
+        from vitinit.benchmark.image_files.images import no_bombs
 
         (root, *_), lists = train, [train[1], test[1]]
         images: dict[str, np.ndarray] = {}
@@ -95,8 +95,8 @@ def _image(content: bytes, size: tuple[int, int], where: str) -> np.ndarray:
     import numpy as np
     from PIL import Image
 
-    from benchmark.image_files.images import opened
-    from benchmark.image_files.packed import FORMATS
+    from vitinit.benchmark.image_files.images import opened
+    from vitinit.benchmark.image_files.packed import FORMATS
 
     try:
         with opened(io.BytesIO(content), FORMATS) as image:
@@ -116,8 +116,8 @@ def _mask(content: bytes, where: str) -> tuple[tuple[int, int], np.ndarray]:
     import numpy as np
     from PIL import Image
 
-    from benchmark.image_files.arrays import IGNORED
-    from benchmark.image_files.images import opened
+    from vitinit.benchmark.image_files.arrays import IGNORED
+    from vitinit.benchmark.image_files.images import opened
 
     try:
         with opened(io.BytesIO(content), ("PNG",)) as image:

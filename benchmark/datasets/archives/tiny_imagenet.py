@@ -6,7 +6,7 @@ md5; this one, and the size, stand alike in several independent public programs 
 
 from __future__ import annotations
 
-from benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
 
 ROOT = "tiny-imagenet-200"
 

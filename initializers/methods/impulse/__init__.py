@@ -1,5 +1,5 @@
 """Impulse (structured) initialisation: targets, solvers, and the method itself."""
 
-from initializers.methods.impulse.initializer import Impulse
+from vitinit.initializers.methods.impulse.initializer import Impulse
 
 __all__ = ["Impulse"]

@@ -11,9 +11,9 @@ import torch
 from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
-from initializers import targets
-from initializers.adapter import found
-from initializers.attention import (
+from vitinit.initializers import targets
+from vitinit.initializers.adapter import found
+from vitinit.initializers.attention import (
     AttentionLayer,
     attention_layers,
     position_embedding,
@@ -21,14 +21,14 @@ from initializers.attention import (
     rotary,
     token_grid,
 )
-from initializers.diagnostics import attention_input
-from initializers.errors import VitinitError
-from initializers.methods.impulse import solvers
-from initializers.methods.impulse.solvers import Problem, Rotation, Solver
-from initializers.methods.mimetic import Mimetic, separate_heads, unmixed
-from initializers.pseudo_input import PseudoInput, made_up
-from initializers.registry import Aim, Initializer, Part, Progress, Remember, Resources, register
-from initializers.targets import Control, broken, head_offsets, target_keys, target_matrices, target_positions
+from vitinit.initializers.diagnostics import attention_input
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.methods.impulse import solvers
+from vitinit.initializers.methods.impulse.solvers import Problem, Rotation, Solver
+from vitinit.initializers.methods.mimetic import Mimetic, separate_heads, unmixed
+from vitinit.initializers.pseudo_input import PseudoInput, made_up
+from vitinit.initializers.registry import Aim, Initializer, Part, Progress, Remember, Resources, register
+from vitinit.initializers.targets import Control, broken, head_offsets, target_keys, target_matrices, target_positions
 
 SOURCE = b"".join(Path(str(module.__file__)).read_bytes() for module in (solvers, targets))
 """Of the code that solves, as it was when it was imported."""

@@ -11,9 +11,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from initializers.registry import Progress
-from initializers.targets import target_keys, target_matrices, token_positions
-from initializers.threads import one_thread
+from vitinit.initializers.registry import Progress
+from vitinit.initializers.targets import target_keys, target_matrices, token_positions
+from vitinit.initializers.threads import one_thread
 
 PROGRESS_SECONDS = 0.25
 """Between two calls of a progress callback, which may end the run."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-import slurm.jobs
-from benchmark.datasets import load as datasets
-from benchmark.datasets import registry
-from benchmark.records.store import Store
-from initializers.errors import VitinitError
-from runners.basics.machine import lacks_compiler
-from runners.cli.options import (
+import vitinit.slurm.jobs
+from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.machine import lacks_compiler
+from vitinit.runners.cli.options import (
     LOCAL,
     DataOption,
     GridArgument,
@@ -26,17 +26,17 @@ from runners.cli.options import (
     WeightsOption,
     console,
 )
-from runners.cli.plan import limited, load_grid, planned_of, print_plan, warn_of_precision
-from runners.cli.run import options
-from runners.cli.run.here import run_here
-from runners.cli.run.on_cluster import run_on_cluster
-from runners.cli.run.todo import Todo, retried, to_begin_anew, wanted
-from runners.launching.tidying import forced
-from runners.terminal.markup import safe
-from slurm import profiles
+from vitinit.runners.cli.plan import limited, load_grid, planned_of, print_plan, warn_of_precision
+from vitinit.runners.cli.run import options
+from vitinit.runners.cli.run.here import run_here
+from vitinit.runners.cli.run.on_cluster import run_on_cluster
+from vitinit.runners.cli.run.todo import Todo, retried, to_begin_anew, wanted
+from vitinit.runners.launching.tidying import forced
+from vitinit.runners.terminal.markup import safe
+from vitinit.slurm import profiles
 
 if TYPE_CHECKING:
-    from runners.launching.plan import Planned
+    from vitinit.runners.launching.plan import Planned
 
 Executor = Literal["inline", "local", "slurm"]
 
@@ -76,9 +76,9 @@ def run(
 
     Exit code 1: a run has failed or was stopped; 130: Ctrl-C; 2: refused.
     """
-    from runners.basics.environment import argv, code
-    from runners.basics.machine import cores
-    from runners.basics.setting import Execution, Interval, Setting
+    from vitinit.runners.basics.environment import argv, code
+    from vitinit.runners.basics.machine import cores
+    from vitinit.runners.basics.setting import Execution, Interval, Setting
 
     if maps_at and not keep_maps:
         raise VitinitError("--maps-at names more epochs for --keep-maps, which is not given")
@@ -90,7 +90,7 @@ def run(
         _check_that_it_compiles(chosen_device, deterministic, here=job is None)
     world = None
     if where == "inline":
-        from runners.launching.together import follow, led, shared
+        from vitinit.runners.launching.together import follow, led, shared
 
         world = context.with_resource(led(chosen_device))
         if world.rank:
@@ -154,7 +154,7 @@ def _executor(asked: Literal["auto", "inline", "local", "slurm"]) -> Executor:
     Raises:
         VitinitError: this is one of several processes, and the executor is not for them.
     """
-    from runners.basics.machine import several
+    from vitinit.runners.basics.machine import several
 
     if several() and asked != "inline":
         raise VitinitError(f"--executor {asked}: under torchrun (WORLD_SIZE is set) it must be inline")
@@ -189,8 +189,8 @@ def _check_that_it_compiles(device: str, deterministic: bool, here: bool) -> Non
 
 def _settle(planned: list[Planned], results: Path, study: str) -> None:
     """Record what is skipped, and no longer what is not, and remove what recorded runs have left behind."""
-    from runners.launching.tidying import tidy
-    from runners.one_run.outcome import skip
+    from vitinit.runners.launching.tidying import tidy
+    from vitinit.runners.one_run.outcome import skip
 
     for item in planned:
         if item.state == "skip":
@@ -215,9 +215,9 @@ def _download(planned: list[Planned], folder: Path) -> bool:
 
 def _where() -> Executor:
     """Where runs are carried out when nothing is said."""
-    if slurm.jobs.current() is not None or shutil.which("sbatch") is None:
+    if vitinit.slurm.jobs.current() is not None or shutil.which("sbatch") is None:
         return "local"
-    if slurm.jobs.available():
+    if vitinit.slurm.jobs.available():
         return "slurm"
     console.print("[yellow]there is an sbatch, but no cluster answers: carrying the runs out here")
     return "local"
@@ -225,7 +225,7 @@ def _where() -> Executor:
 
 def _why_here() -> str:
     """Why `_where` does not say slurm."""
-    if slurm.jobs.current() is not None:
+    if vitinit.slurm.jobs.current() is not None:
         return "this is a job of it"
     return "there is no sbatch here" if shutil.which("sbatch") is None else "no cluster answers here"
 
@@ -235,7 +235,7 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
         return ("cuda" if profile.gpus else "cpu") if device == "auto" else device
-    from runners.basics.machine import default_device
+    from vitinit.runners.basics.machine import default_device
 
     if device == "cuda" and default_device() != "cuda":
         raise VitinitError("--device cuda: torch finds no CUDA GPU here")
@@ -244,7 +244,7 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
 
 def default_workers(device: str, profile: profiles.Profile | None) -> int:
     """Small models train fastest one a core; a run of several processes has its job to itself."""
-    from runners.basics.machine import cores
+    from vitinit.runners.basics.machine import cores
 
     if device == "cuda" or (profile and profile.tasks > 1):
         return 1

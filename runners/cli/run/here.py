@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from benchmark.datasets.registry import unavailable
-from initializers.errors import count
-from runners.cli.options import console
-from runners.cli.run.todo import Todo, announce, say_left_alone, say_nothing_to_do
-from runners.terminal.markup import safe
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.initializers.errors import count
+from vitinit.runners.cli.options import console
+from vitinit.runners.cli.run.todo import Todo, announce, say_left_alone, say_nothing_to_do
+from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
-    from runners.training.distributed import World
+    from vitinit.runners.training.distributed import World
 
 
 SHOWN = 8
@@ -27,8 +27,8 @@ def run_here(todo: Todo, workers: int, world: World | None, brief: bool = False)
     Raises:
         Exit: with 1 when runs failed or were stopped, with 130 on Ctrl-C.
     """
-    from runners.launching.launch import checked_work, launch
-    from runners.terminal.display import Display
+    from vitinit.runners.launching.launch import checked_work, launch
+    from vitinit.runners.terminal.display import Display
 
     announce(todo)
     setting = todo.setting

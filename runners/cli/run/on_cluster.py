@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import typer
 
-import slurm.jobs
-from benchmark.records.store import Store
-from initializers.errors import VitinitError, count
-from runners.cli.options import REFERENCE, console
-from runners.cli.plan import print_plan
-from runners.cli.run.todo import Todo, announce, say_left_alone, say_nothing_to_do
-from runners.terminal.display import together
-from runners.terminal.duration import duration
-from runners.terminal.markup import safe
-from slurm import profiles
+import vitinit.slurm.jobs
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError, count
+from vitinit.runners.cli.options import REFERENCE, console
+from vitinit.runners.cli.plan import print_plan
+from vitinit.runners.cli.run.todo import Todo, announce, say_left_alone, say_nothing_to_do
+from vitinit.runners.terminal.display import together
+from vitinit.runners.terminal.duration import duration
+from vitinit.runners.terminal.markup import safe
+from vitinit.slurm import profiles
 
 if TYPE_CHECKING:
-    from benchmark.grids.schema import Cell
+    from vitinit.benchmark.grids.schema import Cell
 
 
 LOOK_S = 5.0
@@ -44,11 +44,11 @@ def run_on_cluster(
         VitinitError: the profile does not allow so many workers, or another launcher is handing out this study.
         Exit: with 1 when runs failed or, with `wait`, were left undone; with 130 on Ctrl-C.
     """
-    from runners.basics.stop import Stop
-    from runners.launching import cluster, jobs, snapshot
-    from runners.launching.launch import check_writable
-    from runners.one_run import claims
-    from slurm.submit import max_array_size, script, split
+    from vitinit.runners.basics.stop import Stop
+    from vitinit.runners.launching import cluster, jobs, snapshot
+    from vitinit.runners.launching.launch import check_writable
+    from vitinit.runners.one_run import claims
+    from vitinit.slurm.submit import max_array_size, script, split
 
     if workers > 1 and profile.tasks > 1:
         raise VitinitError(f"--workers {workers}: the {profile.tasks} processes of a job carry out one run at a time")
@@ -57,7 +57,7 @@ def run_on_cluster(
         packs = _packed(todo, profile, workers, runs_per_job)
         print_plan(todo.loaded, todo.planned, todo.contents)
         if packs:
-            arrays = split(len(packs), profile.parallel, max_array_size() if slurm.jobs.available() else len(packs))
+            arrays = split(len(packs), profile.parallel, max_array_size() if vitinit.slurm.jobs.available() else len(packs))
             if len(arrays) > 1:
                 sizes = ", ".join(str(array.size) for array in arrays)
                 console.print(f"{len(arrays)} arrays of {sizes} jobs, as the cluster takes no larger ones; the first:")
@@ -103,10 +103,10 @@ def run_on_cluster(
 
 def _packed(todo: Todo, profile: profiles.Profile, workers: int, runs_per_job: int | None) -> list[list[Cell]]:
     """The runs of each job; prints how many, and how long they take where that has been measured."""
-    from runners.launching import cluster
-    from runners.launching.estimate import estimate
-    from runners.launching.launch import estimated_work
-    from runners.launching.preflight import preflight
+    from vitinit.runners.launching import cluster
+    from vitinit.runners.launching.estimate import estimate
+    from vitinit.runners.launching.launch import estimated_work
+    from vitinit.runners.launching.preflight import preflight
 
     cells = todo.cells
     images = preflight(cells, todo.setting)
@@ -129,7 +129,7 @@ def _estimated(
     workers: int,
 ) -> str:
     """One line: runs, jobs, hours."""
-    from runners.launching import jobs
+    from vitinit.runners.launching import jobs
 
     runs = sum(map(len, packs))
     longest = max(map(len, packs))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE
+from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE
 
 ExecutorOption = Annotated[
     Literal["auto", "inline", "local", "slurm"],

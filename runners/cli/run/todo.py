@@ -7,19 +7,19 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from benchmark.records.store import Layout, Outline, Store
-from initializers.errors import count
-from runners.cli.options import LOCAL, console
-from runners.cli.plan import left_out, not_records, planned_of, recorded_otherwise
-from runners.launching import jobs
-from runners.launching.plan import labels
-from runners.launching.tidying import begin_anew
-from runners.terminal.markup import safe
+from vitinit.benchmark.records.store import Layout, Outline, Store
+from vitinit.initializers.errors import count
+from vitinit.runners.cli.options import LOCAL, console
+from vitinit.runners.cli.plan import left_out, not_records, planned_of, recorded_otherwise
+from vitinit.runners.launching import jobs
+from vitinit.runners.launching.plan import labels
+from vitinit.runners.launching.tidying import begin_anew
+from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
-    from benchmark.grids.schema import Cell, Grid
-    from runners.basics.setting import Setting
-    from runners.launching.plan import Planned, State
+    from vitinit.benchmark.grids.schema import Cell, Grid
+    from vitinit.runners.basics.setting import Setting
+    from vitinit.runners.launching.plan import Planned, State
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from runners.probes.registry import Seen, probe
+from vitinit.runners.probes.registry import Seen, probe
 
 
 @probe

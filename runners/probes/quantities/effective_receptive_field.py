@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import evaluated, token_grid
-from runners.probes.blocks import blocks_of, patch_tokens
-from runners.probes.registry import Seen, probe
+from vitinit.initializers.attention import evaluated, token_grid
+from vitinit.runners.probes.blocks import blocks_of, patch_tokens
+from vitinit.runners.probes.registry import Seen, probe
 
 RECEPTIVE_FIELD_IMAGES = 4
 """As many of the probe's images as gradients are taken of."""

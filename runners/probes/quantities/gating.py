@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from initializers.attention import attention_layers
-from runners.probes.registry import Seen, probe
+from vitinit.initializers.attention import attention_layers
+from vitinit.runners.probes.registry import Seen, probe
 
 
 @probe

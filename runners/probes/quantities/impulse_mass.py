@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from runners.probes.registry import Seen, probe
+from vitinit.runners.probes.registry import Seen, probe
 
 
 @probe

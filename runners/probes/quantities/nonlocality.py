@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from initializers.attention import AT_ONCE, attention_layers, token_grid
-from initializers.diagnostics import nonlocality as mean_distance
-from initializers.diagnostics import zeros
-from runners.probes.registry import Seen, probe
+from vitinit.initializers.attention import AT_ONCE, attention_layers, token_grid
+from vitinit.initializers.diagnostics import nonlocality as mean_distance
+from vitinit.initializers.diagnostics import zeros
+from vitinit.runners.probes.registry import Seen, probe
 
 
 @probe

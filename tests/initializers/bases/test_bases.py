@@ -15,7 +15,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 import vitinit
-from initializers import registry
+from vitinit.initializers import registry
 
 WIDE = TINY.model_copy(update={"patch_size": 4})
 WIDE_TOKEN = WIDE.model_copy(update={"position": "learned", "pool": "token"})

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from small_models import CONVMIXER, VIT, f64, images, model, streams
 
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from initializers.report import InitReport
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.report import InitReport
 
 WIDTH = 600
 SPATIAL = [f"blocks.{layer}.0.fn.0.{part}" for layer in (0, 1) for part in ("weight", "bias")]

@@ -11,9 +11,9 @@ import torch
 from small_models import CONVIT, applied, differing, f64, generator, model, silent, softmax, state, streams
 from timm.models.convit import GPSA
 
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
 
 WIDTHS = {1: 12, 3: 48, 4: 48, 9: 72, 16: 96}
 

@@ -32,12 +32,12 @@ from small_models import (
 )
 from torchvision.datasets import CIFAR10
 
-from initializers import registry
-from initializers.initialize import initialize
-from initializers.methods.impulse.solvers import Gradient, Svd
-from initializers.pseudo_input import pseudo_input
-from initializers.report import InitReport
-from initializers.targets import head_offsets, impulse_targets
+from vitinit.initializers import registry
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.methods.impulse.solvers import Gradient, Svd
+from vitinit.initializers.pseudo_input import pseudo_input
+from vitinit.initializers.report import InitReport
+from vitinit.initializers.targets import head_offsets, impulse_targets
 
 # --- targets and offsets -------------------------------------------------------------------------------------------
 

@@ -31,13 +31,13 @@ from small_models import (
 )
 
 import vitinit
-from benchmark.grids.fitting import resolve_initializer
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
-from initializers.registry import Initializer, Resources, register
-from initializers.targets import Control, broken, target_matrices, target_positions
+from vitinit.benchmark.grids.fitting import resolve_initializer
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
+from vitinit.initializers.registry import Initializer, Resources, register
+from vitinit.initializers.targets import Control, broken, target_matrices, target_positions
 
 GRID, HEADS, D_H, WIDTH = (8, 8), VIT.heads, VIT.width // VIT.heads, VIT.width
 DEEP = VIT.model_copy(update={"depth": 4})

@@ -24,9 +24,9 @@ from impulse_helpers import (
 )
 from small_models import TINY, VIT, VIT_TOKEN, f64, generator, layer_norm, loop_targets, qkv_rows, silent
 
-from initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
-from initializers.pseudo_input import pseudo_input
-from initializers.targets import target_positions
+from vitinit.initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
+from vitinit.initializers.pseudo_input import pseudo_input
+from vitinit.initializers.targets import target_positions
 
 # --- gradient solver, 1.6 items 4 to 7 -----------------------------------------------------------------------------
 

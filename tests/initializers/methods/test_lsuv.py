@@ -12,8 +12,8 @@ from small_models import ARCHS, applied, f64, generator, images, model, refused,
 from torch import nn
 
 import vitinit
-from initializers import registry
-from initializers.registry import Resources
+from vitinit.initializers import registry
+from vitinit.initializers.registry import Resources
 
 BATCH = 16
 

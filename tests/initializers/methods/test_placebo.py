@@ -28,11 +28,11 @@ from small_models import (
 )
 
 import vitinit
-from initializers import registry
-from initializers.attention import attention_layers
-from initializers.methods.placebo import IMAGES, orthogonal
-from initializers.registry import Resources
-from initializers.report import InitReport
+from vitinit.initializers import registry
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.methods.placebo import IMAGES, orthogonal
+from vitinit.initializers.registry import Resources
+from vitinit.initializers.report import InitReport
 
 IMPULSE = {"name": "impulse", "kernel_size": 3, "solver": "rotation", "weight_norm": 4.0}
 BOTH = {**IMPULSE, "value_proj": "mimetic"}

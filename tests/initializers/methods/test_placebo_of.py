@@ -10,12 +10,12 @@ import pytest
 from placebo_helpers import made, placebo
 from small_models import CONVIT, CONVMIXER, VIT, f64, model, refused
 
-from benchmark.grids import grid
-from benchmark.grids.fitting import fit, resolve_initializer
-from benchmark.grids.resolve import resolve_model
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.methods.zero_query import ZeroQuery
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids.fitting import fit, resolve_initializer
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.methods.zero_query import ZeroQuery
 
 
 def test_defaults_are_filled_in_so_that_identity_does_not_depend_on_them() -> None:
@@ -55,7 +55,7 @@ def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         ({"of": "mimetc"}, "did you mean 'mimetic'"),
         ({"of": "trunc_normal"}, "'trunc_normal' is a base"),
         ({"of": "placebo"}, "not of another placebo"),
-        ({"of": {"name": "initializers.methods.placebo:Placebo"}}, "not of another placebo"),
+        ({"of": {"name": "vitinit.initializers.methods.placebo:Placebo"}}, "not of another placebo"),
         ({"of": {"name": "impulse", "kernel_size": 4}}, "odd.*4"),
         ({"of": {"name": "impulse", "kernel": 3}}, "kernel.*kernel_size"),
         ({"of": {"name": "mimetic", 1: 2}}, "'mimetic': a field's name must be text, not 1"),

@@ -17,9 +17,9 @@ from small_models import VIT, VIT_TOKEN, differing, f64, larger_checkpoint, mode
 from torch import Tensor, nn
 
 import vitinit
-from benchmark.spec import InitializerSpec
-from initializers import registry
-from initializers.methods.weight_selection import evenly
+from vitinit.benchmark.spec import InitializerSpec
+from vitinit.initializers import registry
+from vitinit.initializers.methods.weight_selection import evenly
 from tests.runners.small_run import spec
 
 

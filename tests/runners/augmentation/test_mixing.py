@@ -12,14 +12,14 @@ from timm.data.random_erasing import RandomErasing
 from timm.loss import SoftTargetCrossEntropy
 from torch.nn import functional as F
 
-from benchmark.image_files.arrays import Data, Split
-from benchmark.spec import Recipe
-from initializers.errors import VitinitError
-from runners.augmentation.crop_and_flip import crop_and_flip
-from runners.augmentation.mixing import erase, mix
-from runners.basics.shard import Shard
-from runners.basics.streams import derive, stream
-from runners.loaders import make_loader
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.spec import Recipe
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
+from vitinit.runners.augmentation.mixing import erase, mix
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.basics.streams import derive, stream
+from vitinit.runners.loaders import make_loader
 from tests.runners.small_run import DEVICES
 
 CLASSES = 5

@@ -12,8 +12,8 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from runners.basics import environment as provenance
-from runners.basics.environment import blas, code_in, cpu_model, cpu_name, differences, driver_version, environment
+from vitinit.runners.basics import environment as provenance
+from vitinit.runners.basics.environment import blas, code_in, cpu_model, cpu_name, differences, driver_version, environment
 from tests.processes import fresh
 
 CPU = torch.device("cpu")
@@ -280,8 +280,8 @@ def test_freed_memory_is_not_fetched_again(tmp_path):
     code = """
 import resource
 import torch
-from runners.basics.environment import set_flags
-from runners.basics.setting import Execution
+from vitinit.runners.basics.environment import set_flags
+from vitinit.runners.basics.setting import Execution
 
 set_flags(Execution(device="cpu", threads=1, executor="inline"))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

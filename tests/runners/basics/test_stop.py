@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from runners.basics import stop as stopping
-from runners.basics.stop import Stop, on_signals
+from vitinit.runners.basics import stop as stopping
+from vitinit.runners.basics.stop import Stop, on_signals
 
 NUMBERS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import torch
 
-from runners.basics.streams import derive, seeded_python, stream
+from vitinit.runners.basics.streams import derive, seeded_python, stream
 
 
 def test_a_position_is_drawn_without_drawing_what_came_before():

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from analysis.figures import __main__ as figures
-from analysis.tables import __main__ as tables
-from benchmark.datasets import registry
-from benchmark.datasets.dataset import InMemory
-from benchmark.grids import grid
-from benchmark.records.maps import read_maps
-from benchmark.records.store import Store
-from initializers.errors import VitinitError, located
-from runners.basics.environment import set_flags
-from runners.basics.setting import Execution, Setting
-from runners.loaders import choice
-from runners.one_run.outcome import failure
-from runners.training.checkpoint import Checkpoints
+from vitinit.analysis.figures import __main__ as figures
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets.dataset import InMemory
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.records.maps import read_maps
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError, located
+from vitinit.runners.basics.environment import set_flags
+from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.loaders import choice
+from vitinit.runners.one_run.outcome import failure
+from vitinit.runners.training.checkpoint import Checkpoints
 from tests.benchmark.small_archives import SMALL, packed_up, put, small
 
 TINY = {
@@ -179,7 +179,7 @@ from typing import ClassVar
 
 import torch
 
-from initializers.registry import Initializer
+from vitinit.initializers.registry import Initializer
 
 
 class Crowded(Initializer):
@@ -262,7 +262,7 @@ from typing import ClassVar
 
 import torch
 
-from initializers.registry import Initializer
+from vitinit.initializers.registry import Initializer
 
 
 class Wrong(Initializer):
@@ -311,7 +311,7 @@ def test_the_line_of_an_error_in_the_standard_library_is_that_of_its_caller():
 DATASET = """
 import numpy as np
 
-from benchmark.datasets.dataset import InMemory
+from vitinit.benchmark.datasets.dataset import InMemory
 
 
 class Mine(InMemory):
@@ -375,8 +375,8 @@ from typing import ClassVar
 
 import torch
 
-from initializers.attention import attention_layers
-from initializers.registry import Initializer
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.registry import Initializer
 
 
 class Mine(Initializer):

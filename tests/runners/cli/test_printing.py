@@ -16,15 +16,15 @@ from rich.cells import cell_len
 from torch import nn
 
 import vitinit
-from benchmark.grids import grid, parts
-from benchmark.grids.resolve import resolve_model
-from benchmark.models import registry as models
-from benchmark.records.store import Store
-from initializers import registry as initializers
-from initializers.methods.impulse import Impulse, solvers
-from runners.basics.environment import ROOT
-from runners.cli import listing
-from runners.cli.options import MEASURING, NEVER_FOLDED, SAVING, SPEED, WHAT, WHERE, console
+from vitinit.benchmark.grids import grid, parts
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models import registry as models
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers import registry as initializers
+from vitinit.initializers.methods.impulse import Impulse, solvers
+from vitinit.runners.basics.environment import ROOT
+from vitinit.runners.cli import listing
+from vitinit.runners.cli.options import MEASURING, NEVER_FOLDED, SAVING, SPEED, WHAT, WHERE, console
 from tests.processes import fresh
 from tests.runners.cli.test_cli import TINY, write
 
@@ -127,7 +127,7 @@ def test_what_is_piped_is_not_folded(tmp_path: Path) -> None:
     (tmp_path / deep / "tiny").mkdir(parents=True)
     (tmp_path / deep / f"tiny/{'0' * 16}.json").write_text("{}")
     write(tmp_path / "tiny.yaml", TINY)
-    words = ("-m", "runners.cli", "status", "tiny.yaml", "--results", str(deep))
+    words = ("-m", "vitinit.runners.cli", "status", "tiny.yaml", "--results", str(deep))
     printed = fresh(*words, cwd=tmp_path, COLUMNS="").stdout
     assert f"{deep}/tiny/{'0' * 16}.json" in printed
     assert max(map(len, printed.splitlines())) < NEVER_FOLDED / 10, "titles are not centred in a line without an end"
@@ -164,7 +164,7 @@ def test_one_initializer_is_listed_with_its_docstring_and_types_and_limits_as_in
     assert "weight_norm = null (number, above 0; or null)" in lines
     assert "of = {name: mimetic}" in here("list", "initializers", "placebo")[1]
     assert "matrix = key  (query | key | value)" in here("list", "initializers", "dct")[1]
-    by_path = here("list", "initializers", "initializers.methods.dct:Dct")[1]
+    by_path = here("list", "initializers", "vitinit.initializers.methods.dct:Dct")[1]
     assert by_path == here("list", "initializers", "dct")[1]
     assert here("list", "initializers", "dtc")[0] == 2
 
@@ -281,7 +281,7 @@ def test_runs_are_told_apart_by_what_differs_and_by_nothing_else(here, tmp_path:
 
 EVERY_COMMAND = """
 import sys
-from runners.cli import main as cli
+from vitinit.runners.cli import main as cli
 for words in {commands!r}:
     sys.argv = ["vitinit", *words]
     try:
@@ -349,5 +349,5 @@ def test_a_method_without_a_docstring_is_listed_with_the_others(here, monkeypatc
     for words in ((), ("bare",)):
         code, printed = here("list", "initializers", *words)
         assert (code, "bare (method)" in printed) == (0, True)
-    (known,) = [one for one in vitinit.initializers() if one.name == "bare"]
+    (known,) = [one for one in vitinit.catalogue() if one.name == "bare"]
     assert str(known).startswith("method bare()")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from benchmark.datasets.cifar import CIFAR10
-from benchmark.grids import grid
-from benchmark.records.store import Store
-from initializers.errors import VitinitError
-from runners.cli import __main__ as command
-from runners.cli import plan as cli_plan
+from vitinit.benchmark.datasets.cifar import CIFAR10
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli import __main__ as command
+from vitinit.runners.cli import plan as cli_plan
 from tests.processes import ROOT
 from tests.runners.cli.test_cli import TINY, changed, write
 
@@ -204,7 +204,7 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(recor
     assert vitinit("status", "tiny.yaml")[0] == 0
 
 
-@pytest.mark.parametrize("module", ["runners.cli", "analysis.tables"])
+@pytest.mark.parametrize("module", ["vitinit.runners.cli", "vitinit.analysis.tables"])
 def test_a_deleted_working_folder_is_one_line(module):
     Path("gone").mkdir()
     code = "import sys, os, runpy; os.chdir('gone'); os.rmdir('../gone'); sys.argv = ['x', '--help']\n"
@@ -216,7 +216,7 @@ def test_a_deleted_working_folder_is_one_line(module):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_an_output_that_is_full_or_closed_is_no_traceback():
-    program, env = [sys.executable, "-m", "runners.cli", "list"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    program, env = [sys.executable, "-m", "vitinit.runners.cli", "list"], {**os.environ, "PYTHONPATH": str(ROOT)}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*program, "recipes"], env=env, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (2, "error: cannot write: No space left on device\n")

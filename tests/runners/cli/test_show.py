@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.records.record import FailureRecord
-from benchmark.records.store import Store
-from runners.cli import records as cli_records
+from vitinit.benchmark.records.record import FailureRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.cli import records as cli_records
 from tests.runners.small_run import NOW, altered
 
 COMMIT = "0328e11b96e3b0280217e6f2cf3ab937e2e49f10"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.grids import grid
-from benchmark.records.store import Store
-from runners.basics.setting import Execution, Setting
-from runners.cli.plan import planned_of
-from runners.cli.run import on_cluster
-from runners.cli.run.todo import Todo
-from runners.launching import jobs
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.cli.plan import planned_of
+from vitinit.runners.cli.run import on_cluster
+from vitinit.runners.cli.run.todo import Todo
+from vitinit.runners.launching import jobs
 from tests.runners.cli.test_cli import changed, write
 from tests.runners.launching.test_launch import hand_out
 

@@ -17,31 +17,31 @@ from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmark.grids import grid
-from benchmark.grids.resolve import resolve_model
-from benchmark.grids.schema import Cell, Grid
-from benchmark.models.build import build_model
-from benchmark.records.store import Store
-from benchmark.spec import InitializerSpec
-from initializers.errors import VitinitError
-from runners.basics import environment
-from runners.basics.setting import Ended, Execution, Interval, Setting
-from runners.basics.stop import Stop
-from runners.launching import cluster, jobs, processes, snapshot
-from runners.launching.estimate import estimate
-from runners.launching.launch import came_free, estimated_work, launch
-from runners.launching.plan import plan
-from runners.launching.preflight import preflight
-from runners.launching.tidying import begin_anew, tidy
-from runners.launching.together import to_its_end
-from runners.loaders import choice
-from runners.one_run import claims
-from runners.one_run.carry_out import carry_out
-from runners.one_run.outcome import failure
-from runners.terminal.display import Display
-from runners.training.checkpoint import Checkpoints
-from runners.training.distributed import ALONE
-from slurm.profiles import Profile
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.schema import Cell, Grid
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import InitializerSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics import environment
+from vitinit.runners.basics.setting import Ended, Execution, Interval, Setting
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.launching import cluster, jobs, processes, snapshot
+from vitinit.runners.launching.estimate import estimate
+from vitinit.runners.launching.launch import came_free, estimated_work, launch
+from vitinit.runners.launching.plan import plan
+from vitinit.runners.launching.preflight import preflight
+from vitinit.runners.launching.tidying import begin_anew, tidy
+from vitinit.runners.launching.together import to_its_end
+from vitinit.runners.loaders import choice
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.one_run.outcome import failure
+from vitinit.runners.terminal.display import Display
+from vitinit.runners.training.checkpoint import Checkpoints
+from vitinit.runners.training.distributed import ALONE
+from vitinit.slurm.profiles import Profile
 from tests.processes import FORKS, PATIENCE, alive, fresh, until
 from tests.runners import job
 from tests.runners.cli.test_cli import changed, write
@@ -103,7 +103,7 @@ def test_a_run_that_was_stopped_does_not_count_as_done() -> None:
 HUNGRY = """
 from typing import ClassVar
 import torch
-from initializers.registry import Initializer
+from vitinit.initializers.registry import Initializer
 
 class Hungry(Initializer):
     \"\"\"Never has enough memory.\"\"\"
@@ -236,7 +236,7 @@ def test_what_cannot_be_printed_ends_no_run(setting: Setting, executor: str, mon
 HANGS = '''
 import os, signal, time
 from typing import ClassVar
-from initializers.registry import Initializer
+from vitinit.initializers.registry import Initializer
 
 class Hangs(Initializer):
     """In the fifth step of training, for ever, and has its launcher told to stop."""

@@ -14,18 +14,18 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from benchmark.grids import grid
-from benchmark.spec import InitializerSpec, RunSpec
-from initializers.errors import VitinitError
-from runners.launching import rank
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.spec import InitializerSpec, RunSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.launching import rank
 from tests.processes import FORKS, PATIENCE, default_signals, fresh, until
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
 from typing import ClassVar
 import torch
-from initializers.attention import attention_layers
-from initializers.registry import Initializer, register
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.registry import Initializer, register
 
 @register
 class Mine(Initializer):
@@ -41,8 +41,8 @@ class Mine(Initializer):
 BASE = """
 from typing import ClassVar
 import torch
-from initializers.bases.kaiming_uniform import KaimingUniform
-from initializers.registry import register
+from vitinit.initializers.bases.kaiming_uniform import KaimingUniform
+from vitinit.initializers.registry import register
 
 @register
 class Half(KaimingUniform):
@@ -174,7 +174,7 @@ def test_what_is_no_method_or_base_is_one_line(tmp_path: Path, quick) -> None:
 
 def test_a_file_of_ours_is_the_method_that_it_brings_and_a_wrong_class_is_answered_with_those_of_the_file() -> None:
     file = ROOT / "initializers/methods/zero_query.py"
-    assert rank.named(f"{file}:ZeroQuery") == ({"name": "initializers.methods.zero_query:ZeroQuery"}, None)
+    assert rank.named(f"{file}:ZeroQuery") == ({"name": "vitinit.initializers.methods.zero_query:ZeroQuery"}, None)
     with pytest.raises(VitinitError, match=r"'ZeroQuer'; did you mean 'ZeroQuery'\? available: ZeroQuery$"):
         rank.named(f"{file}:ZeroQuer")
 
@@ -279,13 +279,13 @@ def test_on_a_gpu_a_round_is_one_seed_and_the_committed_records_are_found_from_a
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
     monkeypatch.setattr(rank, "HERE", tmp_path)
     (tmp_path / "grids").symlink_to(tmp_path)
-    monkeypatch.setattr("runners.basics.machine.default_device", lambda: "cuda")
+    monkeypatch.setattr("vitinit.runners.basics.machine.default_device", lambda: "cuda")
     monkeypatch.setattr(rank, "call", lambda module, arguments: asked.append([module, *arguments]) or 0)
     assert vitinit("rank", "mimetic", "--budget", "1h")[0] == 0
-    seeds = [words[words.index("--seeds") + 1] for words in asked if words[0] == "runners.cli"]
+    seeds = [words[words.index("--seeds") + 1] for words in asked if words[0] == "vitinit.runners.cli"]
     assert seeds == ["0-0", "1-1", "2-2"]
     module, *words = asked[-1]
-    assert module == "analysis.standing"
+    assert module == "vitinit.analysis.standing"
     assert words[words.index("--beside") + 1] == str(ROOT / "results/reference/smoke")
 
     ticks = itertools.count(0, 8000)  # a round takes 2 h 13 min
@@ -353,7 +353,7 @@ def test_a_method_without_a_pattern_has_no_placebo(method: str, why: str, tmp_pa
 NORMS = '''
 from typing import ClassVar
 import torch
-from initializers.registry import Initializer, register
+from vitinit.initializers.registry import Initializer, register
 
 @register
 class Norms(Initializer):
@@ -375,10 +375,10 @@ def test_files_beside_a_method_are_not_taken_for_ours_nor_for_a_librarys(tmp_pat
         (tmp_path / f"{name}.py").write_text("raise SystemExit('taken for the real one')")
     code = """
 from pathlib import Path
-from runners.launching import rank
+from vitinit.runners.launching import rank
 rank.TIERS["quick"] = "smoke"
 grid = rank.prepare("my_method.py:Mine", "quick", None, None, Path("results"), Path("data")).grid
-assert rank.call("runners.cli", ["plan", str(grid)]) == 0
+assert rank.call("vitinit.runners.cli", ["plan", str(grid)]) == 0
 try:
     rank.prepare("timm.py:Mine", "quick", None, None, Path("results"), Path("data"))
 except rank.VitinitError as error:

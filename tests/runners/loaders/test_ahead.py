@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 import torch
 
-from benchmark.spec import Recipe
-from runners.loaders import ahead, make_loader
-from runners.loaders.ahead import carried_out
-from runners.measuring.speed import random_data
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.loaders import ahead, make_loader
+from vitinit.runners.loaders.ahead import carried_out
+from vitinit.runners.measuring.speed import random_data
 
 
 @pytest.fixture(autouse=True)

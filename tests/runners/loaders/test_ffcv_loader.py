@@ -14,20 +14,20 @@ import torch
 import yaml
 from PIL import Image
 
-from benchmark.datasets.load import load
-from benchmark.grids import grid
-from benchmark.image_files.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
-from benchmark.preparing.decode import prepare_beton
-from benchmark.records.store import Store
-from benchmark.spec import DatasetSpec, Recipe
-from initializers.errors import VitinitError
-from runners.basics.setting import Event, Execution, Setting
-from runners.basics.shard import Shard
-from runners.basics.stop import Stop, Stopped
-from runners.launching.preflight import preflight
-from runners.loaders import base, make_loader, open_data
-from runners.measuring.random_images import beton, random_data
-from runners.one_run.carry_out import carry_out
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.image_files.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
+from vitinit.benchmark.preparing.decode import prepare_beton
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import Event, Execution, Setting
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.launching.preflight import preflight
+from vitinit.runners.loaders import base, make_loader, open_data
+from vitinit.runners.measuring.random_images import beton, random_data
+from vitinit.runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same
 from tests.processes import until
 
@@ -147,7 +147,7 @@ def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_
 def test_a_file_larger_than_memory_is_read_in_blocks_and_nothing_damaged_is_passed_on(
     images, data_dir, tmp_path, monkeypatch
 ):
-    import runners.loaders.ffcv as module
+    import vitinit.runners.loaders.ffcv as module
 
     monkeypatch.setattr(module, "main_memory", lambda: 1)
     monkeypatch.setattr(base, "BLOCK", 7 * 3 * SIZE**2)
@@ -275,7 +275,7 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
         raise AssertionError("FFCV needs no image decoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr("benchmark.image_files.full_size.centre", decoded)
+        patch.setattr("vitinit.benchmark.image_files.full_size.centre", decoded)
         assert preflight([cell], setting("", "ffcv")) == {cell.spec.dataset: 390}
     carry_out(cell, setting("resident", "resident"), Stop())
     finish = base.Loader._finish

@@ -16,21 +16,21 @@ from timm.data import create_transform
 from timm.data.auto_augment import rand_augment_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 
-from benchmark.datasets import registry
-from benchmark.datasets.dataset import Dataset
-from benchmark.datasets.load import load
-from benchmark.grids import grid
-from benchmark.image_files.full_size import FullSizeData
-from benchmark.records.store import Store
-from benchmark.spec import DatasetSpec, Recipe
-from initializers.errors import VitinitError
-from runners.basics.setting import Execution, Interval, Setting
-from runners.basics.shard import Shard
-from runners.basics.stop import Stop, Stopped
-from runners.basics.streams import derive
-from runners.loaders import make_loader
-from runners.loaders.full_size import FullSizeLoader, random_resized_crop
-from runners.one_run.carry_out import carry_out
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import Execution, Interval, Setting
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.basics.streams import derive
+from vitinit.runners.loaders import make_loader
+from vitinit.runners.loaders.full_size import FullSizeLoader, random_resized_crop
+from vitinit.runners.one_run.carry_out import carry_out
 from tests.faults.harness import assert_same
 
 CPU = torch.device("cpu")

@@ -13,16 +13,16 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmark.datasets.load import load
-from benchmark.image_files import beton
-from benchmark.image_files.arrays import Data, Split
-from benchmark.image_files.beton import how_to_prepare
-from benchmark.spec import DatasetSpec, Recipe
-from initializers.errors import VitinitError
-from runners.augmentation.crop_and_flip import crop_and_flip
-from runners.basics.streams import derive, stream
-from runners.loaders import base as loaders_base
-from runners.loaders import choice, make_loader, open_data
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.image_files import beton
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.image_files.beton import how_to_prepare
+from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
+from vitinit.runners.basics.streams import derive, stream
+from vitinit.runners.loaders import base as loaders_base
+from vitinit.runners.loaders import choice, make_loader, open_data
 
 CPU = torch.device("cpu")
 DIGITS = DatasetSpec(name="digits")

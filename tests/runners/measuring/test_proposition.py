@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from benchmark.datasets.load import load
-from benchmark.image_files.arrays import Data
-from benchmark.spec import DatasetSpec
-from initializers.errors import VitinitError
-from runners.cli import proposition as cli_proposition
-from runners.loaders import choice
-from runners.measuring import proposition
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli import proposition as cli_proposition
+from vitinit.runners.loaders import choice
+from vitinit.runners.measuring import proposition
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -19,16 +19,16 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmark import speed
-from benchmark.files import kept
-from benchmark.grids.resolve import resolve_model
-from benchmark.models.build import build_model
-from benchmark.models.vit import ViT
-from initializers.errors import VitinitError
-from runners.cli.run.command import _check_that_it_compiles
-from runners.measuring import precision
-from runners.measuring import speed as measuring
-from runners.measuring.speed import Meter, scaling
+from vitinit.benchmark import speed
+from vitinit.benchmark.files import kept
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.vit import ViT
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli.run.command import _check_that_it_compiles
+from vitinit.runners.measuring import precision
+from vitinit.runners.measuring import speed as measuring
+from vitinit.runners.measuring.speed import Meter, scaling
 from tests.processes import FORKS, alive, until
 
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
@@ -203,7 +203,7 @@ def test_scaling_changes_one_thing_at_a_time():
 
 
 def test_what_cannot_be_measured_is_said_in_one_line(vitinit, monkeypatch):
-    monkeypatch.setattr("runners.basics.machine.default_device", lambda: "cpu")
+    monkeypatch.setattr("vitinit.runners.basics.machine.default_device", lambda: "cpu")
     for arguments, said in (
         ("--model vit_tiny", "write PRESET/PATCH"),
         ("--model vit_huge/4", "vit_huge"),

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from initializers.errors import VitinitError
-from runners.basics.stop import Stop
-from runners.one_run import claims
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.one_run import claims
 from tests.processes import PATIENCE, until
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from runners.one_run import claims
-from runners.basics.stop import Stop
+from vitinit.runners.one_run import claims
+from vitinit.runners.basics.stop import Stop
 with claims.held(Path(sys.argv[1]), Stop()):
     print("held", flush=True)
     time.sleep(600)

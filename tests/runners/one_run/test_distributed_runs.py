@@ -14,17 +14,17 @@ import pytest
 import torch
 import yaml
 
-from benchmark.datasets import load as datasets
-from benchmark.grids.schema import Cell
-from benchmark.records.record import FailureRecord, RunRecord
-from benchmark.records.store import Store
-from runners.basics.setting import End, Ended, Setting
-from runners.basics.stop import Stop, on_signals
-from runners.cli import main as cli
-from runners.cli.options import console
-from runners.launching.together import carry_out_together, in_turn, shared
-from runners.training import train
-from runners.training.distributed import ALONE, World, joined
+from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.basics.setting import End, Ended, Setting
+from vitinit.runners.basics.stop import Stop, on_signals
+from vitinit.runners.cli import main as cli
+from vitinit.runners.cli.options import console
+from vitinit.runners.launching.together import carry_out_together, in_turn, shared
+from vitinit.runners.training import train
+from vitinit.runners.training.distributed import ALONE, World, joined
 from tests.faults import harness
 from tests.runners.worlds import Died, at_call, together
 

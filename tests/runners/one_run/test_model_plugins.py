@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.models.registry import families
+from vitinit.benchmark.models.registry import families
 from tests.processes import ROOT, fresh, in_turn
 
 FAMILY = '''
@@ -15,8 +15,8 @@ FAMILY = '''
 
 from typing import ClassVar, Literal
 
-from benchmark.fields import Count
-from benchmark.models.family import ModelSpec
+from vitinit.benchmark.fields import Count
+from vitinit.benchmark.models.family import ModelSpec
 
 
 class TheirMixer(ModelSpec):
@@ -104,11 +104,11 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
     # patch embedding, token MLP, channel MLP, head, by hand
     assert record["parameters"] == 16 * 13 + (16 * 8 + 8 + 8 * 16 + 16) * 2 + 17 * 10
     assert len(record["history"]) == 1
-    tables = fresh("-m", "analysis.tables", "--all", cwd=installed, path=path, COLUMNS="300")
+    tables = fresh("-m", "vitinit.analysis.tables", "--all", cwd=installed, path=path, COLUMNS="300")
     assert "Their mixer width 16 depth 1, 8 and 8 hidden, patch 2" in tables.stdout
 
     # without the package, the record is a file that says what it needs
-    done = fresh("-m", "runners.cli", "store", "check", "--results", "results/local", cwd=installed, COLUMNS="300")
+    done = fresh("-m", "vitinit.runners.cli", "store", "check", "--results", "results/local", cwd=installed, COLUMNS="300")
     said = " ".join((done.stdout + done.stderr).split())
     assert f"unknown arch 'their_mixer'; did you mean 'mixer'? available: {', '.join(families())}" in said
 
@@ -130,7 +130,7 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
 )
 def test_a_family_that_cannot_be_is_one_line(installed: Path, change: tuple[str, str], says: str) -> None:
     (installed / "site" / "their_package.py").write_text(FAMILY.replace(*change))
-    done = fresh("-m", "runners.cli", "list", "models", cwd=installed, path=(installed / "site", ROOT), COLUMNS="300")
+    done = fresh("-m", "vitinit.runners.cli", "list", "models", cwd=installed, path=(installed / "site", ROOT), COLUMNS="300")
     assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.records.record import FailureRecord, SkipRecord
-from benchmark.records.store import Store
-from initializers.errors import VitinitError
-from runners.basics.environment import ROOT
-from runners.basics.machine import MOST_THREADS
-from runners.basics.stop import Stopped
-from runners.loaders import choice
-from runners.one_run.reproduce import compare, execution, repeat
+from vitinit.benchmark.records.record import FailureRecord, SkipRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.environment import ROOT
+from vitinit.runners.basics.machine import MOST_THREADS
+from vitinit.runners.basics.stop import Stopped
+from vitinit.runners.loaders import choice
+from vitinit.runners.one_run.reproduce import compare, execution, repeat
 from tests.runners.small_run import NOW, THREAD, altered
 from tests.sealing import sealed
 

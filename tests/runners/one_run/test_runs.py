@@ -11,26 +11,26 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmark.grids.fitting import misfit
-from benchmark.grids.resolve import resolve_model
-from benchmark.grids.schema import Cell
-from benchmark.models.build import build_model
-from benchmark.models.registry import families
-from benchmark.records.record import RunRecord, from_bytes, to_bytes
-from benchmark.records.store import Store
-from benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
-from initializers.attention import has_attention
-from initializers.errors import VitinitError
-from runners.basics.environment import code, set_flags
-from runners.basics.setting import Event, Execution, Interval, Setting
-from runners.basics.stop import Stop, Stopped
-from runners.loaders import open_data
-from runners.loaders.decoded import DecodedLoader
-from runners.one_run import claims
-from runners.one_run.carry_out import carry_out
-from runners.one_run.outcome import record
-from runners.one_run.reproduce import compare, execution, repeat
-from runners.training.checkpoint import Checkpoints
+from vitinit.benchmark.grids.fitting import misfit
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.registry import families
+from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
+from vitinit.initializers.attention import has_attention
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.environment import code, set_flags
+from vitinit.runners.basics.setting import Event, Execution, Interval, Setting
+from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.loaders import open_data
+from vitinit.runners.loaders.decoded import DecodedLoader
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.one_run.outcome import record
+from vitinit.runners.one_run.reproduce import compare, execution, repeat
+from vitinit.runners.training.checkpoint import Checkpoints
 from tests.faults.harness import assert_same, cells, setting, stopped_after
 from tests.runners.one_run.test_reproduce import Silent
 from tests.runners.small_run import DEVICES, THREAD, spec

@@ -6,24 +6,24 @@ import os
 import pytest
 import torch
 
-from benchmark.grids.schema import Cell
-from benchmark.models.build import build_model
-from benchmark.models.vit import ViT
-from benchmark.records.record import RunRecord
-from benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
-from initializers import registry
-from initializers.attention import attention_layers
-from initializers.initialize import fidelity, pseudo_input_attention
-from initializers.registry import Resources
-from runners.basics.environment import code
-from runners.basics.setting import Execution, Setting
-from runners.basics.stop import Stop
-from runners.basics.streams import stream
-from runners.loaders import make_loader, open_data
-from runners.one_run import solutions
-from runners.one_run.carry_out import carry_out
-from runners.one_run.reproduce import compare, repeat
-from runners.one_run.solutions import Solutions
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
+from vitinit.initializers import registry
+from vitinit.initializers.attention import attention_layers
+from vitinit.initializers.initialize import fidelity, pseudo_input_attention
+from vitinit.initializers.registry import Resources
+from vitinit.runners.basics.environment import code
+from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders import make_loader, open_data
+from vitinit.runners.one_run import solutions
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.one_run.reproduce import compare, repeat
+from vitinit.runners.one_run.solutions import Solutions
 from tests.runners.one_run.test_reproduce import Silent
 
 HERE = {"packages": {"torch": "2"}, "flags": {"threads": 1}, "argv": ["one"]}

@@ -17,33 +17,33 @@ from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 from torch import nn
 
-from analysis.curves.layers import _over_heads, more
-from analysis.frame import load_all
-from benchmark.grids.resolve import resolve_model
-from benchmark.image_files.arrays import Data, Split
-from benchmark.models.build import build_model
-from benchmark.models.layers.gated_attention import leaving_out
-from benchmark.models.registry import presets, spec_of
-from benchmark.records.maps import AttentionMaps, read_maps
-from benchmark.records.store import Store, maps_path
-from benchmark.spec import Recipe
-from initializers import registry
-from initializers.attention import attention_layers, seen_grids, token_grid
-from initializers.diagnostics import distances, measured, nonlocality, rounded
-from initializers.initialize import initialize
-from initializers.targets import impulse_targets
-from runners.basics.setting import Event
-from runners.basics.stop import Stop
-from runners.basics.streams import stream
-from runners.loaders import make_loader, open_data
-from runners.loaders.resident import ResidentLoader
-from runners.one_run.carry_out import carry_out
-from runners.one_run.observer import Observer
-from runners.probes.masking import masked
-from runners.probes.quantities.effective_receptive_field import receptive_field
-from runners.probes.quantities.impulse_mass import target_mass
-from runners.probes.registry import Seen, probes
-from runners.probes.take import take as probe
+from vitinit.analysis.curves.layers import _over_heads, more
+from vitinit.analysis.frame import load_all
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.layers.gated_attention import leaving_out
+from vitinit.benchmark.models.registry import presets, spec_of
+from vitinit.benchmark.records.maps import AttentionMaps, read_maps
+from vitinit.benchmark.records.store import Store, maps_path
+from vitinit.benchmark.spec import Recipe
+from vitinit.initializers import registry
+from vitinit.initializers.attention import attention_layers, seen_grids, token_grid
+from vitinit.initializers.diagnostics import distances, measured, nonlocality, rounded
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.targets import impulse_targets
+from vitinit.runners.basics.setting import Event
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders import make_loader, open_data
+from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.one_run.observer import Observer
+from vitinit.runners.probes.masking import masked
+from vitinit.runners.probes.quantities.effective_receptive_field import receptive_field
+from vitinit.runners.probes.quantities.impulse_mass import target_mass
+from vitinit.runners.probes.registry import Seen, probes
+from vitinit.runners.probes.take import take as probe
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from tests.processes import fresh
 
@@ -396,7 +396,7 @@ def test_a_model_whose_maps_cannot_be_kept_says_so(tmp_path, preset, why):
 
 PRESETS = ("vit_micro", "convit_micro", "deit_micro", "cait_micro", "swin_micro")
 MEAN_KEY = '''
-from runners.probes.registry import Seen, probe
+from vitinit.runners.probes.registry import Seen, probe
 
 
 @probe
@@ -456,9 +456,9 @@ def test_a_probe_of_one_more_file_is_recorded_and_drawn(tmp_path: Path) -> None:
     (dropped / "mean_column.py").write_text(MEAN_KEY)
     code = f"""
 import sys
-import runners.probes.quantities
-runners.probes.quantities.__path__.append({str(dropped)!r})  # as if the file lay in the folder
-from runners.cli.main import main
+import vitinit.runners.probes.quantities
+vitinit.runners.probes.quantities.__path__.append({str(dropped)!r})  # as if the file lay in the folder
+from vitinit.runners.cli.main import main
 sys.argv = ["vitinit", "run", "smoke", "--executor", "inline", "--only", "row=Mimetic", "--limit", "1"]
 main()
 """

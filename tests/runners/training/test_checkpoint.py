@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.files import atomic
-from initializers.errors import VitinitError
-from runners.basics.setting import Interval
-from runners.training import checkpoint
-from runners.training.checkpoint import Checkpoints
+from vitinit.benchmark.files import atomic
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import Interval
+from vitinit.runners.training import checkpoint
+from vitinit.runners.training.checkpoint import Checkpoints
 
 
 @pytest.fixture

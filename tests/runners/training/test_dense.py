@@ -8,20 +8,20 @@ import torch
 from sklearn.metrics import jaccard_score
 from torch.nn import functional as F
 
-from benchmark.image_files.arrays import IGNORED, Data, Split
-from benchmark.models.build import build_model
-from benchmark.models.vit import ViT
-from benchmark.spec import Recipe
-from initializers import registry
-from initializers.errors import VitinitError
-from initializers.initialize import initialize
-from runners.basics.stop import Stop
-from runners.basics.streams import stream
-from runners.loaders.resident import ResidentLoader
-from runners.one_run.resume import share_state
-from runners.training.distributed import ALONE, World, joined
-from runners.training.scoring import MeanIoU, mean_iou, training_loss
-from runners.training.train import Training, evaluate, fingerprint, train
+from vitinit.benchmark.image_files.arrays import IGNORED, Data, Split
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.spec import Recipe
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.one_run.resume import share_state
+from vitinit.runners.training.distributed import ALONE, World, joined
+from vitinit.runners.training.scoring import MeanIoU, mean_iou, training_loss
+from vitinit.runners.training.train import Training, evaluate, fingerprint, train
 from tests.runners.training.test_distributed import Precise
 from tests.runners.training.test_train import interrupted_everywhere
 from tests.runners.worlds import together

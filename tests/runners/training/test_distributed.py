@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmark.image_files.arrays import Data, Split
-from benchmark.models.convit import ConViT
-from benchmark.models.family import ModelSpec
-from benchmark.models.vit import ViT
-from benchmark.spec import Recipe
-from initializers.errors import VitinitError
-from runners.basics.setting import Execution, check_whole_batches
-from runners.basics.stop import Stop
-from runners.loaders.resident import ResidentLoader
-from runners.one_run.carry_out import carry_out
-from runners.one_run.resume import share_state
-from runners.training import distributed, train
-from runners.training.distributed import ALONE, Failed, World, joined
-from runners.training.train import Training, micro_batches, optimize
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.models.convit import ConViT
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.spec import Recipe
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import Execution, check_whole_batches
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.one_run.resume import share_state
+from vitinit.runners.training import distributed, train
+from vitinit.runners.training.distributed import ALONE, Failed, World, joined
+from vitinit.runners.training.train import Training, micro_batches, optimize
 from tests.faults import harness
 from tests.runners.training.test_train import Interrupted, initialised
 from tests.runners.worlds import together

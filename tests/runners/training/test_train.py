@@ -19,27 +19,27 @@ from pydantic import ValidationError
 from rich.console import Console
 from torch import nn
 
-from benchmark.grids import parts
-from benchmark.grids.resolve import resolve_model
-from benchmark.grids.schema import Cell
-from benchmark.image_files.arrays import Data, Split
-from benchmark.models.build import build_model
-from benchmark.models.family import ModelSpec
-from benchmark.models.vit import ViT
-from benchmark.records.epoch import EpochRow
-from benchmark.records.record import RunRecord
-from benchmark.records.store import Store, weights_path
-from benchmark.spec import Recipe
-from initializers import registry
-from initializers.initialize import initialize
-from runners.basics.setting import Event
-from runners.basics.stop import Stop
-from runners.basics.streams import stream
-from runners.loaders import open_data
-from runners.loaders.resident import ResidentLoader
-from runners.one_run.carry_out import carry_out
-from runners.terminal.display import Display
-from runners.training.train import Diverged, Training, evaluate, fingerprint, train
+from vitinit.benchmark.grids import parts
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.records.epoch import EpochRow
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import Store, weights_path
+from vitinit.benchmark.spec import Recipe
+from vitinit.initializers import registry
+from vitinit.initializers.initialize import initialize
+from vitinit.runners.basics.setting import Event
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders import open_data
+from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.terminal.display import Display
+from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, train
 from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -208,7 +208,7 @@ def test_compiling_is_done_where_it_is_asked_for_and_nowhere_else(data, monkeypa
 def test_an_epoch_says_how_many_images_a_second_were_trained_on(data, monkeypatch):
     """By a clock that goes on by a second whenever it is read; time without an evaluation is all of training."""
     clock = map(float, itertools.count())
-    monkeypatch.setattr("runners.training.train.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr("vitinit.runners.training.train.time", SimpleNamespace(perf_counter=lambda: next(clock)))
     _, history = run(data, recipe(evaluate_every=2))
     assert [row.test_top1 is None for row in history] == [True, False, False]
     for row in history:  # six steps, each reads it once; then training, and then the epoch, is over

@@ -11,11 +11,11 @@ import pytest
 from single_node import SingleNode, single_node, until
 from studies import GRID, Study
 
-from benchmark.records.store import Store
-from slurm import jobs
-from slurm.jobs import log_files
-from slurm.profiles import Profile
-from slurm.submit import submit
+from vitinit.benchmark.records.store import Store
+from vitinit.slurm import jobs
+from vitinit.slurm.jobs import log_files
+from vitinit.slurm.profiles import Profile
+from vitinit.slurm.submit import submit
 from tests.processes import call
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from initializers.registry import Initializer, Progress
+from vitinit.initializers.registry import Initializer, Progress
 
 
 class Hungry(Initializer):

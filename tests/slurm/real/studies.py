@@ -8,9 +8,9 @@ from pathlib import Path
 import yaml
 from single_node import until
 
-from benchmark.records.store import Store
-from runners.launching import jobs
-from runners.one_run import claims
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.launching import jobs
+from vitinit.runners.one_run import claims
 from tests.processes import call
 
 EPOCHS = 30

@@ -1,7 +1,7 @@
 """check() on a real SLURM: a good profile passes, each kind of bad one is named."""
 
-from slurm.check import check
-from slurm.profiles import Profile, load
+from vitinit.slurm.check import check
+from vitinit.slurm.profiles import Profile, load
 
 
 def test_good_profiles(slurm):

@@ -6,9 +6,9 @@ import calls
 import pytest
 from single_node import until
 
-from slurm import jobs
-from slurm.errors import SlurmError
-from slurm.profiles import seconds
+from vitinit.slurm import jobs
+from vitinit.slurm.errors import SlurmError
+from vitinit.slurm.profiles import seconds
 
 
 def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):

@@ -10,8 +10,8 @@ import pytest
 from single_node import until
 from studies import GRID, Study, preemption, same_bits
 
-from benchmark.records.store import Store
-from runners.launching import jobs
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.launching import jobs
 from tests.processes import ROOT, VITINIT
 
 

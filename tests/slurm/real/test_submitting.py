@@ -7,10 +7,10 @@ import calls
 import pytest
 from single_node import until
 
-from slurm import jobs
-from slurm.errors import Refused
-from slurm.profiles import Profile
-from slurm.submit import script
+from vitinit.slurm import jobs
+from vitinit.slurm.errors import Refused
+from vitinit.slurm.profiles import Profile
+from vitinit.slurm.submit import script
 
 
 def overlap(spans: list[tuple[float, float]]) -> int:

@@ -7,9 +7,9 @@ import pytest
 from single_node import SingleNode, single_node, until
 from studies import accidents_one_after_the_other
 
-from slurm import jobs
-from slurm.check import check
-from slurm.profiles import Profile
+from vitinit.slurm import jobs
+from vitinit.slurm.check import check
+from vitinit.slurm.profiles import Profile
 
 
 @pytest.fixture(scope="module")

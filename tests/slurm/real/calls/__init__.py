@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from slurm import jobs
+from vitinit.slurm import jobs
 
 
 def write(out: Path, name: str, text: str) -> None:

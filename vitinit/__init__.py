@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
-    from initializers.adapters.registry import register, unregister
-    from initializers.registry import Initializer
+    from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
+    from vitinit.initializers.adapters.registry import register, unregister
+    from vitinit.initializers.registry import Initializer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -56,11 +56,11 @@ WIDTH = 80
 def __getattr__(name: str) -> Any:
     """What describes models, imported when it is asked for: torch takes seconds."""
     if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear"):
-        from initializers import adapter
+        from vitinit.initializers import adapter
 
         return getattr(adapter, name)
     if name in ("register", "unregister"):
-        from initializers.adapters import registry
+        from vitinit.initializers.adapters import registry
 
         return getattr(registry, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -99,7 +99,7 @@ class _Listed(list[Known]):
                 said = (one.name, one.kind) if row == 0 else ("", "")
                 paper, parameters = (column[row] if row < len(column) else "" for column in (papers, names))
                 lines.append(f"{said[0]:<18} {said[1]:<8}{paper:<12}{parameters}".rstrip())
-        return "\n".join([*lines, "What one does, with all defaults: print(vitinit.initializers()[0])"])
+        return "\n".join([*lines, "What one does, with all defaults: print(vitinit.catalogue()[0])"])
 
 
 def initializers(kind: Literal["base", "method"] | None = None) -> list[Known]:
@@ -107,7 +107,7 @@ def initializers(kind: Literal["base", "method"] | None = None) -> list[Known]:
 
     Installed packages add theirs by the entry point group `vitinit.initializers`.
     """
-    from initializers import registry
+    from vitinit.initializers import registry
 
     return _Listed(_known(registry.get(name)) for name in registry.names(kind))
 
@@ -294,13 +294,13 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    from initializers.apply import all_or_nothing, apply, refuse
-    from initializers.foreign import contained
-    from initializers.registry import Resources
-    from initializers.streams import stream
+    from vitinit.initializers.apply import all_or_nothing, apply, refuse
+    from vitinit.initializers.foreign import contained
+    from vitinit.initializers.registry import Resources
+    from vitinit.initializers.streams import stream
 
     if method is None and base is None and layer_scale is None:
-        raise VitinitError("nothing to do: give a method, a base, or both; vitinit.initializers() lists them")
+        raise VitinitError("nothing to do: give a method, a base, or both; vitinit.catalogue() lists them")
     try:
         seed = operator.index(seed)
     except TypeError:
@@ -345,7 +345,7 @@ def initialize(
 
 def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[tuple[Initializer, Mapping[str, Any]]]:
     """Base and method, each with the parameters that were given."""
-    from initializers import registry
+    from vitinit.initializers import registry
 
     if method is None and params:
         raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
@@ -376,8 +376,8 @@ def _fits(part: Initializer, model: nn.Module) -> bool:
 def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int], Tensor]:
     import torch
 
-    from initializers.attention import evaluated
-    from initializers.streams import stream
+    from vitinit.initializers.attention import evaluated
+    from vitinit.initializers.streams import stream
 
     if not isinstance(images, torch.Tensor) or images.ndim != 4 or not len(images):
         raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
@@ -405,7 +405,7 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
 def _set_layer_scales(model: nn.Module, value: float) -> None:
     import torch
 
-    from initializers.adapters.registry import layer_scales
+    from vitinit.initializers.adapters.registry import layer_scales
 
     most = torch.finfo(torch.float32).max
     if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= most:
@@ -427,8 +427,8 @@ def _untrained(model: nn.Module, parts: Iterable[Initializer]) -> tuple[str, ...
 
 def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ...]:
     """The tensors that will differ from `before` once they are rounded to its types."""
-    from initializers.apply import in_its_type
-    from initializers.registry import same
+    from vitinit.initializers.apply import in_its_type
+    from vitinit.initializers.registry import same
 
     now = dict((*model.named_parameters(), *model.named_buffers()))
     rounded = {name: in_its_type(now[name].detach(), value) for name, value in before.items()}
@@ -440,8 +440,8 @@ def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ..
 
 
 def _aimed(model: nn.Module, aim: Any) -> dict[str, float]:
-    from initializers.initialize import on_pseudo_input
-    from initializers.registry import Aim
+    from vitinit.initializers.initialize import on_pseudo_input
+    from vitinit.initializers.registry import Aim
 
     if aim is None:
         return {}
@@ -451,6 +451,6 @@ def _aimed(model: nn.Module, aim: Any) -> dict[str, float]:
 
 
 def _beside(model: nn.Module) -> tuple[str, ...]:
-    from initializers.attention import attention_beside
+    from vitinit.initializers.attention import attention_beside
 
     return tuple(attention_beside(model))
