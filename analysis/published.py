@@ -21,7 +21,7 @@ from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
-FOLDER = Path(__file__).parents[1] / "results" / "published"
+FOLDER = Path(__file__).resolve().parents[1] / "results" / "published"
 
 IMAGES = {
     "cifar10": (50_000, 10_000),

@@ -110,7 +110,7 @@ def _files(room: str) -> list[Path]:
 
 
 def _section(path: Path) -> str:
-    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    module = ".".join(["vitinit", *path.relative_to(ROOT).with_suffix("").parts])
     return f"""
 ## `{module}`
 

@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -398,7 +399,7 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
             )
         try:
             with contained(f"module {module!r}"):
-                found = getattr(importlib.import_module(module), attribute)
+                found = getattr(importlib.import_module(_today(module)), attribute)
         except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
         cls = _checked_class(found, name)
@@ -410,6 +411,15 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     if kind not in (None, cls.kind):
         raise VitinitError(f"initializer {name!r} is a {cls.kind}, not a {kind}; the {kind}s: {', '.join(names(kind))}")
     return cls
+
+
+def _today(module: str) -> str:
+    """Return the module's name; grids and records of before `vitinit` was one package name ours without it."""
+    try:
+        ours = module.startswith("initializers.") and find_spec(f"vitinit.{module}")
+    except ModuleNotFoundError:  # of a folder below
+        ours = None
+    return f"vitinit.{module}" if ours else module
 
 
 def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] | None = None) -> Initializer:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.miniature import make_source, real_photographs
+from tests.processes import until
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli.options import console
-from tests.miniature import make_source, real_photographs
-from tests.processes import until
 
 # The process that leads those of pytest-xdist imports this file too: what needs torch is imported where it is used.
 
@@ -63,7 +63,7 @@ def _no_initializer_of_another_test() -> Iterator[None]:
     yield
     if registry := sys.modules.get("vitinit.initializers.registry"):
         for name, cls in list(registry._classes.items()):
-            if not cls.__module__.startswith("initializers."):
+            if not cls.__module__.startswith("vitinit.initializers."):
                 del registry._classes[name]
 
 

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-OURS = ("analysis", "benchmark", "initializers", "runners", "slurm", "tests")
+OURS = ("vitinit", "tests")
 FORKS = multiprocessing.get_context("forkserver")
 """Starts processes that have imported torch and the like already: doing so takes seconds."""
 FORKS.set_forkserver_preload(

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from vitinit.benchmark.records.record import RunRecord
 from tests.analysis.synthetic_records import done
+from vitinit.benchmark.records.record import RunRecord
 
 
 def history(

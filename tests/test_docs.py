@@ -21,7 +21,7 @@ PACKAGES = ("analysis", "benchmark", "initializers", "runners", "slurm")
 def pages() -> dict[str, str]:
     if not (SITE / "README.html").exists():
         pytest.skip("the pages are not built here: make docs")
-    sources = [ROOT / "vitinit.py", *ROOT.glob("*.md"), *ROOT.glob("[a-z]*/*.md"), *ROOT.glob("docs/**/*.*")]
+    sources = [ROOT / "vitinit/__init__.py", *ROOT.glob("*.md"), *ROOT.glob("[a-z]*/*.md"), *ROOT.glob("docs/**/*.*")]
     sources += [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     newest = max([SITE / "README.html", *sources], key=lambda path: path.stat().st_mtime_ns)
     if newest in sources:
@@ -38,13 +38,17 @@ def test_every_text_is_a_page_with_its_headings(pages):
 
 
 def test_the_reference_has_the_public_names_and_every_base_and_method(pages):
-    for name in ("vitinit.initializers.methods.mimetic.Mimetic", "vitinit.benchmark.spec.RunSpec", "vitinit.slurm.submit.submit"):
+    for name in (
+        "vitinit.initializers.methods.mimetic.Mimetic",
+        "vitinit.benchmark.spec.RunSpec",
+        "vitinit.slurm.submit.submit",
+    ):
         assert any(f'id="{name}"' in page for page in pages.values()), name
     page = pages["docs/reference/methods.html"]
     files = [path for room in ("bases", "methods") for path in (ROOT / "initializers" / room).rglob("[a-z]*.py")]
     assert len(files) > 6
     for path in files:
-        assert ".".join(path.relative_to(ROOT).with_suffix("").parts) in page
+        assert ".".join(["vitinit", *path.relative_to(ROOT).with_suffix("").parts]) in page
 
 
 def test_nothing_is_fetched_from_elsewhere(pages):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from tests.records import REFERENCE, ROOT, interval, shows, study, text
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import columns
-from tests.records import REFERENCE, ROOT, interval, shows, study, text
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NAMES = r"`[^`]*`|\]\([^)]*\)|arXiv \d{4}\.\d{5}|CIFAR-100?|Imp\.-[35]|Table \d|top-1|\d × \d"

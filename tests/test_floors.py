@@ -14,8 +14,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from vitinit import analysis
 from tests.processes import fresh
+from vitinit import analysis
 
 ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
@@ -70,21 +70,21 @@ STOREYS = {
 }
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in [ROOT / "vitinit.py", *(path for package in STOREYS for path in (ROOT / package).rglob("*.py"))]
+    for path in [ROOT / "vitinit/__init__.py", *(path for name in STOREYS for path in (ROOT / name).rglob("*.py"))]
 }
 
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """Modules that a file imports, and what it imports from them, with dots."""
+    """Modules that a file imports, and what it imports from them, with dots; ours as their folders are called."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            names |= {alias.name.removeprefix("vitinit.") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            inside = {f"{node.module}.{alias.name}" for alias in node.names}
-            names |= inside & MODULES.keys() or {str(node.module)}
+            inside = {f"{node.module}.{alias.name}".removeprefix("vitinit.") for alias in node.names}
+            names |= inside & MODULES.keys() or {str(node.module).removeprefix("vitinit.")}
     return frozenset(names)
 
 
@@ -128,17 +128,17 @@ def test_every_room_has_its_storey_and_imports_from_below() -> None:
 
 def test_analysis_reads_records_only() -> None:
     records = {
-        "vitinit.benchmark.records.epoch",
-        "vitinit.benchmark.records.record",
-        "vitinit.benchmark.records.store",
-        "vitinit.benchmark.fields",
-        "vitinit.benchmark.models.registry",
-        "vitinit.benchmark.spec",
-        "vitinit.benchmark.records.maps",
-        "vitinit.benchmark.settings",
-        "vitinit.benchmark.files.yaml_text",
+        "benchmark.records.epoch",
+        "benchmark.records.record",
+        "benchmark.records.store",
+        "benchmark.fields",
+        "benchmark.models.registry",
+        "benchmark.spec",
+        "benchmark.records.maps",
+        "benchmark.settings",
+        "benchmark.files.yaml_text",
     }
-    allowed = records | {"vitinit.initializers.errors", "vitinit.initializers.report"}
+    allowed = records | {"initializers.errors", "initializers.report"}
     for name in below("analysis"):
         lower = {other for other in imported(MODULES[name]) if other.partition(".")[0] in ("benchmark", "initializers")}
         assert lower <= allowed, name
@@ -160,7 +160,7 @@ def test_slurm_knows_nothing_of_the_benchmark() -> None:
 def test_what_analysis_needs_is_what_it_imports() -> None:
     names = [
         *below("analysis"),
-        *(name for name in MODULES if name.startswith(("vitinit.benchmark.records", "vitinit.benchmark.files"))),
+        *(name for name in MODULES if name.startswith(("benchmark.records", "benchmark.files"))),
     ]
     libraries = set().union(*(tops(MODULES[name]) for name in names)) - sys.stdlib_module_names
     come_along = {"analysis", "benchmark", "initializers", "markupsafe", "pydantic_core"}  # with jinja2 and pydantic
@@ -185,7 +185,7 @@ TORCHLESS = (
 
 def test_the_public_module_brings_no_other_floor_and_has_the_version_of_the_distribution() -> None:
     version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    code = "import sys, vitinit; print(vitinit.__version__, *sorted({name.partition('.')[0] for name in sys.modules}))"
+    code = "import sys, vitinit; print(vitinit.__version__, *(name.removeprefix('vitinit.') for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     found, *modules = done.stdout.split()
     assert version
@@ -205,7 +205,8 @@ def test_no_torch_before_it_is_needed() -> None:
 
 def test_a_grid_that_was_resolved_before_is_planned_without_torch(here, monkeypatch, tmp_path) -> None:
     """Also under other seeds, and by another command."""
-    code = "import sys, atexit, runners.cli.main as c; atexit.register(lambda: print('torch' in sys.modules)); c.main()"
+    code = "import sys, atexit, vitinit.runners.cli.main as c; "
+    code += "atexit.register(lambda: print('torch' in sys.modules)); c.main()"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert here("plan", "smoke")[0] == 0
     assert list(tmp_path.glob("cache/vitinit/fits/*")), "asked, with torch"
@@ -220,11 +221,12 @@ def test_a_grid_that_was_resolved_before_is_planned_without_torch(here, monkeypa
 def test_initialisers_are_listed_without_torch_from_the_second_time_on(tmp_path: Path) -> None:
     """Not so where another package has some: a change of theirs would not be seen."""
     script = """
-import sys, runners.cli.main
+import sys
+import vitinit.runners.cli.main
 sys.dont_write_bytecode = True
 sys.argv[1:] = ["list", "initializers"]
 try:
-    runners.cli.main.main()
+    vitinit.runners.cli.main.main()
 finally:
     print("vitinit.initializers.registry" in sys.modules)  # it imports torch
 """
@@ -237,7 +239,7 @@ finally:
     (info / "entry_points.txt").write_text("[vitinit.initializers]\ntheirs = their_module:Theirs\n")
     for said in ("First.", "Second."):
         code = (
-            f'from initializers.methods.mimetic import Mimetic\nclass Theirs(Mimetic):\n    """{said}"""\n'
+            f'from vitinit.initializers.methods.mimetic import Mimetic\nclass Theirs(Mimetic):\n    """{said}"""\n'
             "    name = 'theirs'\n"
         )
         (tmp_path / "their_module.py").write_text(code)

@@ -120,8 +120,8 @@ def test_links_lead_somewhere():
 def checkout(tmp_path_factory) -> Path:
     """A copy of the packages with the examples of the texts dropped in."""
     copy = tmp_path_factory.mktemp("checkout")
-    for name in ("analysis", "benchmark", "initializers", "runners", "slurm", "tests"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("analysis", "benchmark", "initializers", "runners", "slurm", "tests", "vitinit"):
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("published", "reference/small"):
         shutil.copytree(ROOT / "results" / name, copy / "results" / name)
     shutil.copy(ROOT / "pyproject.toml", copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import re
@@ -29,7 +30,8 @@ class Blocked:
             raise ModuleNotFoundError(name, name=name)
 
 def ours():
-    return sorted({{name.partition(".")[0] for name in sys.modules}} & {{*{FLOORS}, "vitinit"}})
+    names = [name.split(".")[:2] for name in sys.modules]
+    return sorted({{".".join(name) for name in names if name[0] in {{*{FLOORS}, "vitinit"}}}})
 
 sys.meta_path.insert(0, Blocked())
 import vitinit
@@ -49,9 +51,9 @@ print(*ours())
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel alone, built and installed without a network."""
     source, wheels, target = (tmp_path_factory.mktemp(name) for name in ("source", "wheels", "target"))
-    for name in FLOORS:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "vitinit.py"):
+    for name in (*FLOORS, "vitinit"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = f"from setuptools import build_meta; build_meta.build_wheel({str(wheels)!r})"
     subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
@@ -61,7 +63,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def started(*arguments: str, target: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(target), "OMP_NUM_THREADS": "1"}
+    """Run Python with the wheel, and with what lies in the working folder."""
+    env = {**os.environ, "PYTHONPATH": f"{target}{os.pathsep}{cwd}", "OMP_NUM_THREADS": "1"}
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True)
 
 
@@ -69,23 +72,32 @@ def test_it_needs_torch_and_pydantic_and_no_more(installed: Path) -> None:
     (info,) = importlib.metadata.distributions(path=[str(installed)])
     needed = {re.split(r"[^\w-]", line)[0] for line in info.requires or () if "extra ==" not in line}
     assert needed == {"torch", "pydantic"}
-    assert not list(installed.glob("tests*"))
+    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == {"vitinit", "bin"}
 
 
 def test_it_initialises_where_nothing_else_is(installed: Path, tmp_path: Path) -> None:
     done = started("-c", SCRIPT, target=installed, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     where, first, changed, diagonal, last = done.stdout.splitlines()
-    assert Path(where) == installed / "vitinit.py"
-    assert first == "False initializers vitinit"
-    assert last == "initializers vitinit", "no floor above"
+    assert Path(where) == installed / "vitinit" / "__init__.py"
+    assert first == "False vitinit vitinit.initializers"
+    assert last == "vitinit vitinit.initializers", "no floor above"
     assert {"head.weight", "head.bias", "encoder.layers.0.self_attn.in_proj_weight"} <= set(changed.split())
     assert float(diagonal) == pytest.approx(-0.4, abs=5 * 0.4 / 24)
 
 
-def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, tmp_path: Path) -> None:
-    """`-S`: with no package but those of the wheel."""
-    done = started("-S", "-m", "vitinit.runners.cli", "list", "grids", target=installed, cwd=tmp_path)
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A working folder with pydantic, which all of the wheel needs; `-S` hides every other package."""
+    for name in ("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"):
+        path = Path(str(importlib.import_module(name).__file__))
+        path = path.parent if path.name == "__init__.py" else path
+        (tmp_path / path.name).symlink_to(path)
+    return tmp_path
+
+
+def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, bare: Path) -> None:
+    done = started("-S", "-m", "vitinit.runners.cli", "list", "grids", target=installed, cwd=bare)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
@@ -96,9 +108,9 @@ def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, 
     assert command.value == "vitinit.runners.cli.__main__:main", "what `-m runners.cli` starts"
 
 
-def test_analysis_says_in_one_line_what_it_needs(installed: Path, tmp_path: Path) -> None:
+def test_analysis_says_in_one_line_what_it_needs(installed: Path, bare: Path) -> None:
     for command in ("tables", "figures", "curves", "report", "choose", "standing"):
-        done = started("-S", "-m", f"analysis.{command}", target=installed, cwd=tmp_path)
+        done = started("-S", "-m", f"vitinit.analysis.{command}", target=installed, cwd=bare)
         assert (done.returncode, done.stdout) == (2, ""), command
         (line,) = done.stderr.splitlines()
         assert re.match(r"error: analysis needs .*\bpandas\b.*: source .venv/bin/activate, or pip install ", line)

@@ -42,9 +42,9 @@ __all__ = [
     "Part",
     "Report",
     "VitinitError",
+    "catalogue",
     "fused",
     "initialize",
-    "initializers",
     "linear",
     "register",
     "unregister",
@@ -102,7 +102,7 @@ class _Listed(list[Known]):
         return "\n".join([*lines, "What one does, with all defaults: print(vitinit.catalogue()[0])"])
 
 
-def initializers(kind: Literal["base", "method"] | None = None) -> list[Known]:
+def catalogue(kind: Literal["base", "method"] | None = None) -> list[Known]:
     """All bases and methods, with their parameters and papers; or those of one kind. It prints as a table.
 
     Installed packages add theirs by the entry point group `vitinit.initializers`.
@@ -278,7 +278,7 @@ def initialize(
     Args:
         model: on any device, in any float type, before it is compiled, sharded or wrapped for several processes.
         method: `mimetic` (arXiv 2305.09828), `impulse` (arXiv 2404.01139, 2505.19985), `convit_gpsa` (arXiv
-            2103.10697), `conv_filters` (arXiv 2404.01139), `placebo`; `initializers()` lists all. None: the base alone.
+            2103.10697), `conv_filters` (arXiv 2404.01139), `placebo`; `catalogue()` lists all. None: the base alone.
             A mapping with `name` and parameters does as well: `{"name": "lsuv", "images": 32}`.
         base: `kaiming_uniform` (PyTorch's default), `trunc_normal` (timm's), or a mapping with `name` and parameters.
             None keeps the weights that are there.

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.context import beside
-from vitinit.analysis.tables.shared import LEVEL, PLAIN, Look, Table, contrasts_compared, differing, skipped, usual_seeds
+from vitinit.analysis.tables.shared import (
+    LEVEL,
+    PLAIN,
+    Look,
+    Table,
+    contrasts_compared,
+    differing,
+    skipped,
+    usual_seeds,
+)
 from vitinit.analysis.text import count, one_line
 
 if TYPE_CHECKING:

@@ -141,4 +141,4 @@ def _ours(part: InitializerSpec) -> bool:
     """Whether the initialisers lie in this project: a hash of its code says all about them."""
     from vitinit.initializers import registry
 
-    return all(registry.get(name).__module__.partition(".")[0] == "initializers" for name in part.names())
+    return all(registry.get(name).__module__.startswith("vitinit.initializers.") for name in part.names())

@@ -30,7 +30,8 @@ def register(adapter: Adapter) -> Adapter:
     if not isinstance(adapter, Adapter):
         name = getattr(adapter, "__name__", type(adapter).__name__)
         raise VitinitError(
-            f"{name} is not an Adapter, which is what this registers; bases and methods: initializers.registry.register"
+            f"{name} is not an Adapter, which is what this registers; "
+            "bases and methods: vitinit.initializers.registry.register"
         )
     _own.pop(adapter.name, None)
     _own[adapter.name] = adapter

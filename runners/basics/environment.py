@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from vitinit.runners.basics.setting import Execution
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
+IMPORTED_FROM = Path(__file__).parents[3]
+"""Folder that holds the package `vitinit`."""
 NUMERIC_PACKAGES = ("initializers", "benchmark", "runners")
 """Folders whose code and YAML can change a number."""
 LIBRARIES = ("vitinit", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn", "scipy")
@@ -61,7 +63,7 @@ def code_in(root: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"commit": None, "dirty": None, "diff": None, "source": source_hash(root)}
     try:
         # Installed into an environment that lies in somebody else's repository, its commit would say nothing of ours.
-        git(root, "ls-files", "--error-unmatch", "--", Path(__file__).relative_to(ROOT).as_posix())
+        git(root, "ls-files", "--error-unmatch", "--", Path(__file__).resolve().relative_to(ROOT).as_posix())
         top = Path(git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
         commit = git(root, "rev-parse", "HEAD").strip()
         where = ("--", "*.py", "*.yaml")

@@ -17,8 +17,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vitinit import benchmark
-from vitinit import initializers
+from vitinit import benchmark, initializers
 from vitinit.benchmark.files import kept
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import plain, unknown_name

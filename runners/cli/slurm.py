@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-import vitinit.slurm.jobs
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.runners.cli.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, console
 from vitinit.runners.launching import jobs
 from vitinit.runners.terminal.markup import safe
+from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
 slurm_app = typer.Typer(help="Jobs of a cluster: check a profile, cancel, read logs.", no_args_is_help=True)
@@ -50,7 +50,7 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
         raise VitinitError(f"no run of {study!r} was handed to a cluster from {results}")
     if look.silence:
         raise VitinitError(f"cannot cancel jobs of {study!r}: {look.silence}")
-    vitinit.slurm.jobs.cancel(look.states)
+    slurm_jobs.cancel(look.states)
     runs = {run_id for job in look.jobs if job.job_id in look.states for run_id in job.run_ids}
     cancelled = f"cancelled {count(len(look.states), 'job')} with {count(len(runs), 'run')}"
     console.print(cancelled if look.states else "no job of it is left to cancel")
@@ -67,7 +67,7 @@ def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     if len(found) > 1:
         raise VitinitError(f"run {run_id}: several runs begin like this: {', '.join(sorted(found))}")
     ((full, job),) = found.items()
-    paths = vitinit.slurm.jobs.log_files(job.folder, job.job_id)
+    paths = slurm_jobs.log_files(job.folder, job.job_id)
     console.print(f"run {full}, job {job.job_id}" + ("" if paths else ": nothing written yet"))
     for path in paths:
         console.print(f"[bold]{safe(str(path))}[/bold]")

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-import vitinit.slurm.jobs
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
@@ -30,6 +29,7 @@ from vitinit.runners.launching.together import carry_out_together
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure, now
 from vitinit.runners.terminal.display import Display
+from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import torchrun
 from vitinit.slurm.errors import Refused, SlurmError
 from vitinit.slurm.profiles import Profile
@@ -128,7 +128,7 @@ def dispatch(
         dispatched = jobs.Dispatch(written=written, name=name, profile=profile.name, code=str(code), jobs=by_job)
         jobs.write(folder, dispatched)
     except OSError as error:
-        vitinit.slurm.jobs.cancel(job_ids)  # nobody would know of them
+        slurm_jobs.cancel(job_ids)  # nobody would know of them
         raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
     if refused:
         raise refused
@@ -171,12 +171,12 @@ def carry_out_pack(pack: Pack) -> None:
     if not stop.reason or rank != "0":
         return  # rank 0 speaks for the job; to end as failed before it has would end it
     print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
-    preempted = _persistently(vitinit.slurm.jobs.preempted_current)
+    preempted = _persistently(slurm_jobs.preempted_current)
     if preempted or (stop.reason.startswith("SIGUSR2") and _reached(pack) != before):
-        if _persistently(vitinit.slurm.jobs.requeue_current):
+        if _persistently(slurm_jobs.requeue_current):
             sys.exit(0)
     elif stop.reason.startswith("SIGUSR2"):
-        job_id = vitinit.slurm.jobs.current()
+        job_id = slurm_jobs.current()
         begun = [cell for cell in pack.cells if (owner := _last_owner(pack, cell)) and owner.job == job_id]
         message = f"not a single step could be saved within the time limit of its job {job_id}: ask for more time"
         _record_failures(pack, begun, "OutOfTime", message)
@@ -257,7 +257,7 @@ def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Job]) -> 
         setting: where and how they were to be carried out.
         handed: the last job of each.
     """
-    states = vitinit.slurm.jobs.ended({handed[cell.run_id].job_id for cell in cells if cell.run_id in handed}) or {}
+    states = slurm_jobs.ended({handed[cell.run_id].job_id for cell in cells if cell.run_id in handed}) or {}
     for cell in cells:
         job = handed.get(cell.run_id)
         # the job's other runs had not begun, or have been saved and let go of

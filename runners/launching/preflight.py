@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import vitinit.slurm.jobs
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, located
 from vitinit.runners.augmentation.rand_augment import recording
 from vitinit.runners.basics.setting import Setting, check_whole_batches
 from vitinit.runners.loaders import open_data
+from vitinit.slurm import jobs as slurm_jobs
 
 
 def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
@@ -30,7 +30,7 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
     images: dict[DatasetSpec, int] = {}
     unread: list[VitinitError] = []
     loader, device = setting.execution.loader, setting.execution.device
-    elsewhere = setting.execution.executor == "slurm" and vitinit.slurm.jobs.current() is None
+    elsewhere = setting.execution.executor == "slurm" and slurm_jobs.current() is None
     for dataset, size, cropped in dict.fromkeys(
         (cell.spec.dataset, cell.spec.model.image_size, cell.spec.recipe.crops) for cell in cells
     ):

@@ -25,7 +25,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
 from vitinit.initializers.errors import VitinitError, count, unknown_name
 from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
-from vitinit.runners.basics.environment import ROOT
+from vitinit.runners.basics.environment import IMPORTED_FROM
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.terminal.duration import duration
 
@@ -88,7 +88,7 @@ def named(text: str, what: str = "METHOD") -> tuple[dict[str, Any], Path | None]
     if not cls or not re.search(rf"\b{re.escape(cls)}\b", text):
         raise unknown_name(f"class of {path}", cls, re.findall(r"^class (\w+)", text, re.MULTILINE))
     if file.resolve().parent.parent == Path(initializers.__path__[0]).resolve():  # it is imported as one of ours
-        return {**fields, "name": f"initializers.{file.parent.name}.{file.stem}:{cls}"}, None
+        return {**fields, "name": f"vitinit.initializers.{file.parent.name}.{file.stem}:{cls}"}, None
     return {**fields, "name": f"{file.stem}:{cls}"}, file
 
 
@@ -299,7 +299,9 @@ def call(module: str, arguments: list[str], environment: Mapping[str, str] | Non
     """Run one of our commands in a process of its own, on this terminal; what asks for a stop is handed on to it."""
     stop = Stop()
     with on_signals(stop, impatient=False):
-        process = subprocess.Popen([sys.executable, "-c", OURS.format(str(ROOT), module), *arguments], env=environment)
+        process = subprocess.Popen(
+            [sys.executable, "-c", OURS.format(str(IMPORTED_FROM), module), *arguments], env=environment
+        )
         while process.poll() is None and not stop.reason:
             time.sleep(0.1)
         if stop.reason:

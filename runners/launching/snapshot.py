@@ -10,22 +10,22 @@ import uuid
 from pathlib import Path
 
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.environment import ROOT
+from vitinit.runners.basics.environment import IMPORTED_FROM
 
 PACKAGES = ("initializers", "benchmark", "slurm", "runners")
-"""What a job imports of this project. Plug-ins from elsewhere, and libraries, are imported from where they are."""
+"""Packages of `vitinit` that a job imports. Plug-ins and libraries are imported from where they are."""
 
 
 def take(folder: Path) -> Path:
     """Copy the code into `folder/<hash of its content>`, unless that is there already; a damaged one is renamed.
 
     Returns:
-        The copy: a folder to import from, that holds the packages.
+        The copy: a folder to import from, that holds `vitinit`.
 
     Raises:
         VitinitError: it cannot be written.
     """
-    digest, contents = hashlib.sha256(), _contents(ROOT)
+    digest, contents = hashlib.sha256(), _contents(IMPORTED_FROM)
     for name, content in contents.items():
         digest.update(f"{name.as_posix()}\0{len(content)}\0".encode() + content)
     copy = folder / digest.hexdigest()[:16]
@@ -54,11 +54,12 @@ def take(folder: Path) -> Path:
 
 
 def _contents(root: Path) -> dict[Path, bytes]:
-    """The files of the packages below a folder, by their place in it, sorted."""
+    """Read the files of `vitinit` in a folder, by their place in it, sorted."""
     files = sorted(
         path
         for package in PACKAGES
-        for path in (root / package).rglob("*")
+        for path in (root / "vitinit" / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     )
+    files.append(root / "vitinit" / "__init__.py")
     return {path.relative_to(root): path.read_bytes() for path in files}

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-import vitinit.slurm.jobs
 from vitinit.benchmark.fields import Frozen
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.terminal.duration import duration
+from vitinit.slurm import jobs as slurm_jobs
 
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
@@ -203,8 +203,8 @@ def _take(folder: Path) -> Claim:
         pid=pid,
         process_started=_process_started(pid) or "",
         since=time.time(),
-        job=vitinit.slurm.jobs.current(),
-        restart=vitinit.slurm.jobs.restarts(),
+        job=slurm_jobs.current(),
+        restart=slurm_jobs.restarts(),
     )
     for attempt in range(TRIES):
         try:
@@ -259,7 +259,7 @@ def _owner_if_live(path: Path, now: float) -> Owner | None:
         owner = UNKNOWN
     except OSError:
         return UNKNOWN
-    if owner.released or (owner.job and owner.job == vitinit.slurm.jobs.current() and owner.restart < vitinit.slurm.jobs.restarts()):
+    if owner.released or (owner.job and owner.job == slurm_jobs.current() and owner.restart < slurm_jobs.restarts()):
         return None  # of its own job the cluster has ended what ran before it was requeued
     if owner.machine == _machine() and owner.process_started and not _hidden(owner.pid):
         return owner if _is_here(owner) else None

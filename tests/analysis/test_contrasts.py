@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import t
 from synthetic_records import done, several, skipped, write
 
+from tests.records import REFERENCE
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables import contrasts
@@ -18,7 +19,6 @@ from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import to_csv, to_markdown
 from vitinit.analysis.tables.shared import Table
 from vitinit.benchmark.records.store import Layout, Store
-from tests.records import REFERENCE
 
 TOP1 = {
     "Kaiming uniform": [40.0, 41.0, 42.0, 43.0, 44.0, 45.0, 46.0, 47.0],

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.analysis.synthetic_records import done, several, write
+from tests.synthetic_masks import dense
 from vitinit.analysis.figures.accuracy import over_epochs
 from vitinit.analysis.frame import load
 from vitinit.analysis.plotting.style import measured
@@ -14,8 +16,6 @@ from vitinit.analysis.report.page import to_html
 from vitinit.analysis.report.section import section
 from vitinit.analysis.tables.registry import build
 from vitinit.initializers.errors import VitinitError
-from tests.analysis.synthetic_records import done, several, write
-from tests.synthetic_masks import dense
 
 MIOU = {"Kaiming uniform": (40.0, 41.0, 42.0), "Mimetic": (45.0, 47.0, 48.0)}
 

@@ -21,6 +21,8 @@ from PIL import Image
 from report_page import EVIL, REFERENCE, Page, few_records, hostile_report, write_report
 from synthetic_records import VALIDATION, done, failed, finished, of_dataset, several, skipped, with_probes, write
 
+from tests.records import holm
+from tests.synthetic_masks import dense
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.accuracy import over_epochs
 from vitinit.analysis.frame import Study, load
@@ -32,8 +34,6 @@ from vitinit.analysis.report.section import section
 from vitinit.analysis.series import Chart, Line, Panel, Scale
 from vitinit.analysis.tables.registry import build
 from vitinit.benchmark.records.store import Layout, Store
-from tests.records import holm
-from tests.synthetic_masks import dense
 
 T = {2: 12.706205, 3: 4.302653, 12: 2.200985}
 """The 97.5 % point of Student's t for so many values, from a printed table."""

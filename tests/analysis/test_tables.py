@@ -340,10 +340,11 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path, module, capsys):
 
 def test_imports_stay_light():
     script = (
-        "import sys, analysis.tables.__main__, analysis.figures.__main__, analysis.curves.__main__;"
-        "from analysis.tables.registry import TABLES; from analysis.figures.registry import FIGURES;"
-        "from analysis.curves.registry import CURVES; [each.entries() for each in (TABLES, FIGURES, CURVES)];"
-        "print(sorted({'torch', 'timm', 'pandas', 'scipy', 'matplotlib', 'runners'} & sys.modules.keys()))"
+        "import sys, vitinit.analysis.tables.__main__, vitinit.analysis.figures.__main__;"
+        "import vitinit.analysis.curves.__main__;"
+        "from vitinit.analysis.tables.registry import TABLES; from vitinit.analysis.figures.registry import FIGURES;"
+        "from vitinit.analysis.curves.registry import CURVES; [each.entries() for each in (TABLES, FIGURES, CURVES)];"
+        "print(sorted({'torch', 'timm', 'pandas', 'scipy', 'matplotlib', 'vitinit.runners'} & sys.modules.keys()))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -14,6 +14,7 @@ import pytest
 import torch
 from dataset_helpers import NOWHERE, error_of, make_folder
 
+from tests.processes import ROOT, fresh
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.archives.archived import Archived
@@ -25,7 +26,6 @@ from vitinit.benchmark.image_files.arrays import IGNORED, Sources
 from vitinit.benchmark.image_files.subset import parts
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
-from tests.processes import ROOT, fresh
 
 NAMES = registry.names()
 SIZE = 8
@@ -154,8 +154,8 @@ def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes
 
 def test_planning_with_every_dataset_imports_nothing_slow() -> None:
     code = (
-        "import sys; from pathlib import Path; from benchmark.datasets import registry\n"
-        "from benchmark.spec import DatasetSpec\n"
+        "import sys; from pathlib import Path; from vitinit.benchmark.datasets import registry\n"
+        "from vitinit.benchmark.spec import DatasetSpec\n"
         "for name in registry.names():\n"
         "    dataset = registry.get(name)\n"
         "    spec = DatasetSpec(name=name, path='.' if dataset.name == 'folder' else None)\n"
@@ -271,7 +271,7 @@ def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path) -> None
         None: "cannot be loaded",
         "raise RuntimeError('two\\nlines')\n": "cannot be loaded: RuntimeError: two lines",
         "BRIGHTNESS = 3\n": "is not a Dataset",
-        THEIRS.format(name="digits"): "two datasets are called 'digits': in benchmark.datasets.digits and in ",
+        THEIRS.format(name="digits"): "two datasets are called 'digits': in vitinit.benchmark.datasets.digits and in ",
         THEIRS.format(name="a:b"): "name 'a:b' is to be letters",
         THEIRS.format(name="unread").replace("def read(", "def look("): "cannot be loaded: .* read",
     }

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from stored_records import REFERENCE
 
+from tests.synthetic_masks import dense, history
 from vitinit.benchmark.records.export import tables
 from vitinit.benchmark.records.record import RunRecord, Whole, from_bytes, to_bytes, whole_or_parsed
 from vitinit.benchmark.records.store import Store
-from tests.synthetic_masks import dense, history
 
 
 def content(record: RunRecord, **changes: Any) -> str:

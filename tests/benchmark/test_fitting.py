@@ -10,12 +10,12 @@ import pytest
 import yaml
 from two_rows import GRID
 
+from tests.processes import ROOT, fresh
 from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids import fitting, grid
 from vitinit.benchmark.models import registry as models
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
-from tests.processes import ROOT, fresh
 
 
 @pytest.fixture(autouse=True)
@@ -131,12 +131,12 @@ for arch, base, method in {questions!r}:
     fitting.fit(model, {{"name": base}}, method)
     answered += 1
 own = [Path(m.__file__) for n, m in list(sys.modules.items())
-       if n.partition(".")[0] in ("initializers", "benchmark", "runners", "analysis") and getattr(m, "__file__", None)]
+       if n.partition(".")[0] == "vitinit" and n != "vitinit" and getattr(m, "__file__", None)]
 known = lambda path: any(path == root or root in path.parents for root in fitting.CODE)
 print(answered, sorted(str(path) for path in own if not known(path) and path.name != "__init__.py"))
 """
     done = fresh("-c", script, cwd=ROOT, path=(ROOT,))
-    files, grids = ROOT / "benchmark/files", ROOT / "benchmark/grids"
+    files, grids = ROOT / "vitinit/benchmark/files", ROOT / "benchmark/grids"
     assert len(questions) > 20
     keeping = [str(files / name) for name in ("atomic.py", "cache.py", "kept.py")]
     assert done.stdout == f"{len(questions)} {keeping}\n", done.stderr

@@ -16,6 +16,8 @@ import pytest
 from PIL import Image
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
+from tests.miniature import NAMES, linked_copy, make_source
+from tests.processes import ROOT, fresh
 from vitinit.benchmark.datasets import imagenet, registry
 from vitinit.benchmark.datasets.load import download, load
 from vitinit.benchmark.datasets.packed import Packed
@@ -24,8 +26,6 @@ from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.preparing.pack import prepare
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
-from tests.miniature import NAMES, linked_copy, make_source
-from tests.processes import ROOT, fresh
 
 IMAGENET = DatasetSpec(name="imagenet")
 FEW = replace(imagenet.IMAGENET, classes=100, images=(125, 100))
@@ -136,7 +136,8 @@ def test_the_number_of_threads_changes_nothing(source, data_dir, tmp_path):
 def test_a_preparation_that_is_killed_leaves_nothing_that_counts(source, tmp_path):
     code = (
         "import os, signal; from dataclasses import replace; from pathlib import Path\n"
-        "from benchmark.datasets.imagenet import IMAGENET; from benchmark.preparing.pack import prepare\n"
+        "from vitinit.benchmark.datasets.imagenet import IMAGENET\n"
+        "from vitinit.benchmark.preparing.pack import prepare\n"
         "kill = lambda done, total: done > 100 and os.kill(os.getpid(), signal.SIGKILL)\n"
         f"prepare(replace(IMAGENET, classes=100), Path({str(source)!r}), Path('imagenet').resolve(), True, kill, 1)"
     )

@@ -15,12 +15,12 @@ import pytest
 from pydantic import ValidationError
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped, undigested
 
+from tests.sealing import sealed
 from vitinit.benchmark.records import store
 from vitinit.benchmark.records.record import Masked, RunRecord, from_bytes, to_bytes
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError, explain, plain
-from tests.sealing import sealed
 
 
 def edited(change: Callable[[dict[str, Any]], object], index: int = 0) -> bytes:

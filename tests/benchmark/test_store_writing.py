@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from stored_records import REFERENCE, WHOLE, failed, record, skipped, undigested
 
+from tests.sealing import sealed
 from vitinit.analysis.frame import load
 from vitinit.benchmark.files import atomic
 from vitinit.benchmark.files.atomic import write_atomically
@@ -23,7 +24,6 @@ from vitinit.benchmark.records.record import from_bytes, to_bytes
 from vitinit.benchmark.records.store import Layout, Store
 from vitinit.benchmark.spec import LATER
 from vitinit.initializers.errors import VitinitError
-from tests.sealing import sealed
 
 # --- writing ---
 

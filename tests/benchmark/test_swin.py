@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.initializers.caught import maps_of
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.models.family import ModelSpec
@@ -20,7 +21,6 @@ from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Resources
 from vitinit.runners.basics.streams import stream
 from vitinit.runners.probes.quantities.effective_receptive_field import receptive_field
-from tests.initializers.caught import maps_of
 
 IMAGES_BCHW = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 

@@ -18,6 +18,7 @@ import pytest
 import torch
 import yaml
 
+from tests.processes import FORKS, PATIENCE
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
@@ -28,7 +29,6 @@ from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training import train
-from tests.processes import FORKS, PATIENCE
 
 ALL = os.environ.get("FAULTS") == "all"
 """`make test-faults` sets FAULTS=all; `make test` runs the quick share."""

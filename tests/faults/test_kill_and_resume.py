@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from vitinit.benchmark.records.store import Store
 from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells, finish, setting
+from vitinit.benchmark.records.store import Store
 
 KILLS = 9 if ALL else 2
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.faults.harness import ALL, assert_same, cells, setting, thorough
+from tests.processes import FORKS, PATIENCE, alive, call, children, fresh, grandchildren, start, until
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching.launch import launch
 from vitinit.runners.one_run import claims
 from vitinit.runners.terminal.display import Display
-from tests.faults.harness import ALL, assert_same, cells, setting, thorough
-from tests.processes import FORKS, PATIENCE, alive, call, children, fresh, grandchildren, start, until
 
 SIGNALS = [
     (executor, number, to)

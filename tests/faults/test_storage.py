@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.harness import assert_same, cells, finish, setting, thorough
+from tests.processes import FORKS, PATIENCE, ROOT, in_turn
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run.carry_out import carry_out
-from tests.faults.harness import assert_same, cells, finish, setting, thorough
-from tests.processes import FORKS, PATIENCE, ROOT, in_turn
 
 # Root may write everywhere, unless it gives that up.
 UNPRIVILEGED = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")

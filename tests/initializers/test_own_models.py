@@ -16,10 +16,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from torch.nn.utils import prune
 
 import vitinit
+from vitinit import linear
 from vitinit.initializers import registry
 from vitinit.initializers.initialize import on_pseudo_input
 from vitinit.initializers.whole_model import places
-from vitinit import linear
 
 UNKNOWN = "no adapter knows"
 KEY, VALUE = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)

@@ -18,6 +18,7 @@ from small_models import VIT, differing, refused, state, streams, tiny
 from torch import nn
 
 import vitinit
+from tests.processes import ROOT, fresh
 from vitinit.benchmark.grids.fitting import fit
 from vitinit.initializers import methods, registry
 from vitinit.initializers.errors import VitinitError
@@ -25,7 +26,6 @@ from vitinit.initializers.initialize import initialize
 from vitinit.initializers.methods.mimetic import Mimetic
 from vitinit.initializers.registry import Initializer
 from vitinit.initializers.whole_model import WholeModel
-from tests.processes import ROOT, fresh
 
 PLUGIN = '''
 """Method `{name}`: W_proj of every layer is a scaled identity."""
@@ -184,7 +184,9 @@ def test_a_broken_entry_point_is_one_line_that_names_it(
 def test_a_file_among_ours_that_registers_nothing_is_named(discovery: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(discovery)])
     (discovery / "idv2.py").write_text(PLUGIN.format(name="idv2").replace("@register\n", ""))
-    one_line(r"^initializers/methods/idv2.py registers nothing \(@register\); unknown", lambda: registry.get("idv2"))
+    one_line(
+        r"^vitinit/initializers/methods/idv2.py registers nothing \(@register\); unknown", lambda: registry.get("idv2")
+    )
     assert "mimetic" in registry.names(), "all others are there"
 
 

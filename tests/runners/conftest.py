@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
@@ -17,7 +18,6 @@ from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli.options import console
 from vitinit.runners.one_run.carry_out import carry_out
-from tests.runners.small_run import THREAD, spec
 
 
 @pytest.fixture

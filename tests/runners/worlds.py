@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from vitinit.runners.basics.stop import SIGNALS
 from tests.processes import FORKS, PATIENCE
+from vitinit.runners.basics.stop import SIGNALS
 
 
 class Died:

@@ -8,7 +8,14 @@ from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.runners.loaders import make_loader
-from vitinit.runners.measuring.speed import AUGMENTATIONS, PAPERS, new_training, peak_memory_mib, recipe, reset_peak_memory
+from vitinit.runners.measuring.speed import (
+    AUGMENTATIONS,
+    PAPERS,
+    new_training,
+    peak_memory_mib,
+    recipe,
+    reset_peak_memory,
+)
 from vitinit.runners.training.train import train
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-import vitinit.slurm.jobs
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.store import Store
@@ -33,6 +32,7 @@ from vitinit.runners.cli.run.on_cluster import run_on_cluster
 from vitinit.runners.cli.run.todo import Todo, retried, to_begin_anew, wanted
 from vitinit.runners.launching.tidying import forced
 from vitinit.runners.terminal.markup import safe
+from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
 if TYPE_CHECKING:
@@ -215,9 +215,9 @@ def _download(planned: list[Planned], folder: Path) -> bool:
 
 def _where() -> Executor:
     """Where runs are carried out when nothing is said."""
-    if vitinit.slurm.jobs.current() is not None or shutil.which("sbatch") is None:
+    if slurm_jobs.current() is not None or shutil.which("sbatch") is None:
         return "local"
-    if vitinit.slurm.jobs.available():
+    if slurm_jobs.available():
         return "slurm"
     console.print("[yellow]there is an sbatch, but no cluster answers: carrying the runs out here")
     return "local"
@@ -225,7 +225,7 @@ def _where() -> Executor:
 
 def _why_here() -> str:
     """Why `_where` does not say slurm."""
-    if vitinit.slurm.jobs.current() is not None:
+    if slurm_jobs.current() is not None:
         return "this is a job of it"
     return "there is no sbatch here" if shutil.which("sbatch") is None else "no cluster answers here"
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-import vitinit.slurm.jobs
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.cli.options import REFERENCE, console
@@ -17,6 +16,7 @@ from vitinit.runners.cli.run.todo import Todo, announce, say_left_alone, say_not
 from vitinit.runners.terminal.display import together
 from vitinit.runners.terminal.duration import duration
 from vitinit.runners.terminal.markup import safe
+from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run_on_cluster(
         packs = _packed(todo, profile, workers, runs_per_job)
         print_plan(todo.loaded, todo.planned, todo.contents)
         if packs:
-            arrays = split(len(packs), profile.parallel, max_array_size() if vitinit.slurm.jobs.available() else len(packs))
+            arrays = split(len(packs), profile.parallel, max_array_size() if slurm_jobs.available() else len(packs))
             if len(arrays) > 1:
                 sizes = ", ".join(str(array.size) for array in arrays)
                 console.print(f"{len(arrays)} arrays of {sizes} jobs, as the cluster takes no larger ones; the first:")

@@ -28,7 +28,7 @@ def test_defaults_are_filled_in_so_that_identity_does_not_depend_on_them() -> No
 
 def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "their_placebo_module.py").write_text(
-        "from typing import ClassVar\nimport torch\nfrom initializers.registry import Initializer\n\n"
+        "from typing import ClassVar\nimport torch\nfrom vitinit.initializers.registry import Initializer\n\n"
         "class Theirs(Initializer):\n"
         "    name: ClassVar[str] = 'theirs_in_a_placebo'\n    touches: ClassVar[tuple[str, ...]] = ('head.*',)\n"
         "    rogue: bool = False\n"

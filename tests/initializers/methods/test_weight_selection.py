@@ -17,10 +17,10 @@ from small_models import VIT, VIT_TOKEN, differing, f64, larger_checkpoint, mode
 from torch import Tensor, nn
 
 import vitinit
+from tests.runners.small_run import spec
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers import registry
 from vitinit.initializers.methods.weight_selection import evenly
-from tests.runners.small_run import spec
 
 
 def places(larger: int, smaller: int) -> list[int]:

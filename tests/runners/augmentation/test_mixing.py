@@ -12,6 +12,7 @@ from timm.data.random_erasing import RandomErasing
 from timm.loss import SoftTargetCrossEntropy
 from torch.nn import functional as F
 
+from tests.runners.small_run import DEVICES
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
@@ -20,7 +21,6 @@ from vitinit.runners.augmentation.mixing import erase, mix
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.streams import derive, stream
 from vitinit.runners.loaders import make_loader
-from tests.runners.small_run import DEVICES
 
 CLASSES = 5
 CPU = torch.device("cpu")

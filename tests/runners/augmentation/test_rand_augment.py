@@ -16,13 +16,13 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 from timm.data import auto_augment
 
+from tests.runners.small_run import DEVICES
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.augmentation.rand_augment import KINDS, carry_out, draw, fill_color
 from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders import base, make_loader
-from tests.runners.small_run import DEVICES
 
 CPU = torch.device("cpu")
 MEAN = (0.5, 0.25, 0.125)

@@ -12,9 +12,17 @@ from importlib.metadata import version
 import pytest
 import torch
 
-from vitinit.runners.basics import environment as provenance
-from vitinit.runners.basics.environment import blas, code_in, cpu_model, cpu_name, differences, driver_version, environment
 from tests.processes import fresh
+from vitinit.runners.basics import environment as provenance
+from vitinit.runners.basics.environment import (
+    blas,
+    code_in,
+    cpu_model,
+    cpu_name,
+    differences,
+    driver_version,
+    environment,
+)
 
 CPU = torch.device("cpu")
 
@@ -149,7 +157,7 @@ def test_what_git_cannot_say_is_left_open_and_a_hooks_environment_does_not_misle
 
 def test_the_code_of_a_process_is_taken_once_and_without_torch():
     text = (
-        "import sys; from runners.basics.environment import code, source_hash; first = code();"
+        "import sys; from vitinit.runners.basics.environment import code, source_hash; first = code();"
         "assert first is code() and first['source'] == source_hash(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", text], cwd=provenance.ROOT).returncode == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.benchmark.small_archives import SMALL, packed_up, put, small
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.benchmark.datasets import registry
@@ -26,7 +27,6 @@ from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.loaders import choice
 from vitinit.runners.one_run.outcome import failure
 from vitinit.runners.training.checkpoint import Checkpoints
-from tests.benchmark.small_archives import SMALL, packed_up, put, small
 
 TINY = {
     "title": "tiny",

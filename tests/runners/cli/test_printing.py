@@ -16,6 +16,8 @@ from rich.cells import cell_len
 from torch import nn
 
 import vitinit
+from tests.processes import fresh
+from tests.runners.cli.test_cli import TINY, write
 from vitinit.benchmark.grids import grid, parts
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models import registry as models
@@ -25,8 +27,6 @@ from vitinit.initializers.methods.impulse import Impulse, solvers
 from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.cli import listing
 from vitinit.runners.cli.options import MEASURING, NEVER_FOLDED, SAVING, SPEED, WHAT, WHERE, console
-from tests.processes import fresh
-from tests.runners.cli.test_cli import TINY, write
 
 COMMANDS = [
     *(["plan"], ["run"], ["status"], ["rank"], ["show"], ["reproduce"], ["speed"], ["proposition"], ["list"]),

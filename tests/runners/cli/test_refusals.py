@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.processes import ROOT
+from tests.runners.cli.test_cli import TINY, changed, write
 from vitinit.benchmark.datasets.cifar import CIFAR10
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli import __main__ as command
 from vitinit.runners.cli import plan as cli_plan
-from tests.processes import ROOT
-from tests.runners.cli.test_cli import TINY, changed, write
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 

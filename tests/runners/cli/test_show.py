@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.runners.small_run import NOW, altered
 from vitinit.benchmark.records.record import FailureRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.cli import records as cli_records
-from tests.runners.small_run import NOW, altered
 
 COMMIT = "0328e11b96e3b0280217e6f2cf3ab937e2e49f10"
 pytestmark = pytest.mark.usefixtures("undisturbed")

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.runners.cli.test_cli import changed, write
+from tests.runners.launching.test_launch import hand_out
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.setting import Execution, Setting
@@ -17,8 +19,6 @@ from vitinit.runners.cli.plan import planned_of
 from vitinit.runners.cli.run import on_cluster
 from vitinit.runners.cli.run.todo import Todo
 from vitinit.runners.launching import jobs
-from tests.runners.cli.test_cli import changed, write
-from tests.runners.launching.test_launch import hand_out
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 DRY = ("run", "smoke", "--dry-run")

@@ -17,6 +17,10 @@ from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.processes import FORKS, PATIENCE, alive, fresh, until
+from tests.runners import job
+from tests.runners.cli.test_cli import changed, write
+from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell, Grid
@@ -42,10 +46,6 @@ from vitinit.runners.terminal.display import Display
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.distributed import ALONE
 from vitinit.slurm.profiles import Profile
-from tests.processes import FORKS, PATIENCE, alive, fresh, until
-from tests.runners import job
-from tests.runners.cli.test_cli import changed, write
-from tests.runners.small_run import THREAD, spec
 
 
 @pytest.fixture
@@ -494,27 +494,27 @@ def test_a_copy_of_the_code_is_what_its_hash_says_and_imports_by_itself(tmp_path
     copy = snapshot.take(tmp_path / "code")
     assert snapshot.take(tmp_path / "code") == copy
     assert [path.name for path in (tmp_path / "code").iterdir()] == [copy.name]
-    assert environment.source_hash(copy) == environment.source_hash()
-    script = (
-        "import runners.launching.cluster, slurm, benchmark; print(runners.launching.cluster.__file__, slurm.__file__)"
-    )
+    assert environment.source_hash(copy / "vitinit") == environment.source_hash()
+    script = "from vitinit.runners.launching import cluster, jobs; print(cluster.__file__, jobs.__file__)"
     done = fresh("-c", script, cwd=copy, path=(copy,))
-    assert done.stdout.split() == [f"{copy}/runners/launching/cluster.py", f"{copy}/slurm/__init__.py"], done.stderr
+    assert done.stdout.split() == [f"{copy}/vitinit/runners/launching/{name}.py" for name in ("cluster", "jobs")], (
+        done.stderr
+    )
 
 
 def test_a_damaged_copy_of_the_code_is_put_aside_and_made_anew(tmp_path):
     copy, asides = snapshot.take(tmp_path / "code"), []
     for damage in ("gone", "edited", "more"):
-        file = copy / "runners" / ("more.py" if damage == "more" else "__init__.py")
+        file = copy / "vitinit" / "runners" / ("more.py" if damage == "more" else "__init__.py")
         if damage == "gone":
             file.unlink()
         else:
             file.write_text("x = 1\n")
         assert snapshot.take(tmp_path / "code") == copy
-        assert environment.source_hash(copy) == environment.source_hash()
+        assert environment.source_hash(copy / "vitinit") == environment.source_hash()
         (aside,) = (path for path in (tmp_path / "code").iterdir() if path not in (copy, *asides))
         assert aside.name.startswith(f"{copy.name}.damaged-")
-        assert (aside / "runners/__init__.py").exists() == (damage != "gone"), "nothing is deleted"
+        assert (aside / "vitinit/runners/__init__.py").exists() == (damage != "gone"), "nothing is deleted"
         asides.append(aside)
 
 

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from tests.processes import FORKS, PATIENCE, default_signals, fresh, until
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.launching import rank
-from tests.processes import FORKS, PATIENCE, default_signals, fresh, until
 
 ROOT = Path(__file__).parents[3]
 MINE = '''

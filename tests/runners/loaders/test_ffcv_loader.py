@@ -14,6 +14,8 @@ import torch
 import yaml
 from PIL import Image
 
+from tests.faults.harness import assert_same
+from tests.processes import until
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.image_files.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
@@ -28,8 +30,6 @@ from vitinit.runners.launching.preflight import preflight
 from vitinit.runners.loaders import base, make_loader, open_data
 from vitinit.runners.measuring.random_images import beton, random_data
 from vitinit.runners.one_run.carry_out import carry_out
-from tests.faults.harness import assert_same
-from tests.processes import until
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("VITINIT_TEST_FFCV") != "1", reason="FFCV compiles for a minute: make test-ffcv"),

@@ -16,6 +16,7 @@ from timm.data import create_transform
 from timm.data.auto_augment import rand_augment_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 
+from tests.faults.harness import assert_same
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.datasets.load import load
@@ -31,7 +32,6 @@ from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.loaders.full_size import FullSizeLoader, random_resized_crop
 from vitinit.runners.one_run.carry_out import carry_out
-from tests.faults.harness import assert_same
 
 CPU = torch.device("cpu")
 SIZE = 32

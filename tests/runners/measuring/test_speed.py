@@ -19,6 +19,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.processes import FORKS, alive, until
 from vitinit.benchmark import speed
 from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids.resolve import resolve_model
@@ -29,7 +30,6 @@ from vitinit.runners.cli.run.command import _check_that_it_compiles
 from vitinit.runners.measuring import precision
 from vitinit.runners.measuring import speed as measuring
 from vitinit.runners.measuring.speed import Meter, scaling
-from tests.processes import FORKS, alive, until
 
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
 TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE, until
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run import claims
-from tests.processes import PATIENCE, until
 
 HOLD = """
 import sys, time

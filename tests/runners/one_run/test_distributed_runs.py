@@ -14,6 +14,8 @@ import pytest
 import torch
 import yaml
 
+from tests.faults import harness
+from tests.runners.worlds import Died, at_call, together
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
@@ -25,8 +27,6 @@ from vitinit.runners.cli.options import console
 from vitinit.runners.launching.together import carry_out_together, in_turn, shared
 from vitinit.runners.training import train
 from vitinit.runners.training.distributed import ALONE, World, joined
-from tests.faults import harness
-from tests.runners.worlds import Died, at_call, together
 
 
 def cell(folder: Path, row: str, **recipe: object) -> Cell:

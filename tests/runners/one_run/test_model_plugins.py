@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vitinit.benchmark.models.registry import families
 from tests.processes import ROOT, fresh, in_turn
+from vitinit.benchmark.models.registry import families
 
 FAMILY = '''
 """An MLP over tokens, one over channels."""
@@ -108,7 +108,9 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
     assert "Their mixer width 16 depth 1, 8 and 8 hidden, patch 2" in tables.stdout
 
     # without the package, the record is a file that says what it needs
-    done = fresh("-m", "vitinit.runners.cli", "store", "check", "--results", "results/local", cwd=installed, COLUMNS="300")
+    done = fresh(
+        "-m", "vitinit.runners.cli", "store", "check", "--results", "results/local", cwd=installed, COLUMNS="300"
+    )
     said = " ".join((done.stdout + done.stderr).split())
     assert f"unknown arch 'their_mixer'; did you mean 'mixer'? available: {', '.join(families())}" in said
 
@@ -118,19 +120,24 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
     [
         (
             ("their_mixer", "vit"),
-            "two model families are called 'vit': benchmark.models.vit.ViT, their_package.TheirMixer",
+            "two model families are called 'vit': vitinit.benchmark.models.vit.ViT, their_package.TheirMixer",
         ),
         (("their_micro", "vit_tiny"), "two model presets are called 'vit_tiny'"),
         (("class TheirMixer(ModelSpec)", "class TheirMixer"), "their_package:TheirMixer is no model family"),
         (('    kind: ClassVar[str] = "products"\n', ""), "TheirMixer needs the class variable 'kind'"),
         (("    def forward_operations(", "    def forward("), "TheirMixer does not define forward_operations"),
-        (("from benchmark.fields", "from benchmark.nowhere"), "(their_package:TheirMixer) cannot be loaded"),
+        (
+            ("from vitinit.benchmark.fields", "from vitinit.benchmark.nowhere"),
+            "(their_package:TheirMixer) cannot be loaded",
+        ),
     ],
     ids=["name", "preset", "no-family", "no-kind", "no-arithmetic", "no-import"],
 )
 def test_a_family_that_cannot_be_is_one_line(installed: Path, change: tuple[str, str], says: str) -> None:
     (installed / "site" / "their_package.py").write_text(FAMILY.replace(*change))
-    done = fresh("-m", "vitinit.runners.cli", "list", "models", cwd=installed, path=(installed / "site", ROOT), COLUMNS="300")
+    done = fresh(
+        "-m", "vitinit.runners.cli", "list", "models", cwd=installed, path=(installed / "site", ROOT), COLUMNS="300"
+    )
     assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1

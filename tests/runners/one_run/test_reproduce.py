@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.runners.small_run import NOW, THREAD, altered
+from tests.sealing import sealed
 from vitinit.benchmark.records.record import FailureRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
@@ -18,8 +20,6 @@ from vitinit.runners.basics.machine import MOST_THREADS
 from vitinit.runners.basics.stop import Stopped
 from vitinit.runners.loaders import choice
 from vitinit.runners.one_run.reproduce import compare, execution, repeat
-from tests.runners.small_run import NOW, THREAD, altered
-from tests.sealing import sealed
 
 REFERENCE = ROOT / "results" / "reference"
 pytestmark = pytest.mark.usefixtures("undisturbed")

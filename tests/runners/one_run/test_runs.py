@@ -11,6 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.faults.harness import assert_same, cells, setting, stopped_after
+from tests.runners.one_run.test_reproduce import Silent
+from tests.runners.small_run import DEVICES, THREAD, spec
 from vitinit.benchmark.grids.fitting import misfit
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell
@@ -31,9 +34,6 @@ from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.outcome import record
 from vitinit.runners.one_run.reproduce import compare, execution, repeat
 from vitinit.runners.training.checkpoint import Checkpoints
-from tests.faults.harness import assert_same, cells, setting, stopped_after
-from tests.runners.one_run.test_reproduce import Silent
-from tests.runners.small_run import DEVICES, THREAD, spec
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 
+from tests.runners.one_run.test_reproduce import Silent
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.vit import ViT
@@ -24,7 +25,6 @@ from vitinit.runners.one_run import solutions
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.reproduce import compare, repeat
 from vitinit.runners.one_run.solutions import Solutions
-from tests.runners.one_run.test_reproduce import Silent
 
 HERE = {"packages": {"torch": "2"}, "flags": {"threads": 1}, "argv": ["one"]}
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.runners.cli.test_cli import changed, write
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
-from tests.runners.cli.test_cli import changed, write
 
 pytestmark = pytest.mark.usefixtures("undisturbed", "one_thread")
 

@@ -17,6 +17,8 @@ from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 from torch import nn
 
+from tests.faults.harness import assert_same, cell_of, setting, stopped_after
+from tests.processes import fresh
 from vitinit.analysis.curves.layers import _over_heads, more
 from vitinit.analysis.frame import load_all
 from vitinit.benchmark.grids.resolve import resolve_model
@@ -44,8 +46,6 @@ from vitinit.runners.probes.quantities.effective_receptive_field import receptiv
 from vitinit.runners.probes.quantities.impulse_mass import target_mass
 from vitinit.runners.probes.registry import Seen, probes
 from vitinit.runners.probes.take import take as probe
-from tests.faults.harness import assert_same, cell_of, setting, stopped_after
-from tests.processes import fresh
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIDE = 4

@@ -8,6 +8,9 @@ import torch
 from sklearn.metrics import jaccard_score
 from torch.nn import functional as F
 
+from tests.runners.training.test_distributed import Precise
+from tests.runners.training.test_train import interrupted_everywhere
+from tests.runners.worlds import together
 from vitinit.benchmark.image_files.arrays import IGNORED, Data, Split
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.vit import ViT
@@ -22,9 +25,6 @@ from vitinit.runners.one_run.resume import share_state
 from vitinit.runners.training.distributed import ALONE, World, joined
 from vitinit.runners.training.scoring import MeanIoU, mean_iou, training_loss
 from vitinit.runners.training.train import Training, evaluate, fingerprint, train
-from tests.runners.training.test_distributed import Precise
-from tests.runners.training.test_train import interrupted_everywhere
-from tests.runners.worlds import together
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

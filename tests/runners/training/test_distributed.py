@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.faults import harness
+from tests.runners.training.test_train import Interrupted, initialised
+from tests.runners.worlds import together
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.convit import ConViT
 from vitinit.benchmark.models.family import ModelSpec
@@ -19,9 +22,6 @@ from vitinit.runners.one_run.resume import share_state
 from vitinit.runners.training import distributed, train
 from vitinit.runners.training.distributed import ALONE, Failed, World, joined
 from vitinit.runners.training.train import Training, micro_batches, optimize
-from tests.faults import harness
-from tests.runners.training.test_train import Interrupted, initialised
-from tests.runners.worlds import together
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from torch import nn
 
+from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
 from vitinit.benchmark.grids import parts
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell
@@ -40,7 +41,6 @@ from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.terminal.display import Display
 from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, train
-from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

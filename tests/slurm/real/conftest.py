@@ -11,12 +11,12 @@ import pytest
 from single_node import SingleNode, single_node, until
 from studies import GRID, Study
 
+from tests.processes import call
 from vitinit.benchmark.records.store import Store
 from vitinit.slurm import jobs
 from vitinit.slurm.jobs import log_files
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.submit import submit
-from tests.processes import call
 
 
 @pytest.fixture(scope="session")

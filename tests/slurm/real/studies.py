@@ -8,10 +8,10 @@ from pathlib import Path
 import yaml
 from single_node import until
 
+from tests.processes import call
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching import jobs
 from vitinit.runners.one_run import claims
-from tests.processes import call
 
 EPOCHS = 30
 GRID = {

@@ -10,9 +10,9 @@ import pytest
 from single_node import until
 from studies import GRID, Study, preemption, same_bits
 
+from tests.processes import ROOT, VITINIT
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching import jobs
-from tests.processes import ROOT, VITINIT
 
 
 def test_told_that_its_time_ends_it_saves_comes_back_and_ends_with_the_same_bits(slurm, tmp_path, left_alone):
