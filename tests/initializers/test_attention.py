@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import zoo
 from small_models import (
     CONVIT,
     CONVMIXER,
@@ -193,10 +194,13 @@ def test_attention_input_restores_the_mode_and_leaves_no_hook_also_after_a_failu
 
 def test_a_forward_pass_that_measures_leaves_buffers_as_they_were() -> None:
     """ConViT replaces the offsets of its tokens by those of another number of them."""
-    m = applied(model(CONVIT), "kaiming_uniform")
+    m = zoo.build("timm ConViT")
     gpsa = m.blocks[0].attn
     kept, value = gpsa.rel_indices, gpsa.rel_indices.clone()
-    attention_input(m, images())
+    with evaluated(m):
+        m(images())
+        assert gpsa.rel_indices is not kept
+    assert gpsa.rel_indices is kept
     m.spare = nn.Linear(3, 3)
     refused(m, "spare is not called", "lsuv", images=images())
     assert gpsa.rel_indices is kept

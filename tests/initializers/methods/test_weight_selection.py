@@ -77,7 +77,7 @@ def test_every_tensor_is_evenly_selected_but_the_classifier(
             np.testing.assert_array_equal(f64(tensor), expected, err_msg=name)
 
 
-@pytest.mark.parametrize("smaller", [1, 7, 192])
+@pytest.mark.parametrize("smaller", [1, 23, 192])  # of 48 and 94, 23 are not quite those of fractions
 def test_places_are_those_of_fractions_but_for_the_rounding_of_the_released_code(smaller: int) -> None:
     for larger in (*range(smaller, 120), *(size for size in (384, 768, 1000, 2304) if size >= smaller)):
         found = evenly(larger, smaller).tolist()
