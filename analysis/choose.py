@@ -247,7 +247,7 @@ def filled(grid: Path, study: str, fields: list[str], choices: list[Choice]) -> 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.choose",
+        prog="python -m vitinit.analysis.choose",
         description="Choose a setting for each row on validation images, and write it into a grid.",
     )
     parser.add_argument("study", metavar="STUDY", help="a tuning study: rows at several values, evaluated on val")

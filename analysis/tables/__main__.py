@@ -139,7 +139,7 @@ def _run(args: argparse.Namespace) -> None:
     options = [f"--results {shlex.join(map(str, args.results))}"] if args.results else []
     options += [f"--study {shlex.quote(studies[0].name)}"] if len(studies) == 1 else []
     for name in ("report", *([] if args.all else ["tables --all"]), "curves"):
-        line = " ".join([f"{command.python()} -m analysis.{name}", *options])
+        line = " ".join([f"{command.python()} -m vitinit.analysis.{name}", *options])
         console.print(one_line(line), soft_wrap=True)
     refuse(broken)
 

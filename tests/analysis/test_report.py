@@ -175,7 +175,7 @@ def test_of_a_study_that_chooses_there_is_the_accuracy_alone(tuning):
     assert "A curve is validation top-1 over epochs" in page
     assert "test loss" not in page
     assert "Not all of this study is on this page: it chooses on validation images" in page
-    assert "python -m analysis.curves --study tuning" in page
+    assert "python -m vitinit.analysis.curves --study tuning" in page
 
 
 def test_the_answer_is_that_of_a_study_which_was_tested(tuning, tmp_path):

@@ -136,7 +136,7 @@ def test_all_prints_every_table_and_note_and_commands_can_be_copied(tmp_path: Pa
     arguments = ["--results", str(root), "--out", str(tmp_path / "out")]
     assert tables.main(arguments) == 0
     brief = capsys.readouterr().out
-    (line,) = (line for line in brief.splitlines() if "-m analysis.report" in line)
+    (line,) = (line for line in brief.splitlines() if "-m vitinit.analysis.report" in line)
     assert shlex.split(line)[3:5] == ["--results", str(root)]
     assert "No published numbers" not in brief
     monkeypatch.setattr("vitinit.analysis.tables.__main__.FOLDER", tmp_path / "not here")

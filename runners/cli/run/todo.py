@@ -114,7 +114,7 @@ def say_nothing_to_do(todo: Todo) -> None:
     every = "all " if len(todo.planned) > 1 and len(found) == 1 else ""
     console.print(f"nothing to do: {every}{', '.join(found)}")
     if states["done"]:
-        command = f"python -m analysis.tables --study {todo.setting.study}{todo.results_option}"
+        command = f"python -m vitinit.analysis.tables --study {todo.setting.study}{todo.results_option}"
         console.print(safe(f"next: {command}"), soft_wrap=True)
 
 

@@ -175,7 +175,7 @@ def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit,
     run_id, *others = Store("results/local").read("tiny").done
     here, there = (vitinit("run", path, "--executor", executor) for executor in ("inline", "slurm"))
     assert (here[0], here[1].split()) == (there[0], there[1].split())
-    said = f"nothing to do: all {1 + len(others)} recorded\nnext: python -m analysis.tables --study tiny\n"
+    said = f"nothing to do: all {1 + len(others)} recorded\nnext: python -m vitinit.analysis.tables --study tiny\n"
     assert (there[0], said in there[1]) == (0, True)
     code, out, err = vitinit("run", path, "--executor", "slurm", "--force", run_id)
     assert (code, "handed to SLURM: job 7" in out) == (0, True), out + err
@@ -187,4 +187,4 @@ def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit,
     code, out, err = vitinit("run", path, "--executor", "slurm", "--force", run_id)
     assert (code, "job 8" in out) == (0, False), out + err
     nothing = f"nothing to do: {len(others)} recorded, 1 in jobs\n"
-    assert f"{nothing}next: python -m analysis.tables --study tiny\n" in out
+    assert f"{nothing}next: python -m vitinit.analysis.tables --study tiny\n" in out
