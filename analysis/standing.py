@@ -246,7 +246,9 @@ def _machines(study: frame.Study, beside: frame.Study | None) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m vitinit.analysis.standing", description="Where a ranked method stands.")
+    parser = argparse.ArgumentParser(
+        prog="python -m vitinit.analysis.standing", description="Where a ranked method stands."
+    )
     parser.add_argument("study", metavar="STUDY", help="of vitinit rank")
     command.takes_results(parser)
     parser.add_argument("--beside", type=Path, metavar="DIR", help="folder of the study to stand beside")

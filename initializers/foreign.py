@@ -24,6 +24,7 @@ def contained(what: str) -> Iterator[None]:
     """
     arrived: list[int] = []
     before = signal.getsignal(signal.SIGINT)
+    can_come = before is not signal.SIG_IGN  # a shell starts background commands with it ignored
     watched = callable(before) and threading.current_thread() is threading.main_thread()
 
     def note(number: int, frame: object) -> None:
@@ -35,7 +36,7 @@ def contained(what: str) -> Iterator[None]:
     try:
         yield
     except (SystemExit, KeyboardInterrupt) as error:
-        if isinstance(error, KeyboardInterrupt) and (arrived or not watched):
+        if isinstance(error, KeyboardInterrupt) and (arrived or (can_come and not watched)):
             raise
         said = f": {error}" if str(error) else ""
         raise Ended(f"{what} raised {type(error).__name__}{said}, which would end the whole program") from error

@@ -124,7 +124,10 @@ def with_adapter(wrong: dict[str, Any]) -> None:
         (lambda: vitinit.Normal("a"), "Normal: std must be a number of at least 0, or None, not 'a'"),
         (lambda: vitinit.Normal(-1), "Normal: std must be a number of at least 0, or None, not -1"),
         (lambda: vitinit.Normal(float("nan")), "Normal: std must be a number of at least 0, or None, not nan"),
-        (lambda: vitinit.register(vitinit.Part), "is not an Adapter, .* bases and methods: initializers.registry"),
+        (
+            lambda: vitinit.register(vitinit.Part),
+            "is not an Adapter, .* bases and methods: vitinit.initializers.registry",
+        ),
         (lambda: vitinit.register("mine"), "is not an Adapter"),
     ],
 )

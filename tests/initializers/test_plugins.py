@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -294,8 +295,13 @@ class Ending(Initializer):
         self.end("apply")
 
 
-@pytest.mark.parametrize("by", ["SystemExit", "KeyboardInterrupt"])
-def test_a_method_does_not_end_the_process(discovery: Path, by: str) -> None:
+@pytest.mark.parametrize(
+    ("by", "ignored"), [("SystemExit", False), ("KeyboardInterrupt", False), ("KeyboardInterrupt", True)]
+)
+def test_a_method_does_not_end_the_process(discovery: Path, by: str, ignored: bool, request) -> None:
+    """Nor where Ctrl-C is ignored, as for background commands."""
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
     registry.register(Ending)
     handler, m = signal.getsignal(signal.SIGINT), tiny()
     for at in ("check", "apply", "freeze", "remark"):
@@ -309,6 +315,8 @@ def test_a_method_does_not_end_the_process(discovery: Path, by: str) -> None:
 
 def test_ctrl_c_stays_ctrl_c(discovery: Path) -> None:
     registry.register(Ending)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        pytest.skip("this shell has Ctrl-C ignored, as for background commands")
     with pytest.raises(KeyboardInterrupt):
         vitinit.initialize(tiny(), "ending_in_a_test", by="signal")
 
