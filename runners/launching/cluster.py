@@ -111,7 +111,7 @@ def dispatch(
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
     name = f"{setting.study}-{folder.name[-6:]}"
-    source = source_hash(code)
+    source = source_hash(code / "vitinit")
     if source != setting.code["source"]:
         raise VitinitError("the code has been changed while this command was at work; call it again")
     arguments = [Pack(tuple(cells), setting, workers, source) for cells in packs]
