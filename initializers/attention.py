@@ -34,12 +34,12 @@ HEADS = (
     "nheads",
     "attention_heads",
 )
-"""What attention modules call the number of their heads: where one is no adapter's, it is noticed by this, by the name
-of its class, or by what its Linears are called."""
+"""Attributes that hold the number of heads. Attention that no adapter knows is noticed by these, by its class's name, or by
+those of its Linears."""
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
-"""In the name of a class."""
+"""Pattern in the class names of attention modules."""
 PROBES = ("probe", "query", "queries", "latent", "latents")
-"""What a pooling head calls the learned tokens that look at the others: attention of a module that has such a parameter
+"""Names of the learned tokens of a pooling head: attention of a module that has such a parameter
 does not attend from token to token."""
 HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
@@ -320,7 +320,7 @@ def _survey(model: nn.Module) -> _Survey:
 
 
 def _suspect(module: nn.Module) -> bool:
-    """Whether a module looks like attention, as far as names tell, and has a weight."""
+    """Return True for a module with a weight that looks like attention, as far as names tell."""
     if all(parameter.ndim < 2 for parameter in module.parameters()):
         return False
     if any(isinstance(vars(module).get(heads), int) for heads in HEADS):
@@ -339,7 +339,7 @@ PROJ = ("proj", "out_proj", "o_proj", "c_proj", "to_out", "wo", "w_o", "out", "d
 
 
 def _every_token_alone(module: nn.Module) -> bool:
-    """Whether a module is a Linear, or a convolution that is one at each place."""
+    """Return True for a Linear, and for a 1 x 1 convolution."""
     return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.weight[0, 0].numel() == 1)
 
 

@@ -76,5 +76,5 @@ def conflict(model: nn.Module, changed: Iterable[str]) -> list[str]:
 
 
 def repeated(model: nn.Module, module: nn.Module) -> bool:
-    """Whether a module is in several places of a model."""
+    """Return True for a module that stands in several places of a model."""
     return sum(one is module for _, one in model.named_modules(remove_duplicate=False)) > 1

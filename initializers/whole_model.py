@@ -85,7 +85,7 @@ class Place:
     rows: tuple[int, ...] = ()
     """Of each of them; empty where all have as many."""
     by_head: bool = False
-    """Whether the rows are those of the first head in all matrices, then those of the second, and so on."""
+    """True where rows go by head: those of the first head in all matrices, then those of the second, and so on."""
 
 
 HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
@@ -213,7 +213,7 @@ class WholeModel(Initializer):
         self.convolution(module, generator)
 
     def joins(self) -> bool:
-        """Whether W_q, W_k and W_v are taken as one matrix, so that it counts whether they are one Linear or three."""
+        """Return True where W_q, W_k and W_v are drawn as one matrix, so that fused and separate ones differ."""
         return False
 
     @abstractmethod

@@ -133,7 +133,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What `initialize` did. `print` shows five lines within 80 columns, `details()` every tensor."""
+    """Report of `initialize`: `print` shows five lines within 80 columns, `details()` every tensor."""
 
     model: str
     """Class."""
@@ -365,7 +365,7 @@ def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[tuple[Initial
 
 
 def _fits(part: Initializer, model: nn.Module) -> bool:
-    """Whether a part takes the model; where it does not, `apply` says why."""
+    """Return True where a part takes the model; where it does not, `apply` says why."""
     try:
         part.check(model)
     except VitinitError:
@@ -418,7 +418,10 @@ def _set_layer_scales(model: nn.Module, value: float) -> None:
 
 
 def _untrained(model: nn.Module, parts: Iterable[Initializer]) -> tuple[str, ...]:
-    """What the parts would exclude from training. Within `all_or_nothing`, which gives `requires_grad` back."""
+    """Return the names of what the parts exclude from training.
+
+    To be called within `all_or_nothing`, which gives `requires_grad` back.
+    """
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     for part in parts:
         part.freeze(model)

@@ -16,6 +16,7 @@ from vitinit.analysis.plotting.style import (
     line_with_band,
     looks,
     measured,
+    not_in,
     panel_title,
     panels,
     safe,
@@ -80,16 +81,13 @@ def accuracy(study: Study) -> dict[str, Figure]:
     guessing = {panel.column: _guessing(panel, images[panel.column]) for panel in chart.panels}
     shown = [row for row in study.rows if any(row in p.lines and row not in guessing[p.column] for p in chart.panels)]
     if len(shown) > MOST:
-        several = len(chart.panels) > 1
-        return {
-            f"accuracy-{file_part([panel.column])}" if several else "accuracy": _row_by_row(
-                study, chart.title, panel, [row for row in shown if row in panel.lines]
-            )
-            for panel in chart.panels
-        }
+        figures: dict[str, Figure] = {}
+        for panel in chart.panels:
+            name = "accuracy" if len(chart.panels) == 1 else f"accuracy-{file_part([panel.column])}"
+            figures[not_in(figures, name)] = _row_by_row(study, chart.title, panel, guessing[panel.column])
+        return figures
     known = looks(study)
-    never = [row for row in study.rows if any(row in rows for rows in guessing.values())]
-    caption = BAND + (f"\ngrey: no better than guessing: {', '.join(map(safe, never))}" if never else "")
+    caption = BAND + _never(study, set().union(*guessing.values()))
     figure, grid = panels(len(chart.panels), 2.1, chart.title, caption)
     handles: dict[str, Line2D] = {}
     for axes, panel in zip(grid, chart.panels, strict=True):
@@ -102,10 +100,12 @@ def accuracy(study: Study) -> dict[str, Figure]:
     return {"accuracy": figure}
 
 
-def _row_by_row(study: Study, title: str, panel: Panel, rows: list[str]) -> Figure:
-    """Draw a panel for each row, in its colour, with its base in black and all others in grey."""
+def _row_by_row(study: Study, title: str, panel: Panel, guessing: set[str]) -> Figure:
+    """Draw a panel for each row that learns, in its colour, with its base in black and all others in grey."""
+    rows = [row for row in panel.lines if row not in guessing] or list(panel.lines)
     base_of, known = own_bases(study), looks(study)
     caption = f"colour: the row of the title; black: its own base; grey: the other rows; {BAND}"
+    caption += _never(study, guessing)
     runs = study.runs[study.runs["column"] == panel.column]
     name = f"{title}, {safe(panel.column)}: n={span(runs.groupby('row').size())}"
     across = 3 if len(rows) <= 9 else 4
@@ -122,6 +122,12 @@ def _row_by_row(study: Study, title: str, panel: Panel, rows: list[str]) -> Figu
         axes.set_xlabel("epoch")
         axes.tick_params(labelbottom=True)
     return figure
+
+
+def _never(study: Study, guessing: set[str]) -> str:
+    """Return a line of a caption on rows that are no better than guessing; empty without such a row."""
+    names = [safe(row) for row in study.rows if row in guessing]
+    return f"\ngrey: no better than guessing: {', '.join(names)}" if names else ""
 
 
 def _guessing(panel: Panel, images: int) -> set[str]:

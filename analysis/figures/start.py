@@ -37,7 +37,7 @@ ACROSS = 4
 HIGH = 0.16
 """Inches of a row."""
 LIGHTEST = 0.9
-"""Of the colour map: lighter is not seen on white."""
+"""Share of the colour map in use; the rest is too light for white paper."""
 
 
 @FIGURES.numbers("start")

@@ -37,7 +37,7 @@ CHARACTERS = 95
 """In a line of a figure's title."""
 CHARACTERS_OF_CAPTION = 112
 FAINT = "#444444"
-"""Of captions."""
+"""Colour of captions."""
 LETTERS = 75
 """Of panels' titles in a line of `WIDTH`."""
 

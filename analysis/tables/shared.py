@@ -40,11 +40,11 @@ class Cell:
     least_p: float | None = None
     """How low `p` could be, whatever the numbers: with few seeds, and many comparisons, never under 0.05."""
     pooled: Interval | None = None
-    """Of `against` at 95 %, by the noise of all rows (`stats.Pooled`)."""
+    """95 % interval of `against`, with the noise of all rows (`stats.Pooled`)."""
     pooled_family: Interval | None = None
     """The same at the level that holds for all comparisons of the table at once."""
     pooled_p: float | None = None
-    """Of `against` by that model, corrected by Holm across the table."""
+    """p of `against` by that model, corrected by Holm across the table."""
     detectable: float | None = None
     """Smallest difference that the model's test finds with power 0.8."""
     best: bool = False

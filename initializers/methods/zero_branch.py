@@ -60,7 +60,7 @@ class ZeroBranch(Initializer):
 
 
 def _is_identity(block: nn.Module, width: int) -> bool:
-    """Whether a block gives random tokens back as they are; also true where it does not take them alone."""
+    """Return True for a block that returns random tokens unchanged, and for one that does not take tokens alone."""
     drawn = torch.randn(16 * width, generator=torch.Generator().manual_seed(0))
     tokens = drawn.to(next(block.parameters()))
     with evaluated(block):

@@ -23,7 +23,7 @@ from vitinit.analysis.tables.shared import Look
 from vitinit.analysis.text import escape_latex, escape_markdown, one_line, signed
 
 GOLDEN = Path(__file__).parent / "golden"
-"""Written by `main` from the records of `GOLDEN_FILES`; look at the difference before you renew them."""
+"""Written by `analysis.tables` from the records of `GOLDEN_FILES`; look at the difference before you renew them."""
 
 NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
 
