@@ -34,8 +34,9 @@ HEADS = (
     "nheads",
     "attention_heads",
 )
-"""Attributes that hold the number of heads. Attention that no adapter knows is noticed by these, by its class's name, or by
-those of its Linears."""
+"""Attributes that hold the number of heads.
+
+Attention that no adapter knows is noticed by these, by its class's name, or by those of its Linears."""
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
 """Pattern in the class names of attention modules."""
 PROBES = ("probe", "query", "queries", "latent", "latents")
