@@ -12,7 +12,7 @@ from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
+from vitinit.analysis.plotting.style import CAPTION_LINE, WIDTH, file_part, not_in, safe, wrap_caption, write_caption
 from vitinit.analysis.text import one_line
 from vitinit.analysis.unread import marked, said, with_mark
 
@@ -30,7 +30,7 @@ LARGEST, WRITTEN, NAMED = 1.4, 0.25, 0.115
 """Inches: a map, the least cell in which its value is written, and the least beside which a name is."""
 LONGEST, CHARACTER = 24, 0.062
 """Names are cut to so many characters, of so many inches."""
-RIGHT, TOP, GAP, TITLE = 0.75, 0.42, 0.12, 0.24
+RIGHT, TOP, GAP, TITLE = 0.75, 0.3, 0.12, 0.24
 """Inches: scale, title of the figure, between maps, and above each line of them."""
 MOST_LABELS = 6
 """Of so many layers or epochs each has its number."""
@@ -149,12 +149,14 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
     size = min(max(LARGEST, least if named else 0), (WIDTH - margin - RIGHT) / across - GAP)
     left = margin + (WIDTH - margin - RIGHT - across * (size + GAP)) / 2
     unread = said(run.record for run in runs.values())
-    tops, bottom = [], TOP + LINE * bool(unread)
+    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
+    caption = wrap_caption(f"{safe(column)}, seed {seeds}\n{unread}".rstrip())
+    tops, bottom = [], TOP
     for maps in lines:
         more_lines = max(each.title.count("\n") for each in maps)
         tops.append(bottom + (TITLE + 0.13 * more_lines if maps[0].title else GAP))
         bottom = tops[-1] + size
-    height = bottom + margin
+    height = bottom + margin + CAPTION_LINE * len(caption.splitlines()) + 0.08
     figure = plt.figure(figsize=(WIDTH, height))
     FigureCanvasBase(figure)  # one that does not draw: seaborn asks for a drawing of all maps with each of them
 
@@ -170,11 +172,8 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
             axes.tick_params(axis="x", rotation=90 if named else 0)
             axes.set_ylabel(each.axis if place == 0 else "")
             axes.set_xlabel(each.axis.partition(",")[0] if lowest else "")
-    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
-    figure.suptitle(
-        f"{title}: linear CKA of what each block puts out\n{safe(column)}, seed {seeds}\n{unread}".rstrip(),
-        y=1 - 0.08 / height,
-    )
+    figure.suptitle(f"{title}: linear CKA of what each block puts out", y=1 - 0.08 / height)
+    write_caption(figure, caption, y=0.04 / height, va="bottom")
     high = min(2.0, bottom - tops[0])
     bar = axes_at(left + across * (size + GAP) + 0.1, (tops[0] + bottom - high) / 2, 0.1, high)
     figure.colorbar(image, cax=bar, label="linear CKA")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.figures.kept import NONE, Kept, kept
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import LINE, WIDTH, file_part, not_in, safe
+from vitinit.analysis.plotting.style import CAPTION_LINE, WIDTH, file_part, not_in, safe, wrap_caption, write_caption
 from vitinit.analysis.text import count
 from vitinit.analysis.unread import marked, said, with_mark
 
@@ -30,7 +30,7 @@ ACROSS = 6
 """At most so many maps beside one another."""
 SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
-LEFT, RIGHT, TOP, BOTTOM, GAP = 1.2, 0.75, 0.62, 0.36, 0.06
+LEFT, RIGHT, TOP, BOTTOM, GAP = 1.2, 0.75, 0.52, 0.36, 0.06
 """Inches: labels, scale, titles, numbers of tokens, and between maps."""
 
 
@@ -88,8 +88,8 @@ def training(study: Study) -> dict[str, Figure]:
             ]
             for row, run in runs.items()
         }
-        title = f"Attention before and after training\n{_what(study, runs)}"
-        figures[f"attention_training-{file_part([column])}"] = _draw(lines, title)
+        title = "Attention before and after training"
+        figures[f"attention_training-{file_part([column])}"] = _draw(lines, title, _what(study, runs))
     return figures
 
 
@@ -112,8 +112,9 @@ def layers(study: Study) -> dict[str, Figure]:
                     lines[when if first == 0 else f"{when}, from {first + 1}"] = [
                         Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}") for layer in some
                     ]
-            title = f"Attention of all layers, {safe(row)}{marked([run.record])}\n{_what(study, {row: run})}"
-            figures[not_in(figures, f"attention_layers-{file_part([column, row])}")] = _draw(lines, title)
+            title = f"Attention of all layers, {safe(row)}{marked([run.record])}"
+            name = not_in(figures, f"attention_layers-{file_part([column, row])}")
+            figures[name] = _draw(lines, title, _what(study, {row: run}))
     return figures
 
 
@@ -130,10 +131,8 @@ def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
                     Panel(map_NN, run.side, f"layer {layer + 1}", zoomed=zoomed),
                     Panel(corner, run.side, f"tokens 1–{zoomed}", blocks=True),
                 ]
-        title = (
-            f"Attention {when} training (red: the part beside it; white: tokens of one image row)\n{_what(study, runs)}"
-        )
-        yield f"attention_{when}-{file_part([column])}", _draw(lines, title)
+        caption = f"red: the part beside it; white: tokens of one image row\n{_what(study, runs)}"
+        yield f"attention_{when}-{file_part([column])}", _draw(lines, f"Attention {when} training", caption)
 
 
 def _layers(run: Kept) -> list[int]:
@@ -156,17 +155,21 @@ def _what(study: Study, runs: dict[str, Kept]) -> str:
     return f"{what}\n{unread}".rstrip()
 
 
-def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
+def _draw(lines: dict[str, list[Panel]], title: str, caption: str) -> Figure:
     """A line of panels for each label."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullLocator
 
     across = max(len(panels) for panels in lines.values())
     size = min(1.2, (WIDTH - LEFT - RIGHT) / across - GAP)
-    above = TOP + LINE * (title.count("\n") - 1)
-    width, height = LEFT + across * (size + GAP) + RIGHT, above + len(lines) * (size + GAP) + BOTTOM
+    width = LEFT + across * (size + GAP) + RIGHT
+    caption = wrap_caption(caption, width)
+    foot = CAPTION_LINE * len(caption.splitlines()) + 0.08
+    below = foot + BOTTOM
+    height = TOP + len(lines) * (size + GAP) + below
     figure = plt.figure(figsize=(width, height))
     figure.suptitle(title, y=1 - 0.08 / height)
+    write_caption(figure, caption, y=0.04 / height, va="bottom")
     titles: dict[int, str] = {}
 
     def axes_at(left: float, top: float, wide: float, high: float) -> Axes:
@@ -174,7 +177,7 @@ def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
 
     for line, (label, panels) in enumerate(lines.items()):
         for place, panel in enumerate(panels):
-            axes = axes_at(LEFT + place * (size + GAP), above + line * (size + GAP), size, size)
+            axes = axes_at(LEFT + place * (size + GAP), TOP + line * (size + GAP), size, size)
             image = _show(axes, panel)
             if titles.get(place) != panel.title:
                 titles[place] = panel.title
@@ -191,11 +194,11 @@ def _draw(lines: dict[str, list[Panel]], title: str) -> Figure:
                 left, right = axes.get_xticklabels()
                 left.set_horizontalalignment("left")
                 right.set_horizontalalignment("right")
-    maps = height - above - BOTTOM
-    figure.text((LEFT + across * (size + GAP) / 2) / width, 0.04 / height, "key token", ha="center")
-    figure.text(0.04 / width, (BOTTOM + maps / 2) / height, "query token", rotation=90, va="center")
+    maps = height - TOP - below
+    figure.text((LEFT + across * (size + GAP) / 2) / width, (foot + 0.04) / height, "key token", ha="center")
+    figure.text(0.04 / width, (below + maps / 2) / height, "query token", rotation=90, va="center")
     bar_height = min(2.0, maps - GAP)
-    bar_axes = axes_at(width - RIGHT + 0.1, above + (maps - GAP - bar_height) / 2, 0.1, bar_height)
+    bar_axes = axes_at(width - RIGHT + 0.1, TOP + (maps - GAP - bar_height) / 2, 0.1, bar_height)
     bar = figure.colorbar(image, cax=bar_axes, extend="both", label="attention, × uniform")
     bar.set_ticks([1 / SPAN, 1, SPAN], labels=[f"1/{SPAN}", "1", str(SPAN)])
     bar.ax.yaxis.set_minor_locator(NullLocator())

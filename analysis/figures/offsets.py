@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import LETTER, WIDTH, safe
+from vitinit.analysis.plotting.style import CAPTION_LINE, LETTER, WIDTH, safe, wrap_caption, write_caption
 from vitinit.analysis.text import count
 from vitinit.benchmark.records.record import RunRecord
 
@@ -22,8 +22,9 @@ APART = 1.16
 """From the middle of a map to that of the next one, in their sides."""
 LARGEST, ROOMY = 0.75, 0.4
 """Inches: a map, and the least beside which all of its numbers are."""
-TOP, BOTTOM, RIGHT = 0.62, 0.5, 0.75
-"""Inches: for the title and the heads, the numbers and their name, the scale."""
+TOP, BOTTOM, RIGHT = 0.52, 0.3, 0.75
+"""Inches: for the title and the heads, the numbers, the scale."""
+GUIDE = "offset of the key from the query: columns across, rows down; square: the query"
 NAME = 28
 """Characters in a line of a row's name."""
 
@@ -59,14 +60,21 @@ def offsets(study: Study) -> dict[str, Figure]:
     across, down = APART * (widest - 1) + 1, APART * (len(maps) - 1) + 1
     side = min(LARGEST, (WIDTH - left - RIGHT) / across)
     left = max(left, (WIDTH - RIGHT - side * across + left) / 2)
-    height = TOP + side * down + BOTTOM
+    roomy = side >= ROOMY
+    first = next(iter(records.values()))
+    seeds = " or ".join(map(str, sorted({record.spec.seed for record in records.values()})))
+    caption = wrap_caption(
+        f"{'' if roomy else 'columns: heads; '}{GUIDE}\n"
+        f"{safe(study.column[first.run_id])}, seed {seeds}, mean over {count(first.init.images, 'image')}"
+    )
+    bottom = BOTTOM + CAPTION_LINE * len(caption.splitlines())
+    height = TOP + side * down + bottom
     figure = plt.figure(figsize=(WIDTH, height))
 
     def axes_at(x: float, y: float, wide: float, high: float) -> Axes:
         return figure.add_axes((x / WIDTH, y / height, wide / WIDTH, high / height))
 
-    axes = axes_at(left, BOTTOM, side * across, side * down)
-    roomy = side >= ROOMY
+    axes = axes_at(left, bottom, side * across, side * down)
     x_ticks: dict[float, str] = {}
     y_ticks: dict[float, str] = {}
     for line, heads in enumerate(maps.values()):
@@ -84,18 +92,10 @@ def offsets(study: Study) -> dict[str, Figure]:
     axes.set_yticks(list(y_ticks), list(y_ticks.values()))
     axes.tick_params(labelsize=7, length=2)
     axes.spines[:].set_visible(False)
-    words = "offset of the key from the query: columns across, rows down; square: the query"
-    figure.supxlabel(f"{'' if roomy else 'columns: heads; '}{words}", fontsize=8, y=0.06 / height, va="bottom")
-    first = next(iter(records.values()))
-    seeds = sorted({record.spec.seed for record in records.values()})
-    figure.suptitle(
-        f"First-layer attention at initialisation\n{safe(study.column[first.run_id])}, "
-        f"seed {' or '.join(map(str, seeds))}, "
-        f"mean over {count(first.init.images, 'image')}",
-        y=1 - 0.06 / height,
-    )
+    write_caption(figure, caption, y=0.04 / height, va="bottom")
+    figure.suptitle("First-layer attention at initialisation", y=1 - 0.06 / height)
     tall = min(2.0, side * down)
-    bar = axes_at(left + side * across + 0.12, BOTTOM + (side * down - tall) / 2, 0.1, tall)
+    bar = axes_at(left + side * across + 0.12, bottom + (side * down - tall) / 2, 0.1, tall)
     figure.colorbar(axes.get_images()[0], cax=bar, label="attention (log scale)")
     return {"attention_offsets": figure}
 

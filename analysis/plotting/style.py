@@ -36,6 +36,8 @@ LETTER, LINE, BELOW_AXES = 0.06, 0.15, 0.36
 CHARACTERS = 95
 """In a line of a figure's title."""
 CHARACTERS_OF_CAPTION = 112
+CAPTION_LINE = 0.12
+"""Inches of a line of a caption."""
 FAINT = "#444444"
 """Colour of captions."""
 LETTERS = 75
@@ -177,12 +179,12 @@ def panels(
 
     across = min(across or (2 if count == 4 else ACROSS), count)
     down = -(-count // across)
-    caption = "\n".join(textwrap.fill(line, CHARACTERS_OF_CAPTION) for line in caption.splitlines())
-    high = height * down + 0.5 + 0.13 * title.count("\n") + 0.12 * len(caption.splitlines())
+    caption = wrap_caption(caption)
+    high = height * down + 0.5 + 0.13 * title.count("\n") + CAPTION_LINE * len(caption.splitlines())
     figure, grid = plt.subplots(down, across, figsize=(WIDTH, high), squeeze=False, layout="constrained", **shared)
     figure.suptitle(title)
     if caption:
-        figure.supxlabel(caption, fontsize=7, color=FAINT, x=0.01, ha="left", linespacing=1.2)
+        write_caption(figure, caption)
     for axes in grid.flat[count:]:
         axes.set_axis_off()
     return figure, list(grid.flat[:count])
@@ -291,6 +293,16 @@ def _columns(labels: list[str], width: float, length: float) -> int:
 
 def _legend(columns: int, length: float) -> dict[str, Any]:
     return {"ncols": columns, "frameon": False, "handlelength": length, "columnspacing": 1.2, "handletextpad": 0.4}
+
+
+def wrap_caption(text: str, width: float = WIDTH) -> str:
+    """Break each line of a caption where a figure of `width` inches ends."""
+    return "\n".join(textwrap.fill(line, int(CHARACTERS_OF_CAPTION * width / WIDTH)) for line in text.splitlines())
+
+
+def write_caption(figure: Figure, text: str, **place: Any) -> None:
+    """Write a wrapped caption at the foot of a figure; `place` as in `Figure.supxlabel`, where there is no layout."""
+    figure.supxlabel(text, fontsize=7, color=FAINT, x=0.01, ha="left", linespacing=1.2, **place)
 
 
 def caption_of(figure: Figure) -> str:

@@ -16,6 +16,7 @@ from vitinit.analysis.curves.similarity import layers as cka_layers
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.attention import after, before, layers, training
 from vitinit.analysis.frame import load
+from vitinit.analysis.plotting.style import caption_of
 from vitinit.benchmark.records.store import maps_path
 from vitinit.initializers.errors import VitinitError
 
@@ -118,7 +119,7 @@ def labels(ticks):
 def test_between_layers_before_and_after(study, kept):
     ((name, figure),) = cka_layers(study).items()
     assert name == "cka_layers-cifar10"
-    assert "cifar10, seed 0 or 1\n† answers by its class token" in figure.get_suptitle()
+    assert "cifar10, seed 0 or 1\n† answers by its class token" in caption_of(figure)
     panels, values = heat_maps(figure)
     assert [axes.get_title() for axes in panels] == ["Trunc normal", "Mimetic", "ConViT †", "", "", ""]
     assert [panels[place].get_ylabel() for place in (0, 3)] == ["layer, before", "layer, after"]
@@ -147,7 +148,7 @@ def test_between_epochs_where_three_were_kept(study, kept):
 def test_between_initialisations_at_one_seed_after_training(study, kept):
     ((name, figure),) = initializers(study).items()
     assert name == "cka_initializers-cifar10"
-    assert "cifar10, seed 1" in figure.get_suptitle(), "where most rows have kept maps"
+    assert "cifar10, seed 1" in caption_of(figure), "where most rows have kept maps"
     panels, values = heat_maps(figure)
     assert len(panels) == DEPTH
     assert labels(panels[0].get_yticklabels()) == ["Trunc normal", "Mimetic", "ConViT †"]
@@ -178,7 +179,7 @@ def boxes(axes, color):
 def test_first_middle_and_last_layer_each_with_its_corner(study, kept, draw):
     ((name, figure),) = draw(study).items()
     assert name == f"attention_{draw.__name__}-cifar10"
-    assert "cifar10, seed 0 or 1, head 1, mean over 24 test images" in figure.get_suptitle()
+    assert "cifar10, seed 0 or 1, head 1, mean over 24 test images" in caption_of(figure)
     axes, maps = attention(figure)
     assert [each.get_ylabel() for each in axes[::6]] == ["Trunc normal", "Mimetic", "ConViT †"]
     assert [each.get_title() for each in axes[:6:2]] == ["layer 1", "layer 2", "layer 4"]
