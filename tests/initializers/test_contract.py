@@ -58,7 +58,11 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 
-NEEDED: dict[str, dict[str, Any]] = {"weight_selection": {"weights": str(larger_checkpoint())}, "lsuv": {"images": 4}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "weight_selection": {"weights": str(larger_checkpoint())},
+    "lsuv": {"images": 4},
+    "whitened_patches": {"images": 4},
+}
 """Parameters without a usable default, and smaller values of slow ones."""
 RESOURCES = Resources(training_images=images)
 
@@ -211,6 +215,8 @@ def test_a_method_has_a_placebo_that_sets_the_same_to_the_same_norms_unless_it_s
 
 def test_what_fits_which_family() -> None:
     attention = ["vit", "vit_token", "convit"]
-    expected = {name: list(ARCHS) if name in (*BASES, "lsuv") else attention for name in registry.names()}
+    expected = {
+        name: list(ARCHS) if name in (*BASES, "lsuv", "whitened_patches") else attention for name in registry.names()
+    }
     expected |= {"convit_gpsa": ["convit"], "conv_filters": ["convmixer"], "impulse_mixing": ["mixer"]}
     assert expected | {"weight_selection": ["vit"]} == FITTING

@@ -51,6 +51,8 @@ KEPT = r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1|logit_scale)$"
 NO_TOKENS = {NO_ATTENTION, CHANNELS, COSINES, BRANCHES}
 UNSEEN = {"torchvision ViT", "nn.TransformerEncoder"}
 """Attention whose Linears are not called."""
+NO_CONVOLUTION = {name for name in zoo.ZOO if name.startswith("vit-pytorch")} | {"timm XCiT"}
+"""Patches are cut by hand and read by a Linear, or several convolutions overlap."""
 
 
 def reason(name: str, method: str) -> str | None:
@@ -59,11 +61,16 @@ def reason(name: str, method: str) -> str | None:
         return None if name in ONLY[method] else "has none; choose a"
     if method == "lsuv":
         return "is an nn.MultiheadAttention" if name in UNSEEN else "needs training images"
+    if method == "whitened_patches":
+        return "does not begin with one" if name in NO_CONVOLUTION else "needs training images"
     if method == "weight_selection":
         return "needs a checkpoint of a larger model"
     if method == "dct" and name.startswith("vit-pytorch"):
         return "needs square matrices"
-    if method in ("conditioned", "dct", "zero_query", "zero_branch", "depth_scaled") and method not in known:
+    if (
+        method in ("conditioned", "dct", "zero_query", "zero_branch", "depth_scaled", "scaled_random")
+        and method not in known
+    ):
         return known["mimetic"] if known.get("mimetic") in NO_TOKENS else None
     return known.get("mimetic" if method == "placebo" else method)
 

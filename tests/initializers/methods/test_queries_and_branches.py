@@ -62,6 +62,19 @@ def test_last_matrices_are_divided_by_the_stated_root_and_nothing_else_is(arch: 
     assert differing(state(before), state(after)) == named(ARCHS[arch], "attn.proj.weight", "mlp.fc2.weight")
 
 
+def test_scaled_random_draws_attention_and_the_first_mlp_matrix_uniformly_and_clears_the_last() -> None:
+    before, after = both(VIT, "scaled_random", scale=0.8)
+    limit = 0.8 * np.sqrt(3 / 48)
+    for block in after.blocks:
+        qkv = f64(block.attn.qkv.weight)
+        for drawn in (qkv[:48], qkv[48:96], qkv[96:], f64(block.attn.proj.weight), f64(block.mlp.fc1.weight)):
+            assert 0.95 * limit < np.abs(drawn).max() <= limit
+            np.testing.assert_allclose(drawn.std(), 0.8 / np.sqrt(48), rtol=0.05)
+        assert not block.mlp.fc2.weight.any()
+    names = [f"{part}.weight" for part in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")]
+    assert differing(state(before), state(after)) == named(VIT, *names)
+
+
 def test_fix_init_is_timms() -> None:
     """timm's own model, built with `fix_init`, against ours from the same start."""
     ours, theirs = (VisionTransformer(**zoo.SMALL) for _ in range(2))

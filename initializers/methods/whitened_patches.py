@@ -1,0 +1,92 @@
+"""Method `whitened_patches`: a patch embedding that whitens the patches of training images."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Progress, Resources, register
+from vitinit.initializers.threads import one_thread
+
+
+@register
+class WhitenedPatches(Initializer):
+    """The patch embedding gets the rows E / sqrt(lambda + `epsilon`), then the same with the other sign
+    (KellerJordan/cifar10-airbench, legacy/airbench94.py).
+
+    E are the eigenvectors of S = P^T P / n, with eigenvalues lambda, largest first, over the n patches of `images`
+    training images. The first K features have variance nearly 1 and no correlation, K the numbers in a patch.
+
+    Ours: that code has a convolution over all overlapping patches, a nonlinearity behind it and just 2 K features. Here
+    patches are those that the model sees; of fewer features the first are taken, and further ones and the bias keep
+    their base. An eigenvector's largest entry is positive, so that its sign does not depend on the machine.
+    """
+
+    name: ClassVar[str] = "whitened_patches"
+    touches: ClassVar[tuple[str, ...]] = ("*.weight",)
+    deterministic: ClassVar[bool] = True
+
+    images: PositiveInt = 256
+    """Training images whose patches are read."""
+    epsilon: PositiveFloat = 5e-4
+    """Keeps directions that hardly occur in images from becoming large."""
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse models without a convolution over patches that do not overlap."""
+        _embedding(model)
+
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+        """Refuse: there are no images."""
+        self.apply_with(model, generator, progress, Resources())
+
+    @torch.no_grad()
+    def apply_with(
+        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
+    ) -> None:
+        """Set the weight of the patch embedding.
+
+        Raises:
+            VitinitError: there are no training images, or they have another number of channels than the model takes.
+        """
+        if resources.training_images is None:
+            raise VitinitError(f"method {self.name!r} needs training images: vitinit.initialize(..., images=batch)")
+        embedding = _embedding(model)
+        images_BCHW = resources.training_images(self.images)
+        if images_BCHW.shape[1] != embedding.in_channels:
+            raise VitinitError(
+                f"method {self.name!r}: images of {images_BCHW.shape[1]} channels, and the patch embedding of "
+                f"{type(model).__name__} takes {embedding.in_channels}"
+            )
+        rows_OK = self._rows(images_BCHW, embedding.kernel_size)[: embedding.out_channels]
+        embedding.weight[: len(rows_OK)].copy_(rows_OK.view(-1, *embedding.weight.shape[1:]))
+
+    def _rows(self, images_BCHW: Tensor, patch: tuple[int, ...]) -> Tensor:
+        with one_thread():
+            patches_nK = (
+                functional.unfold(images_BCHW.cpu().double(), patch, stride=patch).transpose(1, 2).flatten(0, 1)
+            )
+            values_K, vectors_KK = torch.linalg.eigh(patches_nK.T @ patches_nK / len(patches_nK))
+        vectors_KK = vectors_KK.T.flip(0)
+        largest_K1 = vectors_KK.gather(1, vectors_KK.abs().argmax(1, keepdim=True))
+        whitening_KK = vectors_KK * largest_K1.sign() / (values_K.flip(0).clamp(min=0) + self.epsilon).sqrt()[:, None]
+        return torch.cat((whitening_KK, -whitening_KK)).float()
+
+
+def _embedding(model: nn.Module) -> nn.Conv2d:
+    """Return the first convolution of a model.
+
+    Raises:
+        VitinitError: there is none, or its patches overlap.
+    """
+    first = next((part for part in model.modules() if isinstance(part, nn.Conv2d)), None)
+    if first is None or first.stride != first.kernel_size or first.groups != 1 or first.kernel_size == (1, 1):
+        raise VitinitError(
+            "method 'whitened_patches' sets a convolution over patches that do not overlap, and "
+            f"{type(model).__name__} does not begin with one; choose another model"
+        )
+    return first
