@@ -49,7 +49,7 @@ class Initialization(Frozen):
     method: InitializerSpec | None
 
 
-class Setting(Frozen):
+class PublishedSetting(Frozen):
     """What is known of the setting of a number: of its table, row, column and itself together."""
 
     dataset: str | None = None
@@ -66,7 +66,7 @@ class Setting(Frozen):
     masked_layers: PositiveInt | None = None
     """In how many layers, where it is not the whole model."""
 
-    def __or__(self, other: Setting) -> Setting:
+    def __or__(self, other: PublishedSetting) -> PublishedSetting:
         """This setting, with what the other one says."""
         said = {name: getattr(other, name) for name in other.model_fields_set}
         return self.model_copy(update={**said, "model": {**self.model, **other.model}})
@@ -113,7 +113,7 @@ class PublishedCell(Frozen):
     provenance: Literal["P", "C", "A", "R", "3", "M"]
     """See `CONFIDENCE`."""
     note: str = ""
-    setting: Setting = Setting()
+    setting: PublishedSetting = PublishedSetting()
     """What it adds to the setting of its table, row and column."""
 
     @model_validator(mode="after")
@@ -132,9 +132,9 @@ class PublishedTable(Frozen):
     source: str
     studies: list[str]
     """The studies that it is the context of."""
-    all: Setting = Setting()
-    rows: dict[str, Setting]
-    columns: dict[str, Setting]
+    all: PublishedSetting = PublishedSetting()
+    rows: dict[str, PublishedSetting]
+    columns: dict[str, PublishedSetting]
     """What is known of the setting of all cells, of a row, of a column; in the table's order."""
     cells: Annotated[list[PublishedCell], Field(min_length=1)]
 
@@ -153,7 +153,7 @@ class PublishedTable(Frozen):
                 raise ValueError(f"train_fraction needs a dataset whose size is known: {', '.join(IMAGES)}")
         return self
 
-    def setting_of(self, cell: PublishedCell) -> Setting:
+    def setting_of(self, cell: PublishedCell) -> PublishedSetting:
         """All that is known of the setting of a number."""
         return self.all | self.rows[cell.row] | self.columns[cell.column] | cell.setting
 
@@ -183,7 +183,7 @@ class Published:
     publication: Publication
     table: str
     cell: PublishedCell
-    setting: Setting
+    setting: PublishedSetting
 
     @property
     def value(self) -> float:

@@ -106,7 +106,7 @@ def each_attention(
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionStatistics:
     """Of each layer, between patch tokens, mean over images and, where attention is in windows, over these."""
 
     maps: list[Tensor]
@@ -135,7 +135,7 @@ def entropies(attention_BHNN: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def measured(model: nn.Module, images_BCHW: Tensor, idle: bool = False) -> Attention:
+def measured(model: nn.Module, images_BCHW: Tensor, idle: bool = False) -> AttentionStatistics:
     """Attention on real activations: what each layer receives when the model sees the images.
 
     With `idle` that of a layer which is not called is NaN.
@@ -155,7 +155,7 @@ def measured(model: nn.Module, images_BCHW: Tensor, idle: bool = False) -> Atten
         counts[number] += len(among_bHNN)
 
     each_attention(model, images_BCHW, add, idle)
-    return Attention(
+    return AttentionStatistics(
         [maps_HNN / count for maps_HNN, count in zip(sums, counts, strict=True)],
         [entropy_H / count for entropy_H, count in zip(entropies_H, counts, strict=True)],
         grids,

@@ -95,7 +95,7 @@ class BrokenFile(VitinitError):
     """A file of code, ours or the user's, has an error: that is no fault of who has asked for something else."""
 
 
-class Ended(VitinitError):
+class ExitRequested(VitinitError):
     """Code of somebody's asked to end the process, by what is the cause of this."""
 
 
@@ -188,7 +188,7 @@ def _model_at(model: Any, loc: Sequence[int | str]) -> type[BaseModel] | None:
 
 def cause(error: BaseException) -> str:
     """Why code of somebody cannot be imported; a field without a type, which pydantic says in 456 letters, in short."""
-    if isinstance(error, Ended) and error.__cause__:
+    if isinstance(error, ExitRequested) and error.__cause__:
         error = error.__cause__
     untyped = isinstance(error, PydanticUserError) and error.code == "model-field-missing-annotation"
     if untyped and (found := re.search(r"`(\w+) = (.*?)`", str(error))):

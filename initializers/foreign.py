@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vitinit.initializers.errors import Ended
+from vitinit.initializers.errors import ExitRequested
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def contained(what: str) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt) and (arrived or (can_come and not watched)):
             raise
         said = f": {error}" if str(error) else ""
-        raise Ended(f"{what} raised {type(error).__name__}{said}, which would end the whole program") from error
+        raise ExitRequested(f"{what} raised {type(error).__name__}{said}, which would end the whole program") from error
     finally:
         if watched and signal.getsignal(signal.SIGINT) is note:
             signal.signal(signal.SIGINT, before)

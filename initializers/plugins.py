@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from vitinit.initializers.errors import BrokenFile, Ended, VitinitError, cause
+from vitinit.initializers.errors import BrokenFile, ExitRequested, VitinitError, cause
 from vitinit.initializers.foreign import contained
 
 INITIALIZERS = "vitinit.initializers"
@@ -40,7 +40,7 @@ def modules(package: str) -> Iterator[ModuleType]:
             with contained(found.name):
                 module = importlib.import_module(found.name)
             yield module
-        except Ended as error:
+        except ExitRequested as error:
             raise BrokenFile(f"{found.name} cannot be imported: {cause(error)}") from error
         except VitinitError:
             raise

@@ -48,7 +48,7 @@ class Queued:
 
 
 @dataclass(frozen=True)
-class Ended:
+class JobEnd:
     """How a job ended."""
 
     state: str
@@ -88,14 +88,14 @@ def read_squeue(lines: Iterable[str]) -> dict[str, Queued]:
     return found
 
 
-def ended(job_ids: Collection[str]) -> dict[str, Ended] | None:
+def ended(job_ids: Collection[str]) -> dict[str, JobEnd] | None:
     """How those of these jobs that are over ended; a job nobody remembers is left out.
 
     The controller remembers a job for some minutes; the accounting, where the cluster has one, for good, from some
     seconds after its end. None when neither can be asked. Jobs of an array that were cancelled one by one before they
     started are remembered by neither.
     """
-    found: dict[str, Ended] = {}
+    found: dict[str, JobEnd] = {}
     answered = False
     for base in bases(job_ids):
         done = _asked("scontrol", "--oneliner", "show", "job", base)
@@ -121,7 +121,7 @@ def _asked(*command: str) -> str | None:
     return done.stdout if not done.returncode or _GONE in done.stderr else None
 
 
-def read_scontrol(lines: Iterable[str]) -> dict[str, Ended]:
+def read_scontrol(lines: Iterable[str]) -> dict[str, JobEnd]:
     """The jobs of `scontrol --oneliner show job` that have ended."""
     found = {}
     for line in lines:
@@ -131,22 +131,22 @@ def read_scontrol(lines: Iterable[str]) -> dict[str, Ended]:
         array, tasks = job.get("ArrayJobId"), job.get("ArrayTaskId", "")
         rows = job["JobId"] if array is None else f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
         for job_id in expanded(rows):
-            found[job_id] = Ended(
+            found[job_id] = JobEnd(
                 job["JobState"], job["ExitCode"], job["Reason"], job.get("NodeList", ""), job["JobName"]
             )
     return found
 
 
-def read_sacct(lines: Iterable[str]) -> dict[str, Ended]:
+def read_sacct(lines: Iterable[str]) -> dict[str, JobEnd]:
     """The jobs of sacct's rows (id|state|exit code|nodes|name) that have ended; the last row of a job counts."""
-    found: dict[str, Ended] = {}
+    found: dict[str, JobEnd] = {}
     for line in lines:
         rows, state, exit_code, nodes, name = line.split("|", 4)
         state = state.split()[0].rstrip("+")
         for job_id in expanded(rows):
             found.pop(job_id, None)
             if state in ENDED:
-                found[job_id] = Ended(state, exit_code, "", nodes, name)
+                found[job_id] = JobEnd(state, exit_code, "", nodes, name)
     return found
 
 

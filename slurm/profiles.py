@@ -175,7 +175,7 @@ def load(name_or_path: str | None) -> Profile:
             raise SlurmError(f"unknown profile {name_or_path!r}{hint} available: {shipped}, or a path ending in .yaml")
         path = HERE / f"{name_or_path}.yaml"
     try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        loaded = yaml.load(path.read_text(encoding="utf-8"), _ProfileLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SlurmError(f"profile {path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(loaded := {} if loaded is None else loaded, dict):
@@ -205,12 +205,12 @@ def _explained(error: ValidationError) -> str:
     return "; ".join(wrong.values())
 
 
-class _Loader(yaml.SafeLoader):
+class _ProfileLoader(yaml.SafeLoader):
     """Safe, and `2:00:00` stays text: YAML 1.1 reads it as the number 7200, in base 60."""
 
 
-_Loader.yaml_implicit_resolvers = {
+_ProfileLoader.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:int"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?\d+$"), list("-+0123456789"))
+_ProfileLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?\d+$"), list("-+0123456789"))

@@ -35,7 +35,7 @@ LEFT, RIGHT, TOP, BOTTOM, GAP = 1.2, 0.75, 0.52, 0.36, 0.06
 
 
 @dataclass(frozen=True)
-class Panel:
+class MapPanel:
     """One map in a figure."""
 
     shares_NN: np.ndarray
@@ -82,7 +82,7 @@ def training(study: Study) -> dict[str, Figure]:
     for column, runs in kept(study).items():
         lines = {
             with_mark(row, run.record): [
-                Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}\n{when}")
+                MapPanel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}\n{when}")
                 for layer in _layers(run)
                 for when, maps_LHNN in (("before", run.maps.before_LHNN), ("after", run.maps.after_LHNN))
             ]
@@ -110,7 +110,7 @@ def layers(study: Study) -> dict[str, Figure]:
                 for first in range(0, depth, ACROSS):
                     some = range(first, min(depth, first + ACROSS))
                     lines[when if first == 0 else f"{when}, from {first + 1}"] = [
-                        Panel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}") for layer in some
+                        MapPanel(maps_LHNN[layer, 0], run.side, f"layer {layer + 1}") for layer in some
                     ]
             title = f"Attention of all layers, {safe(row)}{marked([run.record])}"
             name = not_in(figures, f"attention_layers-{file_part([column, row])}")
@@ -120,7 +120,7 @@ def layers(study: Study) -> dict[str, Figure]:
 
 def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
     for column, runs in kept(study).items():
-        lines: dict[str, list[Panel]] = {}
+        lines: dict[str, list[MapPanel]] = {}
         for row, run in runs.items():
             label, zoomed = with_mark(row, run.record), _zoomed(run)
             lines[label] = []
@@ -128,8 +128,8 @@ def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
                 map_NN = (run.maps.before_LHNN if when == "before" else run.maps.after_LHNN)[layer, 0]
                 corner = map_NN[:zoomed, :zoomed]
                 lines[label] += [
-                    Panel(map_NN, run.side, f"layer {layer + 1}", zoomed=zoomed),
-                    Panel(corner, run.side, f"tokens 1–{zoomed}", blocks=True),
+                    MapPanel(map_NN, run.side, f"layer {layer + 1}", zoomed=zoomed),
+                    MapPanel(corner, run.side, f"tokens 1–{zoomed}", blocks=True),
                 ]
         caption = f"red: the part beside it; white: tokens of one image row\n{_what(study, runs)}"
         yield f"attention_{when}-{file_part([column])}", _draw(lines, f"Attention {when} training", caption)
@@ -155,7 +155,7 @@ def _what(study: Study, runs: dict[str, Kept]) -> str:
     return f"{what}\n{unread}".rstrip()
 
 
-def _draw(lines: dict[str, list[Panel]], title: str, caption: str) -> Figure:
+def _draw(lines: dict[str, list[MapPanel]], title: str, caption: str) -> Figure:
     """A line of panels for each label."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullLocator
@@ -205,7 +205,7 @@ def _draw(lines: dict[str, list[Panel]], title: str, caption: str) -> Figure:
     return figure
 
 
-def _show(axes: Axes, panel: Panel) -> AxesImage:
+def _show(axes: Axes, panel: MapPanel) -> AxesImage:
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 

@@ -20,7 +20,7 @@ from vitinit.analysis.tables.printing import reading
 from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS
-from vitinit.analysis.tables.shared import METRICS, Look, Table, check_baseline
+from vitinit.analysis.tables.shared import METRICS, Table, TableLayout, check_baseline
 from vitinit.analysis.text import count, one_line
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
@@ -78,7 +78,7 @@ def _run(args: argparse.Namespace) -> None:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
     whole, gain = args.all, args.gain or args.baseline is not None
-    look = Look(gain, whole, args.digits, args.title, args.label, args.two_column)
+    look = TableLayout(gain, whole, args.digits, args.title, args.label, args.two_column)
     found = frame.load_all(args.results, args.study)
     tables = {study.name: names(study) for study in found}
     available = {name: study for study in found for name in tables[study.name]}
@@ -169,7 +169,7 @@ def _check_rows(args: argparse.Namespace, studies: list[Study]) -> None:
         raise VitinitError("no row is left: --rows and --drop. Name one more, or drop one less")
 
 
-def _print_brief(console: Console, table: Table, named: Table | None, look: Look) -> None:
+def _print_brief(console: Console, table: Table, named: Table | None, look: TableLayout) -> None:
     """The table, the comparisons that the grid names, and what they say."""
     for each in (table, named):
         if each:
@@ -179,7 +179,7 @@ def _print_brief(console: Console, table: Table, named: Table | None, look: Look
         console.print(text)
 
 
-def _print(console: Console, table: Table, look: Look) -> None:
+def _print(console: Console, table: Table, look: TableLayout) -> None:
     """Caption and table; with `--all` its notes, too."""
     console.print(caption(table, look))
     console.print()

@@ -11,9 +11,9 @@ from vitinit.analysis.tables.notes import measured, notes
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import (
     Across,
-    Cell,
     Key,
     Table,
+    TableCell,
     Values,
     accuracy_of,
     baselines_of,
@@ -90,7 +90,7 @@ def _cells(
     values: Values,
     against: Mapping[Key, Paired | None],
     places: list[Key],
-) -> dict[Key, Cell]:
+) -> dict[Key, TableCell]:
     from vitinit.analysis.stats import holm, sample
 
     keys = [(row, column) for column in study.columns for row in study.rows]
@@ -109,7 +109,7 @@ def _cells(
         here, theirs = published.get(key), published.get((baselines.get(key[0], ""), key[1]))
         if here and theirs and (here.publication is not theirs.publication or here.table != theirs.table):
             theirs = None
-        cells[key] = Cell(
+        cells[key] = TableCell(
             ours=sample(values[key]) if key in values else None,
             against=against.get(key),
             p=corrected.get(key),

@@ -8,7 +8,7 @@ from vitinit.analysis.published import context
 from vitinit.analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds, seeds
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.render import interval_text
-from vitinit.analysis.tables.shared import LEVEL, Cell, Key, Table, contrasts_compared, skipped, values_by_seed
+from vitinit.analysis.tables.shared import LEVEL, Key, Table, TableCell, contrasts_compared, skipped, values_by_seed
 from vitinit.analysis.text import capitalised, count, one_line
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def contrasts(asked: Asked) -> Table:
 
     study, metric = asked.study, asked.metric
     values = values_by_seed(study, metric)
-    ours: dict[Key, Cell] = {}
+    ours: dict[Key, TableCell] = {}
     pairs: dict[Key, Paired] = {}
     for contrast in study.contrasts:
         for column in study.columns:
@@ -41,7 +41,7 @@ def contrasts(asked: Asked) -> Table:
             difference = paired(first, second) if first is not None and second is not None else None
             if difference:
                 pairs[key] = difference
-            ours[key] = Cell(sample(first) if first is not None else None)
+            ours[key] = TableCell(sample(first) if first is not None else None)
     # What has no run yet keeps its place in the correction: a p can only fall when it comes.
     left_out = {(label(pair), column) for pair in study.contrasts for row, column in skipped(study) if row in pair}
     named = [(label(pair), column) for pair in study.contrasts for column in study.columns_of_grid]
@@ -58,7 +58,7 @@ def contrasts(asked: Asked) -> Table:
     )
     least = dict(zip(places, holm([pairs[key].least_p if key in pairs else 1.0 for key in places]), strict=True))
     cells = {
-        key: Cell(
+        key: TableCell(
             cell.ours,
             pairs[key],
             corrected[key],
@@ -101,7 +101,7 @@ def contrasts(asked: Asked) -> Table:
     return result
 
 
-def _of_the_model(cells: dict[Key, Cell], noise: dict[str, Pooled | None], level: float) -> list[str]:
+def _of_the_model(cells: dict[Key, TableCell], noise: dict[str, Pooled | None], level: float) -> list[str]:
     """Return the notes on pooled intervals: model, smallest detectable effects, intervals at the family's level."""
     notes = []
     for column, spread in noise.items():

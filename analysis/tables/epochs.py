@@ -8,7 +8,7 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.tables import contrasts
 from vitinit.analysis.tables.notes import measured, over_fewer_seeds, seeds
 from vitinit.analysis.tables.registry import TABLES, Asked
-from vitinit.analysis.tables.shared import Cell, Table, contrasts_compared
+from vitinit.analysis.tables.shared import Table, TableCell, contrasts_compared
 from vitinit.analysis.text import capitalised, one_line
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def over_epochs(asked: Asked) -> Table:
             baselines[line] = pair[1]
             for epoch in epochs:
                 ours, theirs = (_after(epoch, study, place, row) for row in pair)
-                cells[line, f"epoch {epoch}"] = Cell(sample(ours), paired(ours, theirs)) if len(ours) else Cell()
+                cells[line, f"epoch {epoch}"] = (
+                    TableCell(sample(ours), paired(ours, theirs)) if len(ours) else TableCell()
+                )
     notes = [
         f"Ours, of the first row: {measured(study, 'each')}, mean ± sample standard deviation over seeds. "
         "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",

@@ -11,8 +11,8 @@ from vitinit.analysis.tables.context import beside
 from vitinit.analysis.tables.notes import compared_with, measured
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import (
-    Cell,
     Table,
+    TableCell,
     Values,
     accuracy_of,
     own_bases,
@@ -66,7 +66,7 @@ def gap(asked: Asked) -> Table:
     bases = baselines(study, asked.baseline)
     plain = [row for row in study.rows if row not in bases]
     values, published = values_by_seed(study, metric), published_numbers(study)
-    cells: dict[tuple[str, str], Cell] = {}
+    cells: dict[tuple[str, str], TableCell] = {}
     lines = {}
     for place in subsets(study):
         label = lines[place] = _label(place, published, study.rows)
@@ -105,13 +105,15 @@ def _gap(row: str) -> str:
     return f"{row}: gap (%)"
 
 
-def _accuracy(ours: pd.Series[float] | None, published: Published | None) -> Cell:
+def _accuracy(ours: pd.Series[float] | None, published: Published | None) -> TableCell:
     from vitinit.analysis.stats import sample
 
-    return Cell(sample(ours) if ours is not None else None, published=published)
+    return TableCell(sample(ours) if ours is not None else None, published=published)
 
 
-def _relative(row: str, base: str, place: str, values: Values, published: dict[tuple[str, str], Published]) -> Cell:
+def _relative(
+    row: str, base: str, place: str, values: Values, published: dict[tuple[str, str], Published]
+) -> TableCell:
     from vitinit.analysis.stats import sample
 
     gains, paper = [], None
@@ -121,4 +123,4 @@ def _relative(row: str, base: str, place: str, values: Values, published: dict[t
         gains = list((100 * (values[row, place] / theirs.where(theirs > 0) - 1)).dropna())
     if (row, place) in published and (base, place) in published:
         paper = 100 * (published[row, place].value / published[base, place].value - 1)
-    return Cell(sample(gains) if gains else None, published_difference=paper, signed=True)
+    return TableCell(sample(gains) if gains else None, published_difference=paper, signed=True)

@@ -8,7 +8,7 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published, numbers, publication, read_in_part
 from vitinit.analysis.tables.context import beside
 from vitinit.analysis.tables.registry import TABLES, Asked
-from vitinit.analysis.tables.shared import Cell, Table
+from vitinit.analysis.tables.shared import Table, TableCell
 from vitinit.analysis.text import count, one_line
 from vitinit.benchmark.records.record import RunRecord
 
@@ -46,7 +46,9 @@ def masking(asked: Asked) -> Table:
     for row in ours:
         for test in tests:
             values = ours[row].get(test)
-            cells[row, _label(test)] = Cell(sample(values) if values else None, published=papers.get(row, {}).get(test))
+            cells[row, _label(test)] = TableCell(
+                sample(values) if values else None, published=papers.get(row, {}).get(test)
+            )
     runs = [run for its in tested.values() for run in its]
     splits = {"test": "test", "val": "validation"}
     images = sorted({f"{found.images} {splits[run.spec.dataset.evaluate_on]}" for run in runs for found in run.masked})

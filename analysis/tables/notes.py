@@ -11,8 +11,8 @@ from vitinit.analysis.tables.context import beside
 from vitinit.analysis.tables.shared import (
     LEVEL,
     PLAIN,
-    Look,
     Table,
+    TableLayout,
     contrasts_compared,
     differing,
     skipped,
@@ -41,7 +41,7 @@ def measured(study: Study, metric: str) -> str:
     return METRICS[metric].format((SPLITS[splits.pop()] if len(splits) == 1 else both).format(first))
 
 
-def caption(table: Table, look: Look = PLAIN) -> str:
+def caption(table: Table, look: TableLayout = PLAIN) -> str:
     """Return the caption of a table, the same in every format: title, quantity, n, rule of bold, sources."""
     cells = table.cells.values()
     n = usual_seeds(table) or 0
@@ -66,7 +66,7 @@ def caption(table: Table, look: Look = PLAIN) -> str:
     return one_line(" ".join(f"{line.rstrip('.')}." for line in lines))
 
 
-def gains(table: Table, look: Look) -> bool:
+def gains(table: Table, look: TableLayout) -> bool:
     """Return True where columns of differences are shown."""
     compared = any(cell.against for cell in table.cells.values())
     return compared and bool(table.gain or look.gain or look.whole)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.tables.notes import caption, gains
-from vitinit.analysis.tables.shared import LEVEL, PLAIN, Cell, Look, Table, usual_seeds
+from vitinit.analysis.tables.shared import LEVEL, PLAIN, Table, TableCell, TableLayout, usual_seeds
 from vitinit.analysis.text import count, escape_latex, escape_markdown, number, one_line, signed
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PRINTED = {"cifar": "CIFAR-", "svhn": "SVHN", "imagenet": "ImageNet"}
 
 
 @dataclass(frozen=True)
-class Part:
+class SubColumn:
     """Numbers of one kind below a column's label."""
 
     head: str
@@ -42,7 +42,7 @@ class Column:
     """A column of the table with its parts side by side: our numbers first."""
 
     label: str
-    parts: tuple[Part, ...]
+    parts: tuple[SubColumn, ...]
     switch: bool = False
     """On or off in each row, in place of numbers."""
 
@@ -53,7 +53,7 @@ class Column:
         return max(sum(widths) + gap * (len(widths) - 1), label)
 
 
-def columns(table: Table, look: Look = PLAIN) -> list[Column]:
+def columns(table: Table, look: TableLayout = PLAIN) -> list[Column]:
     """Return the columns that every format shows, in order, without those that hold no number."""
     found = []
     for label in table.columns:
@@ -68,20 +68,20 @@ def columns(table: Table, look: Look = PLAIN) -> list[Column]:
     ]
 
 
-def _parts(table: Table, look: Look, cells: dict[str, Cell], measured: str) -> list[Part]:
+def _parts(table: Table, look: TableLayout, cells: dict[str, TableCell], measured: str) -> list[SubColumn]:
     digits = table.digits if look.digits is None else look.digits
     usual = usual_seeds(table)
 
-    def part(head: str, text: Callable[[Cell], str]) -> list[Part]:
+    def part(head: str, text: Callable[[TableCell], str]) -> list[SubColumn]:
         texts = {row: text(cell) for row, cell in cells.items()}
-        return [Part(head, texts)] if any(texts.values()) else []
+        return [SubColumn(head, texts)] if any(texts.values()) else []
 
-    def published(cell: Cell) -> str:
+    def published(cell: TableCell) -> str:
         if cell.signed and cell.published_difference is not None:
             return signed(cell.published_difference, digits)
         return f"{cell.published.value:.{digits}f}" if cell.published else ""
 
-    def published_gain(cell: Cell) -> str:
+    def published_gain(cell: TableCell) -> str:
         return "" if cell.signed or cell.published_difference is None else signed(cell.published_difference, digits)
 
     more = part("paper", published)
@@ -94,10 +94,10 @@ def _parts(table: Table, look: Look, cells: dict[str, Cell], measured: str) -> l
         more += part("pooled p", lambda cell: "" if cell.pooled_p is None else p_written(cell.pooled_p))
     ours = {row: _mean(cell, usual, digits) for row, cell in cells.items()}
     bold = frozenset(row for row, cell in cells.items() if cell.best)
-    return [Part(head or (measured if more else ""), ours, bold), *more]
+    return [SubColumn(head or (measured if more else ""), ours, bold), *more]
 
 
-def _mean(cell: Cell, usual: int | None, digits: int) -> str:
+def _mean(cell: TableCell, usual: int | None, digits: int) -> str:
     if cell.switch is not None:
         return "✓" if cell.switch else "✗"
     if cell.ours is None:
@@ -108,7 +108,7 @@ def _mean(cell: Cell, usual: int | None, digits: int) -> str:
     return f"{mean}{spread}{DAGGER if cell.excludes_published else ''}{other}"
 
 
-def _gain(cell: Cell, digits: int) -> str:
+def _gain(cell: TableCell, digits: int) -> str:
     if cell.against is None:
         return ""
     between = f" {interval_text(cell.against.interval, digits)}" if cell.against.interval else ""
@@ -116,7 +116,7 @@ def _gain(cell: Cell, digits: int) -> str:
     return f"{signed(cell.against.mean, digits)}{between}{fewer}"
 
 
-def _across(table: Table, look: Look) -> list[Part]:
+def _across(table: Table, look: TableLayout) -> list[SubColumn]:
     """The row over all columns, each number named."""
     digits = table.digits if look.digits is None else look.digits
     found = {row: table.across.get(row) for row in table.rows}
@@ -126,8 +126,10 @@ def _across(table: Table, look: Look) -> list[Part]:
         for row, its in found.items()
     }
     better = {row: better_text(its.better) if its and its.better else "" for row, its in found.items()}
-    parts = [Part("mean", means), Part("middle half's mean", middles)]
-    return parts + ([Part(f"P(a run beats {table.baseline or 'its base'}'s)", better)] if any(better.values()) else [])
+    parts = [SubColumn("mean", means), SubColumn("middle half's mean", middles)]
+    return parts + (
+        [SubColumn(f"P(a run beats {table.baseline or 'its base'}'s)", better)] if any(better.values()) else []
+    )
 
 
 def side_by_side(
@@ -167,7 +169,7 @@ def interval_text(interval: Interval, digits: int = 2) -> str:
     return f"[{number(interval.low, digits)}, {number(interval.high, digits)}]"
 
 
-def p_shown(cell: Cell) -> str | None:
+def p_shown(cell: TableCell) -> str | None:
     """The corrected p where it could be under 0.05 at all."""
     if cell.p is None or cell.least_p is None or cell.least_p > LEVEL:
         return None
@@ -180,7 +182,7 @@ def p_written(p: float) -> str:
 
 
 @dataclass(frozen=True)
-class Panel:
+class Tabular:
     """A LaTeX tabular: some columns, and some rows with their labels broken into lines."""
 
     columns: list[Column]
@@ -192,7 +194,7 @@ class Panel:
         return any(part.head for column in self.columns for part in column.parts)
 
 
-def to_latex(table: Table, look: Look = PLAIN) -> str:
+def to_latex(table: Table, look: TableLayout = PLAIN) -> str:
     """Complete `table` environments for an article, or a column of one in two columns; notes are comments."""
     # Points of the standard classes, whose fonts are wider than others': \small at 345 pt, or \footnotesize at 229 pt.
     size, room, gap, most = (8.0, 224.0, 6.0, 52) if look.two_column else (9.0, 343.0, 8.0, 46)
@@ -205,7 +207,7 @@ def to_latex(table: Table, look: Look = PLAIN) -> str:
     names = {row: _printed(row) if table.transposed else row for row in table.rows}
     widest = max(map(of, names.values()))
     narrow = min(widest, 0.4 * room)
-    floats: list[list[Panel]] = []
+    floats: list[list[Tabular]] = []
     left = 0
     # What is broken where not all columns fit side by side: heads, then rows, then heads at any space.
     for least, beside in ((room, widest), (6 * size, widest), (6 * size, narrow), (3 * size, narrow)):
@@ -223,7 +225,7 @@ def to_latex(table: Table, look: Look = PLAIN) -> str:
                 floats.append([])
                 left = most
             if not floats[-1] or floats[-1][-1].columns is not block:
-                floats[-1].append(Panel(block, {}))
+                floats[-1].append(Tabular(block, {}))
                 left -= head
             floats[-1][-1].rows[row] = lines
             left -= len(lines)
@@ -253,7 +255,7 @@ def _ems(text: str) -> float:
     return sum((other | widths)[char] for char in text)
 
 
-def to_html(table: Table, look: Look = PLAIN) -> str:
+def to_html(table: Table, look: TableLayout = PLAIN) -> str:
     """A page of its own."""
     return template("table.html.j2", table=table, columns=columns(table, look), look=look)
 
@@ -317,7 +319,7 @@ def _wrap(label: str, width: float, of: Callable[[str], float]) -> list[str]:
     return lines
 
 
-def to_markdown(table: Table, look: Look = PLAIN) -> str:
+def to_markdown(table: Table, look: TableLayout = PLAIN) -> str:
     """A pipe table."""
     shown = columns(table, look)
     heads = [""]
@@ -333,7 +335,7 @@ def to_markdown(table: Table, look: Look = PLAIN) -> str:
     return "\n".join([*text, *([""] if notes else []), *notes]) + "\n"
 
 
-def to_csv(table: Table, look: Look = PLAIN) -> str:
+def to_csv(table: Table, look: TableLayout = PLAIN) -> str:
     """One line per cell, every number of it; empty where there is none. What is over several columns is not in it."""
     buffer = io.StringIO()
     names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
@@ -365,7 +367,7 @@ def _ends(interval: Interval | None) -> list[float | None]:
     return [interval.low, interval.high] if interval else [None, None]
 
 
-FORMATS: dict[str, tuple[str, Callable[[Table, Look], str]]] = {
+FORMATS: dict[str, tuple[str, Callable[[Table, TableLayout], str]]] = {
     "latex": ("tex", to_latex),
     "markdown": ("md", to_markdown),
     "csv": ("csv", to_csv),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.notes import measured, not_initialisation_alone
 from vitinit.analysis.tables.registry import TABLES, Asked
-from vitinit.analysis.tables.shared import METRICS, Cell, Table
+from vitinit.analysis.tables.shared import METRICS, Table, TableCell
 from vitinit.analysis.text import capitalised, one_line
 from vitinit.benchmark.records.record import RunRecord
 
@@ -35,7 +35,7 @@ MORE_TRAINING = ("training images", "epochs")
 
 
 @dataclass(frozen=True)
-class Series:
+class ScalingCurve:
     """One initialisation over the values of an axis."""
 
     label: str
@@ -54,7 +54,7 @@ class Scaling:
     """All series of a study over its axis."""
 
     axis: str
-    series: dict[tuple[str, str], Series]
+    series: dict[tuple[str, str], ScalingCurve]
     """By dataset and label, in the order of the tables."""
 
     @property
@@ -62,7 +62,7 @@ class Scaling:
         """Values of the axis, in order."""
         return sorted({value for each in self.series.values() for value in each.scores})
 
-    def gains(self, each: Series) -> dict[float, pd.Series[float]]:
+    def gains(self, each: ScalingCurve) -> dict[float, pd.Series[float]]:
         """Differences to the base's series by seed, by value of the axis; of seeds that both have."""
         if each.base is None:
             return {}
@@ -81,7 +81,7 @@ def scaling(study: Study, metric: str = "last") -> Scaling | None:
     return None
 
 
-def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], Series]:
+def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], ScalingCurve]:
     cells: dict[tuple[str, str], dict[float, set[tuple[str, str]]]] = defaultdict(lambda: defaultdict(set))
     starts: dict[str, tuple[bool, str]] = {}
     for (column, row), runs in study.cells.items():
@@ -101,7 +101,7 @@ def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], Serie
         if len(by_value) >= LEAST_VALUES and all(len(its) == 1 for its in by_value.values())
     }
     labels = {key: _label([row for row, _ in where.values()], axis) for key, where in curves.items()}
-    found: dict[tuple[str, str], Series] = {}
+    found: dict[tuple[str, str], ScalingCurve] = {}
     for (place, start), where in curves.items():
         plain, base = starts[start]
         first = next((key for key in curves if key[0] == place and starts[key[1]][0]), (place, start))
@@ -111,7 +111,7 @@ def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], Serie
             rows = {value: row for value, (row, _) in where.items()}
             label = labels[place, start]
             its_base = None if over == (place, start) else labels[over]
-            found.setdefault((place, label), Series(label, place, rows, by_seed, its_base))
+            found.setdefault((place, label), ScalingCurve(label, place, rows, by_seed, its_base))
     return found
 
 
@@ -160,7 +160,7 @@ def table(asked: Asked) -> Table:
     assert found
     several = len({place for place, _ in found.series}) > 1
     columns = [f"{found.axis} {text_of(value)}" for value in found.values]
-    cells: dict[tuple[str, str], Cell] = {}
+    cells: dict[tuple[str, str], TableCell] = {}
     bases, caught, apart = {}, [], dict[tuple[str, str], None]()
     slope = "gain per doubling"
     for each in found.series.values():
@@ -174,11 +174,11 @@ def table(asked: Asked) -> Table:
             pair = paired(scores, base[value]) if scores is not None and value in base else None
             if pair and each.base:
                 apart[each.rows[value], found.series[each.place, each.base].rows[value]] = None
-            cells[row, column] = Cell(sample(scores) if scores is not None else None, pair)
+            cells[row, column] = TableCell(sample(scores) if scores is not None else None, pair)
         if len(gains) >= LEAST_VALUES and len(by_seed := slopes(gains)):
-            cells[row, slope] = Cell(sample(by_seed), paired(by_seed, 0 * by_seed), signed=True)
+            cells[row, slope] = TableCell(sample(by_seed), paired(by_seed, 0 * by_seed), signed=True)
         else:
-            cells[row, slope] = Cell()
+            cells[row, slope] = TableCell()
         if base and found.axis in MORE_TRAINING:
             caught.append(_caught(row, each, {value: float(its.mean()) for value, its in base.items()}, found.axis))
     notes = [
@@ -204,7 +204,7 @@ def table(asked: Asked) -> Table:
     return result
 
 
-def _caught(row: str, each: Series, base: dict[float, float], axis: str) -> str:
+def _caught(row: str, each: ScalingCurve, base: dict[float, float], axis: str) -> str:
     """Say how much of the axis the base needs for the scores of a series (between its values: interpolated)."""
     parts = []
     for value, scores in each.scores.items():

@@ -29,7 +29,7 @@ Values = Mapping[Key, "pd.Series[float]"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """Our numbers and the paper's for one row and column; None where there is none."""
 
     ours: Sample | None = None
@@ -88,7 +88,7 @@ class Table:
     columns: list[str]
     baselines: dict[str, str]
     """The row that a row is compared with; a row without one is missing here."""
-    cells: dict[Key, Cell]
+    cells: dict[Key, TableCell]
     comparisons: int = 0
     """That p is corrected for: all that the study is to make."""
     together: list[str] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Look:
+class TableLayout:
     """Layout options of a table, as the command line takes them."""
 
     gain: bool = False
@@ -128,7 +128,7 @@ class Look:
     """LaTeX is as wide as a column of a two-column article."""
 
 
-PLAIN = Look()
+PLAIN = TableLayout()
 """One line a row, as papers print it."""
 
 

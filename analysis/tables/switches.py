@@ -7,7 +7,7 @@ from vitinit.analysis.published import context
 from vitinit.analysis.tables.context import beside
 from vitinit.analysis.tables.notes import measured
 from vitinit.analysis.tables.registry import TABLES, Asked
-from vitinit.analysis.tables.shared import Cell, Table, accuracy_of, published_numbers, values_by_seed
+from vitinit.analysis.tables.shared import Table, TableCell, accuracy_of, published_numbers, values_by_seed
 from vitinit.analysis.text import capitalised, one_line
 
 METHOD = "convit_gpsa"
@@ -34,16 +34,18 @@ def switches(asked: Asked) -> Table:
 
     study, metric = asked.study, asked.metric
     examples, values, published = study.examples, values_by_seed(study, metric), published_numbers(study)
-    cells: dict[tuple[str, str], Cell] = {}
+    cells: dict[tuple[str, str], TableCell] = {}
     for row in study.rows:
         method = examples[row, None].method
         params = method.params if method and method.name == METHOD else None
         for label, name in PARAMETERS.items():
-            cells[row, label] = Cell(switch=params is not None and bool(params.get(name, True)))
-        cells[row, GATED] = Cell(switch=params is not None)
+            cells[row, label] = TableCell(switch=params is not None and bool(params.get(name, True)))
+        cells[row, GATED] = TableCell(switch=params is not None)
         for place in study.columns:
             ours = values.get((row, place))
-            cells[row, place] = Cell(sample(ours) if ours is not None else None, published=published.get((row, place)))
+            cells[row, place] = TableCell(
+                sample(ours) if ours is not None else None, published=published.get((row, place))
+            )
     notes = [
         f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds. "
         f"Settings, differences, tests and counts: table {study.name}.",

@@ -34,7 +34,7 @@ EXTENSIONS = (".jpeg", ".jpg", ".png")
 
 
 @dataclass(frozen=True)
-class Source:
+class ClassFolders:
     """A folder `train` or `val` as it is found: one folder a class."""
 
     folder: Path
@@ -92,7 +92,7 @@ def prepare(
     return manifest
 
 
-def _look(dataset: Packed, source: Path, name: str) -> Source:
+def _look(dataset: Packed, source: Path, name: str) -> ClassFolders:
     folder = (source / name).resolve()  # a link that the user has put there
     if not folder.is_dir():
         raise VitinitError(
@@ -107,10 +107,10 @@ def _look(dataset: Packed, source: Path, name: str) -> Source:
                 if entry.name[0] != "." and Path(entry.name).suffix.lower() in EXTENSIONS
             ]
         images, size = images + len(sizes), size + sum(sizes)
-    return Source(folder, classes, images, size)
+    return ClassFolders(folder, classes, images, size)
 
 
-def _check(dataset: Packed, source: Path, sources: dict[str, Source], allow_incomplete: bool) -> None:
+def _check(dataset: Packed, source: Path, sources: dict[str, ClassFolders], allow_incomplete: bool) -> None:
     names = {name: {path.name for path in found.classes} for name, found in sources.items()}
     if alone := sorted(names["train"] ^ names["val"]):
         more = ", ..." if len(alone) > 5 else ""
@@ -126,7 +126,7 @@ def _check(dataset: Packed, source: Path, sources: dict[str, Source], allow_inco
             )
 
 
-def _pack(name: str, found: Source, scratch: Path, threads: int, report: Callable[[int], None]) -> SplitInfo:
+def _pack(name: str, found: ClassFolders, scratch: Path, threads: int, report: Callable[[int], None]) -> SplitInfo:
     count, files, writer = 0, found.files(), SplitWriter(scratch, name, found.images)
     with no_bombs(), ThreadPoolExecutor(threads) as pool, closing(writer):
         while batch := list(islice(files, AHEAD)):

@@ -13,7 +13,7 @@ from vitinit.initializers.errors import VitinitError
 
 
 @dataclass(frozen=True)
-class Interval:
+class SaveInterval:
     """How often to save: after so many minutes, or so many optimiser steps, whichever comes first.
 
     Where saving is slow, the minutes are stretched so that it takes no more than a hundredth of the time.
@@ -55,7 +55,7 @@ class Setting:
     execution: Execution
     code: dict[str, Any]
     """What `environment.code()` said in the process that launched the study."""
-    checkpoint: Interval = field(default_factory=Interval)
+    checkpoint: SaveInterval = field(default_factory=SaveInterval)
     keep_weights: bool = False
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
     probes: bool = True
@@ -89,7 +89,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Ended:
+class Unfinished:
     """A run that ended here without a record: stopped, another launcher's, or without memory beside others."""
 
     run_id: str
@@ -97,7 +97,7 @@ class Ended:
     reason: str
 
 
-End = RunRecord | FailureRecord | Ended
+End = RunRecord | FailureRecord | Unfinished
 
 
 def check_whole_batches(spec: RunSpec, execution: Execution) -> None:

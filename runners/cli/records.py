@@ -36,7 +36,7 @@ ResultsOption = Annotated[Path, typer.Option(help="Where records are; results/re
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRecord:
     """A record on disk."""
 
     root: Path
@@ -78,7 +78,7 @@ def show(
             _say(line)
 
 
-def _summary(found: Found) -> dict[str, Any]:
+def _summary(found: FoundRecord) -> dict[str, Any]:
     """The fields of a record that a reader wants first."""
     record = found.record
     spec, known = record.spec, record.model_dump(mode="json")
@@ -164,7 +164,7 @@ def reproduce(
     raise typer.Exit(0 if comparison.equal else 1)
 
 
-def find(prefix: str, results: Path) -> list[Found]:
+def find(prefix: str, results: Path) -> list[FoundRecord]:
     """The records of the run whose id begins so, those in `results` first; the names of the files tell which.
 
     Raises:
@@ -184,14 +184,14 @@ def find(prefix: str, results: Path) -> list[Found]:
         record = Store(folder.parent).outcome(folder.name, run_ids[0])
         if record:
             path = next((path for path in paths if path.parent == folder and _status(path) == record.status), folder)
-            found.append(Found(folder.parent, path, record))
+            found.append(FoundRecord(folder.parent, path, record))
     if not found:
         problems = Store(paths[0].parent.parent).read(paths[0].parent.name).problems
         raise VitinitError(next((text for text in problems if run_ids[0] in text), f"{paths[0]} is no valid record"))
     return found
 
 
-def how_to_repeat(found: Found, record: RunRecord) -> list[str]:
+def how_to_repeat(found: FoundRecord, record: RunRecord) -> list[str]:
     """The command that repeats a run, and what has to be said of it."""
     from vitinit.runners.one_run.reproduce import named_code
 

@@ -16,7 +16,7 @@ from vitinit.benchmark.speed import SpeedReport, training_flops
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeEstimate:
     """What runs will take, where runs of the same kind have been measured."""
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Estimate:
     """The processors or GPUs."""
 
 
-def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> Estimate:
+def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> TimeEstimate:
     """Seconds of each run, from the records of the first folder that has any of its kind.
 
     Runs of one kind have the same model, dataset and recipe, but for the number of epochs and the seed; the time for an
@@ -74,7 +74,7 @@ def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> Estim
             scaled[cell.run_id] = rate * _operations(cell.spec, counts, dataset.classes or 10)
             used.append(known)
     machines = {machine for known in used for _, machine in known}
-    return Estimate(seconds, scaled, tuple(sorted(machines)))
+    return TimeEstimate(seconds, scaled, tuple(sorted(machines)))
 
 
 def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float]:

@@ -46,7 +46,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Look:
+class StudyJobs:
     """A study's jobs, and what the cluster says of them now."""
 
     jobs: tuple[Job, ...] = ()
@@ -95,7 +95,7 @@ def dispatches(root: Path, study: str) -> list[tuple[Path, Dispatch]]:
     return sorted(found, key=lambda item: (item[1].written, item[0].name))
 
 
-def look(root: Path, study: str) -> Look:
+def look(root: Path, study: str) -> StudyJobs:
     """Ask the cluster about the jobs of a study; where there are none, nothing is asked."""
     jobs = tuple(
         Job(job_id, dispatch.name, path, dispatch.written, run_ids)
@@ -103,15 +103,15 @@ def look(root: Path, study: str) -> Look:
         for job_id, run_ids in dispatch.jobs.items()
     )
     if not jobs:
-        return Look()
+        return StudyJobs()
     if shutil.which("squeue") is None:
-        return Look(jobs, silence="there is no squeue here")
+        return StudyJobs(jobs, silence="there is no squeue here")
     try:
         states = cluster.queued({job.job_id for job in jobs})
     except SlurmError as error:
-        return Look(jobs, silence=str(error))
+        return StudyJobs(jobs, silence=str(error))
     ours = {(job.job_id, job.name) for job in jobs}
-    return Look(jobs, {job_id: state for job_id, state in states.items() if (job_id, state.name) in ours})
+    return StudyJobs(jobs, {job_id: state for job_id, state in states.items() if (job_id, state.name) in ours})
 
 
 def ended(jobs: Collection[Job]) -> dict[str, str]:

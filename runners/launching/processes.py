@@ -18,7 +18,7 @@ from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import End, Ended, Event, Setting
+from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure
@@ -65,14 +65,14 @@ def carry_out_all(
                     cell = waiting.pop()
                     display.start(cell)
                     if owner := claims.live(claims.folder(setting.root, setting.study, cell.run_id), exact=True):
-                        yield Ended(cell.spec.run_id, "elsewhere", f"being run by {owner.describe()}")
+                        yield Unfinished(cell.spec.run_id, "elsewhere", f"being run by {owner.describe()}")
                         continue
                     try:
                         receiver, process = _start(context, cell, setting)
                     except VitinitError as error:
                         if not stop.reason:
                             raise
-                        display.end(Ended(cell.spec.run_id, "stopped", str(error)))
+                        display.end(Unfinished(cell.spec.run_id, "stopped", str(error)))
                         break
                     running[receiver] = _Running(cell, process)
                 for ready in wait([*running, asked_to_stop]) if running else ():
@@ -86,7 +86,7 @@ def carry_out_all(
                     run = running.pop(ready)
                     if isinstance(message, VitinitError):
                         # the results folder cannot be written: what runs may end, nothing more is started
-                        trouble, message = message, Ended(run.cell.spec.run_id, "stopped", str(message))
+                        trouble, message = message, Unfinished(run.cell.spec.run_id, "stopped", str(message))
                         waiting.clear()
                     yield message or _died(run, setting)
         finally:
@@ -147,7 +147,7 @@ def _died(run: _Running, setting: Setting) -> End:
     """Record that a run's process died, unless the run was recorded before, or another launcher has it already."""
     run_id, code = run.cell.spec.run_id, run.process.exitcode or 0
     if -code in SIGNALS:
-        return Ended(run_id, "stopped", f"{_how_it_died(code)} before it had begun")
+        return Unfinished(run_id, "stopped", f"{_how_it_died(code)} before it had begun")
     store = Store(setting.root)
     try:
         with claims.held(claims.folder(setting.root, setting.study, run_id), Stop()) as claim:
@@ -159,7 +159,7 @@ def _died(run: _Running, setting: Setting) -> End:
             store.write(outcome)
             return outcome
     except claims.Taken as taken:
-        return Ended(run_id, "elsewhere", str(taken))
+        return Unfinished(run_id, "elsewhere", str(taken))
 
 
 def _stop(running: dict[Connection, _Running], display: Display, grace_s: float) -> None:
@@ -177,13 +177,13 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
                     continue
                 run_id = running.pop(receiver).cell.spec.run_id
                 if message is None or isinstance(message, VitinitError):
-                    message = Ended(run_id, "stopped", str(message or "its process ended"))
+                    message = Unfinished(run_id, "stopped", str(message or "its process ended"))
                 display.end(message)
     finally:
         for run in running.values():
             run.process.kill()
             display.end(
-                Ended(run.cell.spec.run_id, "stopped", "killed before it had saved; its last checkpoint counts")
+                Unfinished(run.cell.spec.run_id, "stopped", "killed before it had saved; its last checkpoint counts")
             )
         for run in running.values():
             run.process.join()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import End, Ended, Event, Execution, Setting
+from vitinit.runners.basics.setting import End, Event, Execution, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, Stopped, on_signals
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import Crowded, carry_out
@@ -77,11 +77,11 @@ def to_its_end(cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Eve
     try:
         return carry_out(cell, setting, stop, on_event, world)
     except claims.Taken as taken:
-        return Ended(cell.spec.run_id, "elsewhere", str(taken))
+        return Unfinished(cell.spec.run_id, "elsewhere", str(taken))
     except Crowded as crowded:
-        return Ended(cell.spec.run_id, "crowded", str(crowded))
+        return Unfinished(cell.spec.run_id, "crowded", str(crowded))
     except Stopped as stopped:
-        return Ended(cell.spec.run_id, "stopped", str(stopped))
+        return Unfinished(cell.spec.run_id, "stopped", str(stopped))
     except OSError as error:
         raise VitinitError(f"{cell.describe()}: {error}") from None
 

@@ -47,7 +47,7 @@ class Point(Frozen):
     """Frobenius norm of what is missing of the target over that of the target."""
 
 
-class Report(Frozen):
+class PropositionReport(Frozen):
     """What was measured, of which images."""
 
     dataset: str
@@ -71,7 +71,7 @@ def enough_from(points: list[Point]) -> float | None:
     return min((point.share for point in points if point.share > max(short, default=0.0)), default=None)
 
 
-def answer(report: Report) -> str:
+def answer(report: PropositionReport) -> str:
     """What the numbers say, in a sentence: how many channels each kind of filter needs."""
     found = []
     for kind in dict.fromkeys(point.filter for point in report.points):
@@ -112,7 +112,7 @@ def relative_error(x_BDhw: Tensor, filters_DPQ: Tensor, seed: int) -> float:
 
 def measure(
     data: Data, dataset: str, patch_size: int, kernel_sizes: list[int], images: int, seed: int, tolerance: float
-) -> Report:
+) -> PropositionReport:
     """Measure k, then the error over D for every kind of filter and kernel size; a function of its arguments.
 
     Raises:
@@ -142,7 +142,7 @@ def measure(
                 with torch.no_grad():
                     error = relative_error(model.stem[0](images_BCHW), spatial_filters(model)[0].weight[:, 0], seed)
                 points.append(Point(filter=kind, kernel_size=side, width=width, share=share, error=error))
-    return Report(
+    return PropositionReport(
         dataset=dataset,
         image_size=size,
         patch_size=patch_size,

@@ -42,7 +42,7 @@ from vitinit.initializers.methods.impulse.solvers import Gradient
 from vitinit.initializers.registry import Resources
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.machine import lacks_compiler
-from vitinit.runners.basics.setting import Execution, Interval
+from vitinit.runners.basics.setting import Execution, SaveInterval
 from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import Loader, make_loader
 from vitinit.runners.measuring.precision import HOPELESS, products
@@ -260,7 +260,7 @@ class Meter:
             parameter.grad = torch.zeros_like(parameter)
         training.optimizer.step()  # so that it has its moments
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            checkpoints, step = Checkpoints(Path(place), Interval(), print), iter(range(99))
+            checkpoints, step = Checkpoints(Path(place), SaveInterval(), print), iter(range(99))
             seconds = self.median(lambda: checkpoints.save({"training": training.state_dict()}, next(step)))
             size = max(file.stat().st_size for file in Path(place).iterdir())
         return CheckpointSpeed(model=name, megabytes=size / 1e6, seconds=seconds)

@@ -45,7 +45,7 @@ CAUSES = (
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparedPart:
     """One part of two records compared."""
 
     what: str
@@ -59,7 +59,7 @@ class Line:
 class Comparison:
     """A recorded run and its repetition."""
 
-    lines: list[Line]
+    lines: list[ComparedPart]
     environment: dict[str, tuple[Any, Any]]
     """What differs between the two in code, libraries, machine and execution: then and now."""
     unrecorded: list[str]
@@ -262,16 +262,18 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
         yield path, then, now
 
 
-def _line(what: str, pairs: list[tuple[str, Any, Any]]) -> Line:
+def _line(what: str, pairs: list[tuple[str, Any, Any]]) -> ComparedPart:
     different = [pair for pair in pairs if pair[1] != pair[2]]
     if not pairs:
-        return Line(what, 0, 0, "not in the record")
+        return ComparedPart(what, 0, 0, "not in the record")
     if not different:
-        return Line(what, len(pairs), 0, "equal")
+        return ComparedPart(what, len(pairs), 0, "equal")
     sizes = [abs(second - first) for _, first, second in different if _number(first) and _number(second)]
     result = f"largest difference {max(sizes):.3g}" if len(sizes) == len(different) else "differ"
     epochs = [int(match.group(1)) + 1 for path, *_ in different if (match := re.match(r"history\.(\d+)\.", path))]
-    return Line(what, len(pairs), len(different), result + (f", first in epoch {min(epochs)}" if epochs else ""))
+    return ComparedPart(
+        what, len(pairs), len(different), result + (f", first in epoch {min(epochs)}" if epochs else "")
+    )
 
 
 def _number(value: Any) -> bool:

@@ -8,7 +8,7 @@ from functools import cache
 
 from torch import Tensor, nn
 
-from vitinit.initializers.diagnostics import Attention
+from vitinit.initializers.diagnostics import AttentionStatistics
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import modules
 
@@ -23,7 +23,7 @@ class Seen:
     """Held out, the same in every run on a dataset; on the model's device."""
     grid: tuple[int, int]
     """Rows and columns of the token grid."""
-    attention: Attention
+    attention: AttentionStatistics
     """Mean maps and mean entropy of all layers on these images."""
     targets_LHNN: Tensor | None
     """What the method aimed at, of the layers that have a target; None where it has none."""

@@ -14,7 +14,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.epoch import METRICS, EpochRow
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import count
-from vitinit.runners.basics.setting import Ended, Event
+from vitinit.runners.basics.setting import Event, Unfinished
 from vitinit.runners.terminal.duration import duration
 from vitinit.runners.terminal.markup import safe
 
@@ -108,7 +108,7 @@ class Display:
         self._progress.remove_task(self._tasks.pop(run_id))
         self._say(f"{run_id}  {safe(self._cells[run_id].describe())}: {safe(why)}")
 
-    def end(self, outcome: RunRecord | FailureRecord | Ended) -> None:
+    def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""
         task = self._tasks.pop(outcome.run_id, None)
         if task is not None:
@@ -120,7 +120,7 @@ class Display:
         self._say_finished(self._cells[outcome.run_id].place)
         self._update()
 
-    def _say_end(self, outcome: RunRecord | FailureRecord | Ended) -> None:
+    def _say_end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         label = safe(self._cells[outcome.run_id].describe())
         if outcome.status == "done" and self._brief:
             self._finished.setdefault(self._cells[outcome.run_id].place, []).append(outcome)

@@ -19,7 +19,7 @@ import torch
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.runners.basics.memory import out_of_memory
-from vitinit.runners.basics.setting import Interval
+from vitinit.runners.basics.setting import SaveInterval
 
 HEADER = b"vitinit checkpoint 1\n"
 """Then 64 hex digits of sha256, a line feed, and what `torch.save` wrote."""
@@ -34,7 +34,7 @@ class Checkpoints:
         report: told, in one line, about a damaged file and about a save that failed. Neither ends the run.
     """
 
-    def __init__(self, folder: Path, interval: Interval, report: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, interval: SaveInterval, report: Callable[[str], None]) -> None:
         self.folder, self.interval, self.report = folder, interval, report
         self._saved_at, self._saved_step, self._took = time.monotonic(), 0, 0.0
         self._good: Path | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vitinit.analysis.tables.render import columns
-from vitinit.analysis.tables.shared import Look, Table
+from vitinit.analysis.tables.shared import Table, TableLayout
 
 
 class Entry(NamedTuple):
@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
 def entry(table: Table, row: str, column: str = "cifar10") -> Entry:
     """Of a column that has a number."""
-    (found,) = [each for each in columns(table, Look(gain=True, digits=2)) if each.label == column]
+    (found,) = [each for each in columns(table, TableLayout(gain=True, digits=2)) if each.label == column]
     first, *more = found.parts
     texts = [(part.head.startswith("paper"), part.texts[row]) for part in more if part.texts[row]]
     paper, others = ([text for theirs, text in texts if theirs == which] for which in (True, False))

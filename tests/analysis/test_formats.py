@@ -19,7 +19,7 @@ from vitinit.analysis.frame import load
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_html, to_latex, to_markdown
-from vitinit.analysis.tables.shared import Look
+from vitinit.analysis.tables.shared import TableLayout
 from vitinit.analysis.text import escape_latex, escape_markdown, one_line, signed
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -106,7 +106,7 @@ def test_html_and_markdown_show_names_as_they_are(tmp_path):
     name = "<script>x</script> a|b *c* `d`"
     table = build(load([write(tmp_path, done("Mimetic", label=name), failed("Imp.-3", message="<b>&"))]))
     page = _Tags()
-    page.feed(to_html(table, Look(whole=True)))
+    page.feed(to_html(table, TableLayout(whole=True)))
     assert "script" not in page.tags
     assert name in page.texts
     assert any("<b>&" in text for text in page.texts)
@@ -161,7 +161,7 @@ def test_latex_compiles_with_booktabs_alone_and_nothing_sticks_out(tmp_path, rec
     found = names(study)
     for name in found:
         for gain in (False, True):
-            latex = to_latex(build(study, name), Look(gain=gain, two_column=two_column))
+            latex = to_latex(build(study, name), TableLayout(gain=gain, two_column=two_column))
             (tmp_path / f"{name}{gain}.tex").write_text(latex, encoding="utf-8")
     inputs = "".join(f"\\input{{{name}{gain}}}\\clearpage " for name in found for gain in (False, True))
     (tmp_path / "document.tex").write_text(

@@ -14,7 +14,7 @@ from vitinit.analysis.frame import Study, load
 from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.registry import TABLES, Kind, build, names
 from vitinit.analysis.tables.render import FORMATS, columns
-from vitinit.analysis.tables.shared import METRICS, Look
+from vitinit.analysis.tables.shared import METRICS, TableLayout
 from vitinit.analysis.text import number, signed
 from vitinit.initializers.errors import VitinitError
 
@@ -78,7 +78,7 @@ def test_formats_and_terminals_lose_nothing_and_the_same_records_give_the_same_b
         assert [column.label for column in shown] == numbers
         assert all(part.texts.keys() == set(table.rows) for column in shown for part in column.parts)
         for width in (80, 120):
-            printed = [line.plain for line in to_terminal(table, width, Look(gain=True, digits=2))]
+            printed = [line.plain for line in to_terminal(table, width, TableLayout(gain=True, digits=2))]
             assert max(map(cell_len, printed)) <= width
             for cell in table.cells.values():
                 if cell.ours:

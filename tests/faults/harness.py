@@ -24,7 +24,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.basics.setting import Event, Execution, Interval, Setting
+from vitinit.runners.basics.setting import Event, Execution, SaveInterval, Setting
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
@@ -88,7 +88,7 @@ def setting(root: Path, steps: int = 2, **fields: object) -> Setting:
         "data_dir": root,
         "execution": Execution(device="cpu", threads=1, executor="inline"),
         "code": {},
-        "checkpoint": Interval(steps=steps),
+        "checkpoint": SaveInterval(steps=steps),
         "keep_weights": True,
         **fields,
     }

@@ -11,7 +11,7 @@ from vitinit.benchmark.grids.fitting import resolve_initializer
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.initializers.registry import Initializer
 from vitinit.runners.basics.environment import source_hash
-from vitinit.runners.basics.setting import Execution, Interval, Setting
+from vitinit.runners.basics.setting import Execution, SaveInterval, Setting
 from vitinit.runners.launching.cluster import Pack, carry_out_pack
 
 
@@ -33,7 +33,7 @@ def pack(root: Path, slow: bool) -> Pack:
     method = resolve_initializer({"name": "tests.runners.job:Slow"}, "method") if slow else None
     recipe = cell.spec.recipe.model_copy(update={"epochs": 1000})
     spec = cell.spec.model_copy(update={"method": method, "recipe": recipe})
-    setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), {}, Interval(steps=1))
+    setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), {}, SaveInterval(steps=1))
     return Pack((Cell(cell.row, spec),), setting, 1, source_hash())
 
 

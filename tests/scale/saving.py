@@ -17,7 +17,7 @@ import torch
 from vitinit.benchmark.grids.parts import resolve_recipe
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model
-from vitinit.runners.basics.setting import Interval
+from vitinit.runners.basics.setting import SaveInterval
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.train import Training
 
@@ -31,7 +31,7 @@ def seconds_to_save(preset: str, folder: Path) -> tuple[float, int]:
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     training.optimizer.step()  # so that it has its moments
-    checkpoints = Checkpoints(folder, Interval(), print)
+    checkpoints = Checkpoints(folder, SaveInterval(), print)
     seconds = []
     for step in range(5):
         start = time.perf_counter()
@@ -46,14 +46,14 @@ def main() -> int:
     """Print a line for each model; 1 when one is over the limit."""
     worst = 0.0
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        checkpoints = Checkpoints(Path(folder), Interval(), print)
+        checkpoints = Checkpoints(Path(folder), SaveInterval(), print)
         start = time.perf_counter()
         for step in range(100_000):
             checkpoints.due(step)
         print(f"nothing to save: {(time.perf_counter() - start) * 10:.2f} microseconds a step")
         for preset in ("vit_micro", "vit_tiny", "vit_small", "vit_base"):
             seconds, size = seconds_to_save(preset, Path(folder))
-            interval = max(60 * Interval().minutes, 99 * seconds)
+            interval = max(60 * SaveInterval().minutes, 99 * seconds)
             share = 100 * seconds / (interval + seconds)
             worst = max(worst, share)
             print(f"{preset}: {size / 1e6:.0f} MB, {seconds:.2f} s every {interval / 60:.1f} minutes, {share:.2f}%")

@@ -16,7 +16,7 @@ from vitinit.slurm import jobs, profiles
 from vitinit.slurm.check import megabytes, read_sinfo
 from vitinit.slurm.command import bases, call, expanded, parts
 from vitinit.slurm.errors import SlurmError
-from vitinit.slurm.jobs import Ended, Queued, log_files, read_sacct, read_scontrol, read_squeue
+from vitinit.slurm.jobs import JobEnd, Queued, log_files, read_sacct, read_scontrol, read_squeue
 from vitinit.slurm.profiles import Profile, load
 from vitinit.slurm.submit import script, split
 from vitinit.slurm.task import Task
@@ -68,7 +68,7 @@ def test_sacct_rows():
         "15": "NODE_FAIL",
         "16": "PREEMPTED",
     }
-    assert found["13"] == Ended("OUT_OF_MEMORY", "0:125", "", "node2", "fit")
+    assert found["13"] == JobEnd("OUT_OF_MEMORY", "0:125", "", "node2", "fit")
 
 
 def test_scontrol_rows():
@@ -83,9 +83,9 @@ def test_scontrol_rows():
         "",
     ]
     assert read_scontrol(rows) == {
-        **dict.fromkeys(("10_0", "10_2", "10_3"), Ended("CANCELLED", "0:0", "JobHeldUser", "", "fit")),
-        "10_1": Ended("TIMEOUT", "0:15", "TimeLimit", "node1", "fit"),
-        "12": Ended("FAILED", "1:0", "NonZeroExitCode", "node2", "fit"),
+        **dict.fromkeys(("10_0", "10_2", "10_3"), JobEnd("CANCELLED", "0:0", "JobHeldUser", "", "fit")),
+        "10_1": JobEnd("TIMEOUT", "0:15", "TimeLimit", "node1", "fit"),
+        "12": JobEnd("FAILED", "1:0", "NonZeroExitCode", "node2", "fit"),
     }
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from vitinit.analysis.tables.notes import compared_rows, mixed_code, not_initialisation_alone, without_record
 from vitinit.analysis.tables.render import p_shown
-from vitinit.analysis.tables.shared import LEVEL, Cell, Table
+from vitinit.analysis.tables.shared import LEVEL, Table, TableCell
 from vitinit.analysis.text import capitalised, count, one_line, signed
 
 SHOWN = 3
@@ -54,17 +54,17 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
     return [one_line(line) for line in lines]
 
 
-def _compared(table: Table) -> dict[tuple[str, str], Cell]:
+def _compared(table: Table) -> dict[tuple[str, str], TableCell]:
     return {key: cell for key, cell in table.cells.items() if cell.against}
 
 
-def _of_column(table: Table, column: str) -> dict[str, Cell]:
+def _of_column(table: Table, column: str) -> dict[str, TableCell]:
     """Rows with a difference, the largest first."""
     found = {row: cell for (row, place), cell in _compared(table).items() if place == column}
     return dict(sorted(found.items(), key=lambda item: -item[1].against.mean if item[1].against else 0.0))
 
 
-def _gain(cell: Cell) -> str:
+def _gain(cell: TableCell) -> str:
     assert cell.against
     interval = cell.against.interval
     between = f" [{signed(interval.low)}, {signed(interval.high)}]" if interval else f", n={cell.against.n}"
@@ -88,7 +88,7 @@ def _ahead(table: Table, column: str, tested: bool) -> str:
     return text + (f" (behind: {_named(behind)})" if behind else "")
 
 
-def _side(cell: Cell, tested: bool) -> int:
+def _side(cell: TableCell, tested: bool) -> int:
     """1 above 0, -1 below it, 0 where neither is shown: by the corrected p if there is a test, else by the interval."""
     pair = cell.against
     if pair is None or pair.interval is None:

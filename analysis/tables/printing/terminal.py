@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.tables.render import Column, columns, side_by_side
-from vitinit.analysis.tables.shared import PLAIN, Look, Table
+from vitinit.analysis.tables.shared import PLAIN, Table, TableLayout
 from vitinit.analysis.text import one_line
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ GAP = 3
 """Spaces in front of a column's numbers."""
 
 
-def to_terminal(table: Table, width: int, look: Look = PLAIN) -> list[Text]:
+def to_terminal(table: Table, width: int, look: TableLayout = PLAIN) -> list[Text]:
     """The lines of a table, none wider than `width` letters (of which 60 are enough for most tables)."""
     labels = {row: one_line(row) for row in table.rows}
     room = max(LEAST_LABEL, width // 3)

@@ -46,7 +46,7 @@ class Archive(NamedTuple):
 
 
 @dataclass
-class Found:
+class ArchiveContents:
     """What lies in the archives.
 
     Attributes:
@@ -82,7 +82,7 @@ class Archived(Packed):
     downloaded: ClassVar[bool] = True
 
     @abstractmethod
-    def arranged(self, found: Found) -> Arranged:
+    def arranged(self, found: ArchiveContents) -> Arranged:
         """Classes and splits.
 
         Raises:
@@ -196,10 +196,10 @@ class Archived(Packed):
         manifest = Manifest(classes=list(arranged.classes), train=infos["train"], val=infos["val"])
         finish(scratch, data_dir / self.name, manifest)
 
-    def _looked_through(self, paths: list[Path]) -> Found:
+    def _looked_through(self, paths: list[Path]) -> ArchiveContents:
         from vitinit.benchmark.image_files.archives import members
 
-        found = Found()
+        found = ArchiveContents()
         for path in paths:
             for member in members(path):
                 found.sizes[member.name] = member.size
@@ -235,7 +235,7 @@ class Archived(Packed):
                     except ValueError as error:
                         raise VitinitError(f"{path}: {member.name} cannot be read: {plain(str(error), 200)}") from error
 
-    def _checked(self, found: Found, data_dir: Path) -> Arranged:
+    def _checked(self, found: ArchiveContents, data_dir: Path) -> Arranged:
         """What is arranged, if it is what was published."""
         archives = self._archives(data_dir)
         if missing := set(self.label_files) - found.texts.keys():

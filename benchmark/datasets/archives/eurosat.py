@@ -5,13 +5,13 @@ Nobody published a split: a fifth of each class is held out for testing, the sam
 
 from __future__ import annotations
 
-from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
 
 
 class EuroSAT(Archived):
     """One folder a class."""
 
-    def arranged(self, found: Found) -> Arranged:
+    def arranged(self, found: ArchiveContents) -> Arranged:
         """The class is in the name, as in `2750/River/River_1.jpg`."""
         from vitinit.benchmark.image_files.subset import held_out_fifth
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 
-from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
 
 WHERE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 
@@ -16,7 +16,7 @@ WHERE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 class Flowers(Archived):
     """Classes have numbers only, from 1."""
 
-    def arranged(self, found: Found) -> Arranged:
+    def arranged(self, found: ArchiveContents) -> Arranged:
         """Labels and splits by the numbers of images, from 1, in MATLAB files."""
         from scipy.io import loadmat
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
 
 
 class Food101(Archived):
     """The labels of the training images are noisy on purpose."""
 
-    def arranged(self, found: Found) -> Arranged:
+    def arranged(self, found: ArchiveContents) -> Arranged:
         """`train.txt` and `test.txt` name the images, as CLASS/NUMBER."""
         lists = [found.texts[name].decode().split() for name in self.label_files]
         classes = sorted({line.split("/")[0] for line in lists[0]})

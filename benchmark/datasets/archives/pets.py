@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
 
 WHERE = "https://www.robots.ox.ac.uk/~vgg/data/pets/data/"
 
@@ -10,7 +10,7 @@ WHERE = "https://www.robots.ox.ac.uk/~vgg/data/pets/data/"
 class Pets(Archived):
     """Trained on `trainval`, tested on `test`; the breed is the class."""
 
-    def arranged(self, found: Found) -> Arranged:
+    def arranged(self, found: ArchiveContents) -> Arranged:
         """Lines as `Abyssinian_100 1 1 1`: image, breed, species, breed of that species, all from 1."""
         breeds: dict[int, str] = {}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
 
 SIDE = 96
 ROOT = "stl10_binary"
@@ -16,7 +16,7 @@ ROOT = "stl10_binary"
 class STL10(Archived):
     """Pixels in two files, labels in two others: numbers from 1, a byte each."""
 
-    def arranged(self, found: Found) -> Arranged:
+    def arranged(self, found: ArchiveContents) -> Arranged:
         """Image `#N` of the file of pixels has label N."""
         train, test, names = (found.texts[name] for name in self.label_files)
         splits = (

@@ -6,7 +6,7 @@ md5; this one, and the size, stand alike in several independent public programs 
 
 from __future__ import annotations
 
-from vitinit.benchmark.datasets.archives.archived import Archive, Archived, Arranged, Found
+from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
 
 ROOT = "tiny-imagenet-200"
 
@@ -14,7 +14,7 @@ ROOT = "tiny-imagenet-200"
 class TinyImageNet(Archived):
     """Classes by their WordNet numbers, in sorted order."""
 
-    def arranged(self, found: Found) -> Arranged:
+    def arranged(self, found: ArchiveContents) -> Arranged:
         """Training images lie in the folder of their class; a file says the class of each validation image."""
         ids, annotations = (found.texts[name].decode() for name in self.label_files)
         classes = sorted(ids.split())

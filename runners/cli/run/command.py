@@ -78,7 +78,7 @@ def run(
     """
     from vitinit.runners.basics.environment import argv, code
     from vitinit.runners.basics.machine import cores
-    from vitinit.runners.basics.setting import Execution, Interval, Setting
+    from vitinit.runners.basics.setting import Execution, SaveInterval, Setting
 
     if maps_at and not keep_maps:
         raise VitinitError("--maps-at names more epochs for --keep-maps, which is not given")
@@ -129,7 +129,7 @@ def run(
         execution=shared(execution, world) if world else execution,
         code={**code(), "argv": argv()},
         grace_s=max(Setting.grace_s, job.signal_seconds - 30) if job else Setting.grace_s,
-        checkpoint=Interval(checkpoint_minutes, checkpoint_steps),
+        checkpoint=SaveInterval(checkpoint_minutes, checkpoint_steps),
         keep_weights=keep_weights,
         probes=probes,
         keep_maps=keep_maps,

@@ -39,7 +39,7 @@ def said(recorded, monkeypatch):
         record = altered(recorded, environment={"argv": ["vitinit", "run", "my grid.yaml"], **environment})
         monkeypatch.setattr(cli_records, "code", lambda: here)
         path = Path(root) / "tiny" / f"{record.run_id}.json"
-        return "\n".join(cli_records.how_to_repeat(cli_records.Found(Path(root), path, record), record))
+        return "\n".join(cli_records.how_to_repeat(cli_records.FoundRecord(Path(root), path, record), record))
 
     return lines
 
@@ -74,7 +74,7 @@ def test_the_printed_command_has_all_that_repeating_needs(recorded, words, tmp_p
     there = json.loads(recorded.spec.model_dump_json())
     record = altered(recorded, spec={**there, "method": method}, environment={**recorded.environment, "argv": argv})
     path = Store("records").write(record)
-    found = cli_records.Found(Path("records"), path, record)
+    found = cli_records.FoundRecord(Path("records"), path, record)
     command, *said = cli_records.how_to_repeat(found, record)
     whole = ["vitinit", "reproduce", record.run_id, "--results", "records", "--trust"]
     assert shlex.split(command.removeprefix("repeat it: ")) == whole, "there is no such folder here"

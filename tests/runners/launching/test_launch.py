@@ -29,7 +29,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment
-from vitinit.runners.basics.setting import Ended, Execution, Interval, Setting
+from vitinit.runners.basics.setting import Execution, SaveInterval, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster, jobs, processes, snapshot
 from vitinit.runners.launching.estimate import estimate
@@ -96,7 +96,7 @@ def test_a_run_that_was_stopped_does_not_count_as_done() -> None:
         display.begin(cells, {cell.run_id: 1.0 for cell in cells})
         for cell, status in zip(cells, ("elsewhere", "stopped"), strict=True):
             display.start(cell)
-            display.end(Ended(cell.run_id, status, "a test"))
+            display.end(Unfinished(cell.run_id, status, "a test"))
     assert "1/2 done" in out.getvalue()
 
 
@@ -225,7 +225,7 @@ def test_what_cannot_be_printed_ends_no_run(setting: Setting, executor: str, mon
     monkeypatch.setattr(Checkpoints, "save", lambda self, *_: self.report("no checkpoint: No space left on device"))
     cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
     execution = replace(setting.execution, executor=executor)
-    here = replace(setting, execution=execution, checkpoint=Interval(steps=1))
+    here = replace(setting, execution=execution, checkpoint=SaveInterval(steps=1))
     display = Display(Console(file=Full(), width=200))
     with pytest.raises(OSError, match="No space left"):  # that of the last line, when all is over
         launch(cells, here, 1, display)
@@ -261,7 +261,7 @@ def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(se
     (tmp_path / "hangs.py").write_text(HANGS)
     monkeypatch.syspath_prepend(tmp_path)
     cell = Cell("hangs", spec(method=InitializerSpec(name="hangs:Hangs", params={"launcher": os.getpid()})))
-    out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint=Interval(steps=1))
+    out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint=SaveInterval(steps=1))
     local = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
     try:
         launch([cell], local, 1, Display(Console(file=out, width=200)))
@@ -406,7 +406,7 @@ def test_the_last_job_of_each_run_counts(tmp_path, monkeypatch):
     assert handed["c"] == jobs.Job("7_1", "study-2026-01-01", first, "2026-01-01", ("c",))
     (first / "dispatch.json").write_text("{")
     assert jobs.look(tmp_path, "study").handed.keys() == {"b"}
-    assert jobs.look(tmp_path, "other") == jobs.Look()
+    assert jobs.look(tmp_path, "other") == jobs.StudyJobs()
 
 
 def test_an_older_job_that_still_waits_counts_more_than_a_later_one_that_is_over(tmp_path, cluster_says):

@@ -25,7 +25,7 @@ from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, Interval, Setting
+from vitinit.runners.basics.setting import Execution, SaveInterval, Setting
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.basics.streams import derive
@@ -269,7 +269,7 @@ def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(tmp_path
     execution = Execution(device="cpu", threads=1, executor="inline", deterministic=True)
 
     def setting(name: str) -> Setting:
-        return Setting(tmp_path / name, "faults", imagenet_dir, execution, {}, Interval(), keep_weights=True)
+        return Setting(tmp_path / name, "faults", imagenet_dir, execution, {}, SaveInterval(), keep_weights=True)
 
     record = carry_out(cell, setting("whole"), Stop())
     assert (record.dataset.train, record.dataset.test, record.dataset.classes) == (1100, 1000, 1000)

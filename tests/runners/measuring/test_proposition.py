@@ -22,7 +22,7 @@ def digits(tmp_path) -> Data:
     return load(DatasetSpec(name="digits"), 8, tmp_path)
 
 
-def measured(digits: Data, **changes) -> proposition.Report:
+def measured(digits: Data, **changes) -> proposition.PropositionReport:
     settings = {"patch_size": 2, "kernel_sizes": [2, 3], "images": 40, "seed": 0, "tolerance": 1e-6, **changes}
     return proposition.measure(digits, "digits", **settings)
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_measured_or_written_is_said_in_one_line(vitinit, undistu
 def test_what_is_printed_is_written_with_where_it_comes_from(tmp_path, capsys):
     cli_proposition.proposition(kernel_size=[2], images=8, data_dir=tmp_path, out=tmp_path)
     (path,) = tmp_path.glob("*.json")
-    report = proposition.Report.model_validate_json(path.read_bytes())
+    report = proposition.PropositionReport.model_validate_json(path.read_bytes())
     assert report.environment["packages"]["torch"]
     assert "commit" in report.environment
     printed = capsys.readouterr().out

@@ -20,7 +20,7 @@ from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.basics.setting import End, Ended, Setting
+from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli.options import console
@@ -68,7 +68,7 @@ def test_stopped_and_resumed(tmp_path):
     places = [harness.setting(tmp_path / name) for name in ("whole", "resumed", "from_one", "to_one")]
     whole, resumed, from_one, to_one = places
     (stopped,) = session([mimetic], from_one, ALONE, stop_at=5)
-    assert isinstance(stopped, Ended)
+    assert isinstance(stopped, Unfinished)
     ranks = together(2, stop_and_go_on, cells, *places)
     for first, second in zip(*ranks, strict=True):
         assert [end.status for end in first] == [end.status for end in second]

@@ -25,7 +25,7 @@ from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
 from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import code, set_flags
-from vitinit.runners.basics.setting import Event, Execution, Interval, Setting
+from vitinit.runners.basics.setting import Event, Execution, SaveInterval, Setting
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.loaders import open_data
 from vitinit.runners.loaders.decoded import DecodedLoader
@@ -45,7 +45,7 @@ def _flags_as_before():
 
 def on_device(root, device: str) -> Setting:
     execution = Execution(device=device, threads=1, executor="inline", deterministic=True)
-    return Setting(root, "faults", root, execution, {}, Interval(steps=2), keep_weights=True)
+    return Setting(root, "faults", root, execution, {}, SaveInterval(steps=2), keep_weights=True)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -198,7 +198,7 @@ def test_only_a_checkpoint_that_there_is_is_said_to_be_kept(recorded, tmp_path, 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     folder = tmp_path / "unfinished"
     folder.mkdir()
-    checkpoints = Checkpoints(folder, Interval(), pytest.fail)
+    checkpoints = Checkpoints(folder, SaveInterval(), pytest.fail)
     with pytest.raises(VitinitError, match=r"no checkpoint of it could be saved: the same command begins it anew$"):
         record(recorded, Store(tmp_path), checkpoints)
     checkpoints.save({"step": 1}, 1)

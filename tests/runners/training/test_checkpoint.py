@@ -11,7 +11,7 @@ import torch
 
 from vitinit.benchmark.files import atomic
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Interval
+from vitinit.runners.basics.setting import SaveInterval
 from vitinit.runners.training import checkpoint
 from vitinit.runners.training.checkpoint import Checkpoints
 
@@ -23,7 +23,7 @@ def reports() -> list[str]:
 
 @pytest.fixture
 def checkpoints(tmp_path, reports) -> Checkpoints:
-    return Checkpoints(tmp_path, Interval(), reports.append)
+    return Checkpoints(tmp_path, SaveInterval(), reports.append)
 
 
 def state(step: int) -> dict:
@@ -133,7 +133,7 @@ def test_on_a_full_disk_the_older_one_makes_room_else_the_old_ones_stay(checkpoi
 def test_it_is_due_after_minutes_or_steps_whichever_comes_first(tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
-    checkpoints = Checkpoints(tmp_path, Interval(minutes=2, steps=100), lambda text: None)
+    checkpoints = Checkpoints(tmp_path, SaveInterval(minutes=2, steps=100), lambda text: None)
     assert not checkpoints.due(99)
     assert checkpoints.due(100)
     checkpoints.save(state(1), 100)
@@ -143,7 +143,7 @@ def test_it_is_due_after_minutes_or_steps_whichever_comes_first(tmp_path, monkey
     assert not checkpoints.due(150)
     clock[0] = 120.0
     assert checkpoints.due(150)
-    every_step = Checkpoints(tmp_path, Interval(minutes=0), lambda text: None)
+    every_step = Checkpoints(tmp_path, SaveInterval(minutes=0), lambda text: None)
     assert every_step.due(0)
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_removed_is_no_reason_to_end_a_run(checkpoints, tm
 
 def test_what_a_killed_saver_left_is_removed_and_what_is_no_checkpoint_is_left_alone(tmp_path):
     (tmp_path / ".step-00000003.ckpt.17.ab.tmp").write_bytes(b"half")
-    checkpoints = Checkpoints(tmp_path, Interval(), lambda text: None)
+    checkpoints = Checkpoints(tmp_path, SaveInterval(), lambda text: None)
     assert list(tmp_path.iterdir()) == []
     others = ["claim-0001.json", "step-x.ckpt.txt", "notes"]
     for name in others:
@@ -185,7 +185,7 @@ def test_what_a_killed_saver_left_is_removed_and_what_is_no_checkpoint_is_left_a
 
 def test_after_a_resume_it_is_not_due_at_once(checkpoints, tmp_path):
     checkpoints.save(state(100), 100)
-    again = Checkpoints(tmp_path, Interval(steps=10), lambda text: None)
+    again = Checkpoints(tmp_path, SaveInterval(steps=10), lambda text: None)
     next(again.newest_first())
     again.goes_on(100)
     assert not again.due(109)
@@ -196,7 +196,7 @@ def test_slow_saving_is_done_less_often(tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(checkpoint, "write_atomically", lambda path, content: clock.__setitem__(0, clock[0] + 20))
-    checkpoints = Checkpoints(tmp_path, Interval(), lambda text: None)
+    checkpoints = Checkpoints(tmp_path, SaveInterval(), lambda text: None)
     assert checkpoints.due(300) is False
     clock[0] = 300
     assert checkpoints.due(300)
