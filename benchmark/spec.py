@@ -35,6 +35,7 @@ LATER: dict[str, dict[str, Any]] = {
         "order": "random",
         "evaluate_every": 1,
         "statistics": "dataset",
+        "optimizer": {"name": "adamw", "params": {}},
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -128,8 +129,36 @@ class InitializerSpec(Frozen):
         return self.model_copy(update={"params": params})
 
 
+class OptimizerSpec(Frozen):
+    """An optimiser by name with its parameters; `benchmark.optimizers` checks them, fills in defaults.
+
+    Without a parameter, `adamw` is torch's AdamW with the recipe's `betas` and `eps`.
+    """
+
+    # as of InitializerSpec
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    name: str
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_in_a_grid(cls, value: Any) -> Any:
+        """`lion` and `{name: sgd, momentum: 0.9}` are short for name and params."""
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, dict) and "name" not in value:
+            raise ValueError("needs a name: NAME, or {name: NAME, ...}")
+        if isinstance(value, dict) and "params" not in value:
+            return {"name": value["name"], "params": {key: each for key, each in value.items() if key != "name"}}
+        return value
+
+
+ADAMW = OptimizerSpec(name="adamw")
+
+
 class Recipe(Frozen):
-    """Optimiser, schedule, augmentation. AdamW with cosine decay and linear warm-up, always."""
+    """Optimiser, schedule, augmentation. Cosine decay with linear warm-up, always."""
 
     name: str
     epochs: Annotated[Count, Field(le=MAX_EPOCHS)]
@@ -141,8 +170,12 @@ class Recipe(Frozen):
     schedule_per: Literal["epoch", "step"] = "epoch"
     """The learning rate changes once an epoch (timm's default) or at every optimiser step."""
     weight_decay: NotNegative = 0.0
+    optimizer: OptimizerSpec = ADAMW
+    """One of `vitinit list optimizers`, by its name or with parameters: `lion`, `{name: sgd, momentum: 0.9}`."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
+    """Of AdamW; another optimiser has those among its own parameters."""
     eps: Positive = 1e-8
+    """Of AdamW, as `betas`."""
     clip_grad: Positive | None = None
     label_smoothing: Rate = 0.0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -185,6 +218,13 @@ class Recipe(Frozen):
                 raise ValueError(f"{name} is the least and the largest value, not {list(limits)}")
         if self.crop_ratio != Recipe.model_fields["crop_ratio"].default and not self.crop_scale:
             raise ValueError("crop_ratio is the shape of a random resized crop, and crop_scale is off")
+        fields = Recipe.model_fields
+        own = [name for name in ("betas", "eps") if getattr(self, name) != fields[name].default]
+        if own and self.optimizer != ADAMW:
+            raise ValueError(
+                f"{own[0]} is of the recipe's AdamW; write optimizer: {{name: {self.optimizer.name}, {own[0]}: ...}} "
+                f"where it has one, and {own[0]}: {json.dumps(fields[own[0]].default)} in the recipe"
+            )
         if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
             raise ValueError(
                 f"rand_augment {self.rand_augment[:60]!r} is not as timm has it: rand, then sections mN, nN, pX, "

@@ -45,7 +45,7 @@ STOREYS = {
         "fields files",
         "models",
         "spec speed",
-        "records image_files settings",
+        "records image_files settings optimizers",
         "datasets",
         "grids preparing",
     ),

@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vitinit.benchmark import optimizers
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.yaml_text import mapping
-from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.benchmark.spec import DatasetSpec, OptimizerSpec, Recipe
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parents[1]
@@ -56,12 +57,21 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
         raise unknown_name("recipe", name, recipes())
     path = HERE / "recipes" / f"{name}.yaml"
     try:
-        return Recipe.model_validate({**_recipe(path), **named})
+        recipe = Recipe.model_validate({**_recipe(path), **named})
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}", Recipe) from None
+    try:
+        return recipe.model_copy(update={"optimizer": _optimizer(recipe.optimizer.model_dump_json())})
+    except VitinitError as error:
+        raise VitinitError(f"recipe {name!r}: {error}") from None
 
 
-@cache  # hundreds of rows of a grid share a few recipes
+@cache  # hundreds of rows of a grid share a few optimisers
+def _optimizer(content: str) -> OptimizerSpec:
+    return optimizers.resolve(OptimizerSpec.model_validate_json(content))
+
+
+@cache  # and a few recipes
 def _recipe(path: Path) -> dict[str, Any]:
     return mapping(read(path), path)
 

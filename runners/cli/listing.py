@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
-KINDS = ("initializers", "datasets", "models", "fits", "recipes", "grids")
+KINDS = ("initializers", "datasets", "models", "fits", "recipes", "optimizers", "grids")
 CODE = (Path(initializers.__path__[0]), Path(__file__))
 """What the list of initialisers depends on, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
@@ -46,7 +46,7 @@ TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text"
 def list_(
     kind: Annotated[
         str,
-        typer.Argument(help="initializers, datasets, models, fits, recipes or grids"),
+        typer.Argument(help="initializers, datasets, models, fits, recipes, optimizers or grids"),
     ],
     name: Annotated[str | None, typer.Argument(help="This one only, with all there is to say of it.")] = None,
 ) -> None:
@@ -59,6 +59,7 @@ def list_(
         "models": _models,
         "fits": _fits,
         "recipes": _recipes,
+        "optimizers": _optimizers,
         "grids": _grids,
     }[kind](name)
 
@@ -149,7 +150,7 @@ def _text(cls: type[Initializer]) -> list[str]:
     return [*lines, ""]
 
 
-def _parameters(cls: type[Initializer]) -> list[tuple[int, str]]:
+def _parameters(cls: type[BaseModel]) -> list[tuple[int, str]]:
     lines = []
     for field, info in cls.model_fields.items():
         kinds = _alternatives(info)
@@ -323,6 +324,26 @@ def _recipes(name: str | None) -> None:
         table.add_row(safe(found), *numbers, recipe.precision, safe(_augmentation(recipe)))
     console.print(table)
     console.print("Every field of one: vitinit list recipes NAME")
+
+
+def _optimizers(name: str | None) -> None:
+    """A table of all, those that cannot be used with the reason; of one, its parameters with types and defaults."""
+    from vitinit.benchmark import optimizers
+
+    found = optimizers.described()
+    if name is not None:
+        _chosen("optimizer", name, list(found))
+        _line(f"{name}: {found[name]}", indent=0, bold=len(name))
+        for indent, text in _parameters(optimizers.parameters(name)):
+            _line(text, indent)
+        return
+    table = _table("optimizer", "", "what it is")
+    for each, text in found.items():
+        why = optimizers.refusal(each)
+        table.add_row(safe(each), "no" if why else "yes", safe(why or text))
+    console.print(table)
+    _line("In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}", indent=0)
+    _line("Parameters of one, with types and defaults: vitinit list optimizers NAME", indent=0)
 
 
 def safe_yaml(fields: dict[str, Any]) -> str:

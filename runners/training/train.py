@@ -17,8 +17,9 @@ from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from vitinit.benchmark import optimizers
 from vitinit.benchmark.records.epoch import EpochRow
-from vitinit.benchmark.spec import Recipe
+from vitinit.benchmark.spec import ADAMW, Recipe
 from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.training.distributed import ALONE, World
@@ -48,9 +49,7 @@ class Training:
 
     def __init__(self, model: nn.Module, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
         self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
-        undecayed: Any = getattr(model, "no_weight_decay", tuple)()  # timm's transformers have it
-        groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
-        self.optimizer = torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
+        self.optimizer = optimizer_of(model, recipe)
         # a recipe of one epoch has a schedule that does nothing, and no user has to know
         logging.getLogger(CosineLRScheduler.__module__).setLevel(logging.ERROR)
         per_step = recipe.schedule_per == "step"
@@ -112,6 +111,15 @@ class Training:
         self.correct = state.get("correct")  # checkpoints of before do not hold it
         if len(self.history) != self.epoch or not 0 <= self.step <= self.steps_per_epoch:
             raise ValueError(f"{len(self.history)} epochs of history, but it stands at {self.epoch}, {self.step}")
+
+
+def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The optimiser that a recipe names: AdamW in torch's fused implementation, or one of timm's."""
+    if recipe.optimizer != ADAMW:
+        return optimizers.build(model, recipe)
+    undecayed: Any = getattr(model, "no_weight_decay", tuple)()  # timm's transformers have it
+    groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
+    return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
 
 
 def train(

@@ -159,6 +159,7 @@ OTHER: dict[str, dict[str, object]] = {
         "statistics": "imagenet",
         "order": "blocks",
         "evaluate_every": 2,
+        "optimizer": {"name": "lion", "params": {}},
     },
 }
 """Another value for every field of a spec; those of models are in test_model_contract.py."""

@@ -1,0 +1,167 @@
+"""Optimisers by name: the training loop against one written with timm by hand; interruptions; parameter groups."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+import timm.optim
+import torch
+from timm.scheduler import CosineLRScheduler
+from torch import nn
+
+from vitinit.benchmark import optimizers
+from vitinit.benchmark.grids.parts import resolve_recipe
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.spec import ADAMW, LATER, OptimizerSpec, Recipe
+from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.initialize import initialize
+from vitinit.runners.basics.streams import stream
+from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.training.train import Training, optimize, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+MODEL = ViT(image_size=8, patch_size=2, width=16, depth=1, heads=2, position="learned", pool="token")
+RESUMED: list[dict[str, Any]] = [
+    {"name": "sgd", "momentum": 0.8, "nesterov": False},
+    {"name": "lion"},
+    {"name": "muon"},
+    {"name": "adamuon"},
+    {"name": "adamw", "amsgrad": True},
+    {"name": "adafactorbv"},  # momentum in bf16
+    {"name": "lambc"},
+    {"name": "adan"},
+    {"name": "nadam"},
+    {"name": "mars"},
+    {"name": "adoptc"},
+    {"name": "rmsproptf"},
+]
+
+
+def model() -> nn.Module:
+    built = build_model(MODEL, 2)
+    initialize(built, registry.build("kaiming_uniform", {}), None, lambda name: stream(0, name))
+    return built
+
+
+def recipe(optimizer: Any, **fields: Any) -> Recipe:
+    settings = {"epochs": 3, "batch_size": 8, "lr": 3e-3, "weight_decay": 0.1, "warmup_epochs": 1, "hflip": 0.0}
+    return resolve_recipe({"name": "small", **settings, "optimizer": optimizer, **fields})
+
+
+@pytest.fixture
+def data() -> Data:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (24, 3, 8, 8), generator=generator).to(torch.uint8)
+    split = Split(images, torch.randint(2, (24,), generator=generator))
+    return Data(split, split, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "")
+
+
+def steps(training: Training, first: int, last: int) -> None:
+    """Some steps on batches that depend on their number alone."""
+    for step in range(first, last):
+        generator = torch.Generator().manual_seed(step)
+        batch = torch.randn(8, 3, 8, 8, generator=generator), torch.randint(2, (8,), generator=generator)
+        training.scheduler.step(step // training.steps_per_epoch)
+        training.scheduler.step_update(step)
+        optimize(training, training.model.train(), [batch], [step], 1)
+
+
+@pytest.mark.parametrize("optimizer", RESUMED, ids=lambda each: each["name"])
+def test_a_run_that_is_resumed_ends_with_the_same_bits(optimizer: dict[str, Any]) -> None:
+    settings = recipe(optimizer, schedule_per="step")
+    whole, first, second = (Training(model(), settings, 3, CPU) for _ in range(3))
+    steps(whole, 0, 8)
+    steps(first, 0, 4)
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
+    steps(second, 4, 8)
+    before, after = model().state_dict(), second.model.state_dict()
+    assert {name for name, value in whole.model.state_dict().items() if not torch.equal(value, after[name])} == set()
+    assert not any(torch.equal(value, before[name]) for name, value in after.items() if name.endswith("weight"))
+
+
+@pytest.mark.parametrize("optimizer", ["lion", {"name": "sgd", "momentum": 0.8, "nesterov": False}, "nadamw"])
+def test_losses_are_those_of_a_loop_by_hand(data: Data, optimizer: Any) -> None:
+    """Decay groups, optimiser, schedule and loss by timm and torch alone, on the same batches."""
+    settings = recipe(optimizer, label_smoothing=0.1, clip_grad=1.0, schedule_per="epoch")
+    loader = ResidentLoader(data, settings, 0, CPU)
+    training = Training(model(), settings, loader.steps, CPU)
+    train(training, loader, 0)
+
+    by_hand = model().train()
+    named = dict(optimizer) if isinstance(optimizer, dict) else {"name": optimizer}
+    made = timm.optim.create_optimizer_v2(by_hand, named.pop("name"), lr=3e-3, weight_decay=0.1, **named)
+    schedule = CosineLRScheduler(
+        made, t_initial=3, warmup_t=1, lr_min=settings.min_lr, warmup_lr_init=settings.warmup_lr
+    )
+    expected = []
+    for epoch in range(3):
+        schedule.step(epoch)
+        losses = []
+        for images, labels in loader.train(epoch):
+            made.zero_grad()
+            loss = nn.functional.cross_entropy(by_hand(images), labels, label_smoothing=0.1)
+            loss.backward()
+            nn.utils.clip_grad_norm_(by_hand.parameters(), 1.0)
+            made.step()
+            losses.append(loss.item())
+        expected.append(sum(losses) / len(losses))
+    assert [row.train_loss for row in training.history] == pytest.approx(expected, abs=1e-6)
+    assert max(expected) - min(expected) > 1e-3, "it learns"
+
+
+def test_norms_biases_and_positions_do_not_decay_and_muon_leaves_them_to_adamw() -> None:
+    built = model()
+    names = {parameter: name for name, parameter in built.named_parameters()}
+    made = Training(built, recipe("muon"), 3, CPU).optimizer
+    for group in made.param_groups:
+        for parameter in group["params"]:
+            name = names.pop(parameter)
+            special = name in ("pos_embed", "cls_token")
+            assert (group["weight_decay"] == 0) == (special or parameter.ndim < 2), name
+            assert group.get("use_fallback", False) == special, name
+    assert not names, "each parameter is in one group"
+
+
+def test_adamw_alone_is_the_recipe_of_before_and_any_other_is_no_such_run() -> None:
+    plain = resolve_recipe({"name": "small"})
+    assert recipe("adamw").optimizer == recipe({"name": "adamw"}).optimizer == plain.optimizer == ADAMW
+    assert json.loads(plain.model_dump_json())["optimizer"] == LATER["recipe"]["optimizer"]
+    made = Training(model(), plain, 3, CPU).optimizer
+    assert (type(made), made.defaults["fused"]) == (torch.optim.AdamW, True)
+
+
+def test_defaults_are_filled_in_and_a_record_reads_back_as_the_same_recipe() -> None:
+    """Momentum 0.9 is the default of timm's factory, where torch's own is 0."""
+    settings = recipe({"name": "sgd", "nesterov": False})
+    assert settings.optimizer.params == {"momentum": 0.9, "dampening": 0.0, "nesterov": False}
+    assert recipe("momentum").optimizer.params == settings.optimizer.params
+    assert recipe("lion").optimizer == recipe({"name": "lion", "betas": [0.9, 0.99]}).optimizer
+    assert Recipe.model_validate_json(settings.model_dump_json()) == settings
+    assert optimizers.resolve(settings.optimizer) == settings.optimizer
+
+
+def test_every_optimiser_of_timm_and_torch_is_one_that_works_or_has_a_reason() -> None:
+    """Those that work build with what timm builds them with; the trial of each is for whoever names it."""
+    found = optimizers.described()
+    torchs = {name.lower() for name, each in vars(torch.optim).items() if isinstance(each, type)} - {"optimizer"}
+    assert found.keys() == {*timm.optim.list_optimizers(), *torchs}
+    working = [name for name in found if not optimizers.refusal(name)]
+    assert len(working) > 75
+    for name in working:
+        theirs = timm.optim.create_optimizer_v2(nn.Linear(2, 2), name, lr=1e-3).defaults
+        ours = optimizers.build(nn.Linear(2, 2), Recipe(name="any", epochs=1, batch_size=1, lr=1e-3, optimizer=name))
+        assert str(ours.defaults) == str(theirs), name
+    for name in found.keys() - set(working):
+        with pytest.raises(VitinitError, match=f"optimizer '{name}' "):
+            optimizers.resolve(OptimizerSpec(name=name))
