@@ -314,9 +314,12 @@ def _recipes(name: str | None) -> None:
     names = _chosen("recipe", name, list(parts.recipes()))
     recipes = {found: parts.resolve_recipe({"name": found}) for found in names}
     if name is not None:
-        console.print(
-            safe_yaml(recipes[name].model_dump(mode="json", exclude={"name"})), end="", markup=False, soft_wrap=True
+        fields = recipes[name].model_dump(mode="json", exclude={"name"})
+        optimizer = fields["optimizer"]
+        fields["optimizer"] = (
+            {"name": optimizer["name"], **optimizer["params"]} if optimizer["params"] else optimizer["name"]
         )
+        console.print(safe_yaml(fields), end="", markup=False, soft_wrap=True)
         return
     table = _table("recipe", "epochs", "batch", "lr", "decay", "precision", "augmentation", right=("epochs", "batch"))
     for found, recipe in recipes.items():
@@ -349,7 +352,8 @@ def _optimizers(name: str | None) -> None:
 def safe_yaml(fields: dict[str, Any]) -> str:
     """A mapping as YAML with printable text."""
     text = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None)
-    return "\n".join(plain(line) for line in text.splitlines()) + "\n"
+    lines = [(line, line.lstrip(" ")) for line in text.splitlines()]
+    return "\n".join(" " * (len(line) - len(words)) + plain(words) for line, words in lines) + "\n"
 
 
 def _augmentation(recipe: Recipe) -> str:
