@@ -49,7 +49,7 @@ def described() -> dict[str, str]:
 
 @cache
 def refusal(name: str) -> str:
-    """Why an optimiser of `described()` cannot be used here; empty where it can."""
+    """Return the reason for which an optimiser of `described()` cannot be used here; empty where it can."""
     import torch
     from timm.optim import get_optimizer_info
 
@@ -131,7 +131,7 @@ def build(model: nn.Module, recipe: Recipe) -> Optimizer:
 
 @cache
 def _beyond_timm() -> dict[str, str]:
-    """Optimisers of torch that timm has no name for."""
+    """Return optimisers of torch that timm has no name for."""
     import torch
     from timm.optim import list_optimizers
 

@@ -173,9 +173,9 @@ class Recipe(Frozen):
     optimizer: OptimizerSpec = ADAMW
     """One of `vitinit list optimizers`, by its name or with parameters: `lion`, `{name: sgd, momentum: 0.9}`."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
-    """Of AdamW; another optimiser has those among its own parameters."""
+    """Only read by AdamW; another optimiser has those among its own parameters."""
     eps: Positive = 1e-8
-    """Of AdamW, as `betas`."""
+    """Only read by AdamW, as `betas`."""
     clip_grad: Positive | None = None
     label_smoothing: Rate = 0.0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"

@@ -61,6 +61,16 @@ class Resources:
     note: Callable[[PlaceboReport], None] = lambda report: None
     """Takes what a placebo has to say into the record."""
 
+    def images(self, count: int, user: str) -> Tensor:
+        """Return training images, as `training_images` does, for a method that cannot do without them.
+
+        Raises:
+            VitinitError: there are none; names their user, as in "method 'lsuv'".
+        """
+        if self.training_images is None:
+            raise VitinitError(f"{user} needs training images: vitinit.initialize(..., images=batch)")
+        return self.training_images(count)
+
 
 @dataclass(frozen=True)
 class Aim:

@@ -235,8 +235,12 @@ def families(model: nn.Module) -> list[Family]:
     return known
 
 
+SCALING_NORMS: tuple[Type, ...] = ("timm.models.vision_transformer_relpos.ResPostRelPosBlock",)
+"""Blocks of models that no adapter knows, whose norms scale what a branch adds where the block has `init_values`."""
+
+
 def layer_scales(model: nn.Module) -> list[Tensor]:
-    """The parameters of a model by which its family scales what a branch adds."""
+    """The parameters of a model by which its family, or a block of no family, scales what a branch adds."""
     known = families(model)
     named = [
         parameter
@@ -244,11 +248,12 @@ def layer_scales(model: nn.Module) -> list[Tensor]:
         for name, parameter in family.model.named_parameters()
         if family.adapter.rule(name) == "layer_scale"
     ]
+    searched = [(family.model, family.adapter.scaling_norms) for family in known]
     return named + [
         part.weight
-        for family in known
-        for block in family.model.modules()
-        if _is(block, family.adapter.scaling_norms) and getattr(block, "init_values", None) is not None
+        for part_of_model, types in [*searched, (model, SCALING_NORMS)]
+        for block in part_of_model.modules()
+        if _is(block, types) and getattr(block, "init_values", None) is not None
         for part in block.children()
         if isinstance(part, nn.LayerNorm)
     ]

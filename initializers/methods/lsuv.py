@@ -65,9 +65,7 @@ class Lsuv(Initializer):
         Raises:
             VitinitError: there are no training images, or a layer is not called just once in a forward pass.
         """
-        if resources.training_images is None:
-            raise VitinitError("method 'lsuv' needs training images: vitinit.initialize(..., images=batch)")
-        images_BCHW = resources.training_images(self.images)
+        images_BCHW = resources.images(self.images, "method 'lsuv'")
         units = _in_order(model, images_BCHW)
         for unit in units:
             rows = [len(layer.weight) for layer in unit]

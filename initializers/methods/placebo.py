@@ -126,11 +126,7 @@ class Placebo(Initializer):
         """`apply`; `entropy` needs the training images."""
         images_BCHW = None
         if self.keep == "entropy":
-            if resources.training_images is None:
-                raise VitinitError(
-                    "method 'placebo': keep 'entropy' needs training images: vitinit.initialize(..., images=batch)"
-                )
-            images_BCHW = resources.training_images(IMAGES)
+            images_BCHW = resources.images(IMAGES, "method 'placebo': keep 'entropy'")
         base, method = deepcopy(model), _built(self.of)
         aim = method.apply_with(model, generator, progress, resources)
         changed = changed_by(method, model, tensors(base))

@@ -53,10 +53,8 @@ class WhitenedPatches(Initializer):
         Raises:
             VitinitError: there are no training images, or they have another number of channels than the model takes.
         """
-        if resources.training_images is None:
-            raise VitinitError(f"method {self.name!r} needs training images: vitinit.initialize(..., images=batch)")
         embedding = _embedding(model)
-        images_BCHW = resources.training_images(self.images)
+        images_BCHW = resources.images(self.images, f"method {self.name!r}")
         if images_BCHW.shape[1] != embedding.in_channels:
             raise VitinitError(
                 f"method {self.name!r}: images of {images_BCHW.shape[1]} channels, and the patch embedding of "

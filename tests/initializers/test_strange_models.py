@@ -262,6 +262,17 @@ def test_norms_that_scale_branches_keep_what_the_library_gives_them() -> None:
     assert torch.equal(m.blocks[1].norm2.weight, torch.full((48,), 0.1))
 
 
+def test_norms_that_scale_branches_keep_their_values_in_a_model_that_no_adapter_knows() -> None:
+    m = importlib.import_module("timm").create_model(
+        "vit_relpos_base_patch32_plus_rpn_256", img_size=64, embed_dim=48, num_heads=4, depth=2, num_classes=5
+    )
+    scale = m.blocks[0].norm1.weight.clone()
+    assert scale.max() < 1e-4
+    vitinit.initialize(m, **BASE)
+    assert torch.equal(m.blocks[0].norm1.weight, scale)
+    assert torch.equal(m.blocks[1].norm2.weight, scale)
+
+
 @pytest.mark.parametrize(
     ("both", "says"),
     [

@@ -306,11 +306,7 @@ class Impulse(Initializer):
     def _images(self, count: int, resources: Resources) -> Iterator[Tensor]:
         if not count:
             return iter(())
-        if resources.training_images is None:
-            raise VitinitError(
-                "method 'impulse': pseudo-input 'images' needs training images: vitinit.initialize(..., images=batch)"
-            )
-        return iter(resources.training_images(count).split(1))
+        return iter(resources.images(count, "method 'impulse': pseudo-input 'images'").split(1))
 
     def _solve(self, problem: Problem, progress: Progress, remember: Remember) -> tuple[Tensor, ...]:
         if self.solver.slow:
