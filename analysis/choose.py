@@ -105,6 +105,8 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     fields = _varied(begun)
     if not fields:
         raise VitinitError(f"study {study.name!r} has one recipe a row: there is nothing to choose from")
+    if "optimizer" in fields:  # a learning rate of one means nothing to another
+        raise VitinitError(f"study {study.name!r}: runs of a row differ by optimizer; give each one rows of its own")
 
     def value_of(run: RunRecord | FailureRecord) -> Value:
         return tuple(getattr(run.spec.recipe, name) for name in fields)

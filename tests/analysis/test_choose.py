@@ -15,6 +15,7 @@ from vitinit.analysis import choose, frame
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Layout, Store
+from vitinit.benchmark.spec import OptimizerSpec
 from vitinit.initializers.errors import VitinitError
 
 ROOT = Path(__file__).parents[2]
@@ -137,8 +138,22 @@ def test_a_closed_output_or_a_reader_that_leaves_is_no_traceback(results: Path, 
             [respecified(record("Mimetic", 1e-3, 102, 50.0), model={"heads": 6})],
             "several models or initialisations",
         ),
+        (
+            False,
+            [record("Mimetic", 1e-3, 102, 50.0, optimizer=OptimizerSpec(name="lion"))],
+            "give each one rows of its own",
+        ),
     ],
-    ids=["missing", "failed", "a value failed", "a seed failed", "diverged", "test images", "two models"],
+    ids=[
+        "missing",
+        "failed",
+        "a value failed",
+        "a seed failed",
+        "diverged",
+        "test images",
+        "two models",
+        "two optimizers",
+    ],
 )
 def test_nothing_is_chosen_and_the_reason_is_said(results: Path, run, gone: bool, more: list, says: str) -> None:
     if gone:
