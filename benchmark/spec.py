@@ -171,7 +171,7 @@ class Recipe(Frozen):
     """The learning rate changes once an epoch (timm's default) or at every optimiser step."""
     weight_decay: NotNegative = 0.0
     optimizer: OptimizerSpec = ADAMW
-    """One of `vitinit list optimizers`, by its name or with parameters: `lion`, `{name: sgd, momentum: 0.9}`."""
+    """One of `vitinit list optimizers` by its name, as `lion`, or a mapping of its name and parameters."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
     """Only read by AdamW; another optimiser has those among its own parameters."""
     eps: Positive = 1e-8
