@@ -64,7 +64,7 @@ def carry_out_all(
                 while waiting and len(running) < workers and not stop.reason:
                     cell = waiting.pop()
                     display.start(cell)
-                    if owner := claims.live(claims.folder(setting.root, setting.study, cell.run_id), exact=True):
+                    if owner := claims.live(claims.folder(setting.root, setting.study, cell.run_id)):
                         yield Unfinished(cell.spec.run_id, "elsewhere", f"being run by {owner.describe()}")
                         continue
                     try:

@@ -42,7 +42,7 @@ def begin_anew(runs: dict[str, Cell], store: Store, study: str) -> None:
         VitinitError: another launcher is carrying a run out, or a file cannot be renamed.
     """
     for prefix, cell in runs.items():  # all of them, before the first is touched
-        if owner := claims.live(claims.folder(store.root, study, cell.run_id), exact=True):
+        if owner := claims.live(claims.folder(store.root, study, cell.run_id)):
             raise VitinitError(f"--force {prefix}: being run by {owner.describe()}")
     for prefix, cell in runs.items():
         try:

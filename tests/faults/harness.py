@@ -59,7 +59,7 @@ MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "
 FILES = {
     "checkpoint": r"step-\d+\.ckpt",
     "record": r"[0-9a-f]{16}\.json",
-    "claim": r"claim-\d+",
+    "claim": r"unfinished/\w+/(lock|\.?claim)",
     "tidying": r"unfinished/\w+$",
 }
 """What the paths look like that are written, synced, renamed or removed then."""
@@ -191,18 +191,11 @@ def cell_of(name: str, folder: Path, epochs: int = 2) -> Cell:
 
 
 def finish(cell: Cell, where: Setting) -> RunRecord:
-    """Carry a run to its end, and return its record.
-
-    A process that was killed between making its claim and writing it leaves a claim of nobody knows whom, which counts
-    until it is stale.
-    """
-    stale = time.monotonic() + claims.STALE_S + PATIENCE
-    while True:
-        assert attempt(cell, where) == 0
-        contents = Store(where.root).read(where.study)
-        assert contents.problems == []
-        if cell.spec.run_id in contents.done or time.monotonic() > stale:
-            return contents.done[cell.spec.run_id]
+    """Carry a run to its end, and return its record."""
+    assert attempt(cell, where) == 0
+    contents = Store(where.root).read(where.study)
+    assert contents.problems == []
+    return contents.done[cell.spec.run_id]
 
 
 def assert_same(first: Setting, second: Setting, cell: Cell, but: tuple[str, ...] = ()) -> None:
