@@ -54,7 +54,7 @@ def speed(
     from vitinit.runners.basics.environment import code, environment, set_flags
     from vitinit.runners.basics.machine import cores, default_device
     from vitinit.runners.basics.setting import Execution
-    from vitinit.runners.launching.launch import check_writable
+    from vitinit.runners.launching.execute import check_writable
     from vitinit.runners.measuring.speed import LARGEST_BATCH, Meter, model_of
 
     for part in only or ():

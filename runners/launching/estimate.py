@@ -93,6 +93,11 @@ def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float
     return seconds
 
 
+def estimated_work(spec: RunSpec, images: int) -> float:
+    """Return how long a run on so many images takes, in any unit: images seen times operations of one image."""
+    return spec.recipe.epochs * images * spec.model.forward_operations(classes=10)  # a head is small
+
+
 def _operations(spec: RunSpec, counts: tuple[int, int], classes: int) -> float:
     """Floating-point operations of a run on so many training and held-out images."""
     training = spec.recipe.epochs * training_flops(spec.model, classes) * counts[0]

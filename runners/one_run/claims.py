@@ -186,8 +186,9 @@ class Claim:
             self._lock = -1
 
     def finish(self) -> None:
-        """Remove the folder of a recorded run, checkpoints included."""
-        shutil.rmtree(self.path.parent, ignore_errors=True)
+        """Remove the folder of a recorded run, checkpoints included, unless it is another's by now."""
+        if not self.lost():
+            shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def write(self) -> None:
         """Put the claim in place, whole."""

@@ -26,7 +26,7 @@ from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.vit import ViT
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.run.command import _check_that_it_compiles
+from vitinit.runners.cli.run import _check_that_it_compiles
 from vitinit.runners.measuring import precision
 from vitinit.runners.measuring import speed as measuring
 from vitinit.runners.measuring.speed import Meter, scaling
