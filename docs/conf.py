@@ -44,6 +44,15 @@ Changes <CHANGELOG>
 
 ```{toctree}
 :hidden:
+:glob:
+:caption: Studies
+
+results/reference/README
+results/reference/*/README
+```
+
+```{toctree}
+:hidden:
 :caption: Reference
 
 docs/reference/vitinit
