@@ -273,6 +273,16 @@ def test_norms_that_scale_branches_keep_their_values_in_a_model_that_no_adapter_
     assert torch.equal(m.blocks[1].norm2.weight, scale)
 
 
+@pytest.mark.parametrize("name", ["timm Swin V2", "timm Swin V2 CR"])
+def test_blocks_that_timm_starts_as_the_identity_stay_so(name: str) -> None:
+    m = zoo.build(name).eval()
+    vitinit.initialize(m, **BASE)
+    for block in (part for part in m.modules() if type(part).__name__.endswith(("V2Block", "V2CrBlock"))):
+        size = vars(block).get("input_resolution") or block.feat_size
+        x = torch.randn(1, *size, block.dim)
+        torch.testing.assert_close(block(x), block.norm3(x) if hasattr(block, "norm3") else x)
+
+
 @pytest.mark.parametrize(
     ("both", "says"),
     [
@@ -365,6 +375,20 @@ def test_a_forward_that_is_set_on_an_instance_is_noticed() -> None:
     refused(m, "set on the instance", "mimetic")
     attn.same_attention = True
     vitinit.initialize(m, "mimetic")
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"), [("blocks.1", ("mimetic", "depth_scaled")), ("blocks.1.mlp", ("zero_branch",))]
+)
+def test_a_forward_that_is_set_on_a_block_is_noticed(path: str, methods: tuple[str, ...]) -> None:
+    m = tiny()
+    part = m.get_submodule(path)
+    part.forward = types.MethodType(type(part).forward, part)
+    for method in methods:
+        refused(m, rf"'{path}' .*set on the instance", method)
+    part.same_attention = True
+    for method in methods:
+        vitinit.initialize(m, method)
 
 
 def test_rotations_that_are_drawn_by_the_library_are_kept() -> None:
