@@ -486,6 +486,26 @@ def test_images_without_plain_numbers_are_refused(wrong: torch.Tensor) -> None:
     refused(tiny(), "plain numbers", "lsuv", images=wrong)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (torch.full((2, 3, 32, 32), torch.nan), "images hold numbers that are not finite"),
+        (1e300 * images(2).double(), "images hold numbers that are not finite"),
+        (torch.zeros(2, 3, 32, 32), "images are 0 everywhere"),
+        (images(2).byte(), "images must be normalised"),
+    ],
+)
+@pytest.mark.parametrize("method", ["lsuv", "whitened_patches"])
+def test_images_that_say_nothing_are_blamed_themselves(method: str, wrong: torch.Tensor, says: str) -> None:
+    refused(tiny(), says, method, images=wrong)
+
+
+def test_lsuv_names_the_layer_that_gives_nothing() -> None:
+    m = tiny()
+    nn.init.zeros_(m.norm.weight)
+    refused(m, "outputs of head have standard deviation 0", "lsuv", images=images(2))
+
+
 class WithState(nn.Module):
     """What a layer of another library may keep beside its tensors."""
 
