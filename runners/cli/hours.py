@@ -9,9 +9,8 @@ from rich import box
 from rich.table import Table
 
 from vitinit.initializers.errors import count
-from vitinit.runners.cli.options import REFERENCE, console
+from vitinit.runners.cli.options import REFERENCE, terminal
 from vitinit.runners.terminal.duration import duration
-from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Cell
@@ -25,7 +24,7 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
 
     chosen = default_device() if device == "auto" else device
     if not cells:
-        console.print("nothing is left to do")
+        terminal.print("nothing is left to do")
         return
     roots = [results, REFERENCE]
     measured, reports = estimate(cells, roots, chosen), speed.reports(roots, chosen)
@@ -35,10 +34,10 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
         model = cell.spec.model
         shape = f"{model.arch} {model.width} x {model.depth}, {model.grid**2} tokens, {cell.spec.recipe.precision}"
         groups.setdefault((cell.spec.dataset.label, shape, str(cell.spec.recipe.epochs)), []).append(cell)
-    console.print(safe(title))
+    terminal.print(title)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     word = max(len(word) for dataset, _, _ in groups for word in dataset.split())  # 10000 is not to fold to 1000 and 0
-    table.add_column("dataset", overflow="fold", min_width=min(word, console.width // 5))
+    table.add_column("dataset", overflow="fold", min_width=min(word, terminal.width // 5))
     for heading in ("model", "epochs", "runs", "each", "hours", "from"):
         table.add_column(heading, justify="left" if heading in ("model", "from") else "right", overflow="fold")
     total, unknown = 0.0, 0
@@ -52,8 +51,8 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
         source = source if times else "unknown"
         each = duration(sum(times) / len(times)) if times else ""
         hours = f"{sum(times) / 3600:.2f}" if times else ""
-        table.add_row(safe(dataset), shape, epochs, str(len(members)), each, hours, source)
-    console.print(table)
+        table.add_row(dataset, shape, epochs, str(len(members)), each, hours, source)
+    terminal.print(table)
     where = sorted(
         {
             *measured.measured_on,
@@ -61,7 +60,7 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
         }
     )
     if not where:
-        console.print(f"nothing like it was measured on {chosen} yet; measure this machine with: vitinit speed")
+        terminal.print(f"nothing like it was measured on {chosen} yet; measure this machine with: vitinit speed")
         return
     missing = f", without {count(unknown, 'run')} that nothing is known of" if unknown else ""
-    console.print(f"{total / 3600:.2f} hours, one run at a time, as measured on {safe(', '.join(where))}{missing}")
+    terminal.print(f"{total / 3600:.2f} hours, one run at a time, as measured on {', '.join(where)}{missing}")

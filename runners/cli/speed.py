@@ -16,8 +16,7 @@ from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.initializers.errors import VitinitError, plain, unknown_name
 from vitinit.runners.basics.machine import MOST_THREADS
-from vitinit.runners.cli.options import LOCAL, ResultsOption, console
-from vitinit.runners.terminal.markup import safe
+from vitinit.runners.cli.options import LOCAL, ResultsOption, terminal
 
 if TYPE_CHECKING:
     from vitinit.runners.measuring.speed import Meter
@@ -72,9 +71,9 @@ def speed(
     set_flags(Execution(chosen, count, "inline"))
     meter = Meter(torch.device(chosen), seconds)
     machine = environment(meter.device, code())
-    console.print(f"measuring {safe(str(machine['gpu'] or machine['processor']))}, {count} threads; this takes minutes")
+    terminal.print(f"measuring {machine['gpu'] or machine['processor']}, {count} threads; this takes minutes")
     for precision, reason in meter.left_out.items():
-        console.print(f"{precision} is left out, being many times slower than fp32 here ({reason})", soft_wrap=True)
+        terminal.print(f"{precision} is left out, being many times slower than fp32 here ({reason})", soft_wrap=True)
     for precision in meter.precisions:
         meter.matmul(precision)
     wanted = [part for part in PARTS if part in (only or PARTS)]
@@ -87,14 +86,14 @@ def speed(
             _measure(rows, title, columns, found[part])
         except (VitinitError, RuntimeError, MemoryError, OSError) as error:  # torch has no memory, or no compiler
             left_out.append(part)
-            console.print(f"[yellow]{part} cannot be measured: {safe(plain(str(error), 200))}[/yellow]", soft_wrap=True)
+            terminal.print(f"{part} cannot be measured: {plain(str(error), 200)}", style="yellow", soft_wrap=True)
         if found[part]:
             unfinished = _write(meter, count, machine, found, results)
     peaks = ", ".join(f"{precision} {gflops:,.0f}" for precision, gflops in meter.matmul_gflops.items())
-    console.print(f"matrix products of {meter.matmul_size} x {meter.matmul_size}, best, in GFLOP/s: {peaks}")
+    terminal.print(f"matrix products of {meter.matmul_size} x {meter.matmul_size}, best, in GFLOP/s: {peaks}")
     if unfinished:
         path = unfinished.replace(unfinished.with_name(report.NAME))
-        console.print(f"written to {safe(str(path))}")
+        terminal.print(f"written to {path}")
     if left_out:
         raise typer.Exit(1)
 
@@ -175,7 +174,7 @@ def _loaders(meter: Meter) -> Iterator[report.LoaderSpeed]:
         loader = make_loader(meter.data, recipe(LOADER_BATCH, "fp32", **fields), 0, meter.device)
         yield meter.loader("resident", loader, name, 32)
     if missing := ffcv_missing():
-        console.print(f"without FFCV: {safe(missing)}")
+        terminal.print(f"without FFCV: {missing}")
         return
     with tempfile.TemporaryDirectory() as folder:
         data = beton(meter.data, Path(folder))
@@ -205,11 +204,11 @@ def _measure(rows: Iterable[Frozen], title: str, columns: Columns, measured: lis
     for heading in columns:
         table.add_column(heading, justify="right" if heading[0].isupper() or heading == "images/s" else "left")
     try:
-        with console.status(f"measuring: {title}") as status:
+        with terminal.status(f"measuring: {title}") as status:
             for row in rows:
                 measured.append(row)
                 status.update(f"measuring: {title}, {len(measured)} done")
-                table.add_row(*(safe(plain(show(row))) for show in columns.values()))
+                table.add_row(*(show(row) for show in columns.values()))
     finally:
         if measured:
-            console.print(table)
+            terminal.print(table)
