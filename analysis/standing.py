@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from vitinit.analysis import command, frame
 from vitinit.analysis.tables.render import interval_text, p_written
 from vitinit.analysis.tables.shared import LEVEL, own_bases, values_by_seed
-from vitinit.analysis.text import count, escape_latex, one_line, signed
+from vitinit.analysis.text import count, escape_latex, signed
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ def standing(study: frame.Study) -> Standing:
 
 def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str | None = None) -> list[str]:
     """All that is printed, the answer first."""
-    row = one_line(found.row)
-    text = [f"{row}: {found.verdict}", *_doubts(study), ""]
+    text = [f"{found.row}: {found.verdict}", *_doubts(study), ""]
     for (pair, name), p in zip(found.pairs, found.p, strict=False):
         between = f" {interval_text(pair.interval)}" if pair.interval else ""
         shown = p_written(p)
@@ -141,7 +140,7 @@ def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more:
     n = f"n = {len(found.scores)}" + (f", {failed} failed" if failed else "")
     text += [
         f"LaTeX ({study.measured} ({n}), {minus}):",
-        rf"  {escape_latex(row)} & {mean:.2f}{spread} & {differences} \\",
+        rf"  {escape_latex(found.row)} & {mean:.2f}{spread} & {differences} \\",
     ]
     ending = f"More seeds: {more}" if more else "These are all seeds of this tier."
     return text if more is None else [*text, ending]
@@ -155,7 +154,7 @@ def _doubts(study: frame.Study) -> list[str]:
         for name, source in run.sources.items():
             versions[name].add(source)
     return text + [
-        f"But the file of {one_line(name)} changed between the runs: these numbers mix {len(found)} versions of it."
+        f"But the file of {name} changed between the runs: these numbers mix {len(found)} versions of it."
         for name, found in sorted(versions.items())
         if len(found) > 1
     ]
@@ -167,8 +166,7 @@ def _failures(study: frame.Study) -> list[str]:
     for failure in study.contents.failed.values():
         failed[failure.row, failure.error].append(failure.spec.seed)
     return [
-        f"{one_line(row)} failed at seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, sorted(seeds)))} "
-        f"({one_line(error)})"
+        f"{row} failed at seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, sorted(seeds)))} ({error})"
         for (row, error), seeds in sorted(failed.items())
     ]
 
@@ -185,17 +183,17 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> l
     ours = study.examples[found.row, None]
     values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
     gains = [
-        (pair.mean, f"{one_line(row)} (n = {pair.n})")
+        (pair.mean, f"{row} (n = {pair.n})")
         for row, base in own_bases(beside).items()
         if (theirs := beside.examples[row, None]).method and theirs.method.name != "placebo"
         if (theirs.model, theirs.recipe, theirs.base) == (ours.model, ours.recipe, ours.base)
         if (row, column) in values and (base, column) in values
         if (pair := paired(values[row, column], values[base, column]))
     ]
-    base = one_line(ours.base.name)
+    base = ours.base.name
     if not gains:
         return [f"{beside.name} holds no gains over the base {base} with this model and recipe to stand beside."]
-    gains.append((found.base.mean, f"> {one_line(found.row)} (n = {found.base.n})"))
+    gains.append((found.base.mean, f"> {found.row} (n = {found.base.n})"))
     return [f"Gains over the base {base}, beside {beside.name}:"] + [
         f"  {signed(gain):>7}  {label}" for gain, label in sorted(gains, key=lambda each: -each[0])
     ]
@@ -260,8 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> None:
     study = frame.load(args.results, args.study)
     beside = frame.load([args.beside.parent], args.beside.name) if args.beside and args.beside.is_dir() else None
-    for line in lines(standing(study), study, beside, args.more):
-        print(line)
+    command.say(lines(standing(study), study, beside, args.more))
 
 
 if __name__ == "__main__":

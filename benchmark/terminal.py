@@ -38,14 +38,14 @@ class Terminal(Console):
         return super().render_str(printable(text), **{**options, "markup": False})
 
     @property
-    def folds(self) -> bool:
-        """True where lines end at a width: on a terminal, or where COLUMNS is set."""
-        return self.width < NEVER_FOLDED
+    def room(self) -> int | None:
+        """Width that lines are folded to, on a terminal or where COLUMNS is set; None where nothing is folded."""
+        return self.width if self.width < NEVER_FOLDED else None
 
     def styled(self, *parts: str | tuple[str, str]) -> None:
         """Print one line of texts, each with a style or without."""
         pairs = ((part, "") if isinstance(part, str) else part for part in parts)
-        self.print(Text.assemble(*((printable(text), style) for text, style in pairs)), soft_wrap=not self.folds)
+        self.print(Text.assemble(*((printable(text), style) for text, style in pairs)), soft_wrap=not self.room)
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), room: int | None = None) -> list[str]:

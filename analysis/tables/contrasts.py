@@ -9,7 +9,7 @@ from vitinit.analysis.tables.notes import measured, not_initialisation_alone, ov
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.render import interval_text
 from vitinit.analysis.tables.shared import LEVEL, Key, Table, TableCell, contrasts_compared, skipped, values_by_seed
-from vitinit.analysis.text import capitalised, count, one_line
+from vitinit.analysis.text import capitalised, count
 
 if TYPE_CHECKING:
     from vitinit.analysis.stats import Paired, Pooled
@@ -86,7 +86,7 @@ def contrasts(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Comparisons that the grid names, study {study.name}"),
+        caption=f"Comparisons that the grid names, study {study.name}",
         rows=[label(contrast) for contrast in study.contrasts],
         columns=study.columns,
         baselines={label(contrast): contrast[1] for contrast in study.contrasts},
@@ -97,7 +97,7 @@ def contrasts(asked: Asked) -> Table:
         gain="first minus second row",
         digits=2,
     )
-    result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
+    result.notes.extend([*notes, seeds(result), *over_fewer_seeds(result)])
     return result
 
 

@@ -9,7 +9,7 @@ from vitinit.analysis.tables import contrasts
 from vitinit.analysis.tables.notes import measured, over_fewer_seeds, seeds
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell, contrasts_compared
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,7 @@ def over_epochs(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Comparisons that the grid names, over training, study {study.name}"),
+        caption=f"Comparisons that the grid names, over training, study {study.name}",
         rows=list(baselines),
         columns=[f"epoch {epoch}" for epoch in epochs],
         baselines=baselines,
@@ -76,7 +76,7 @@ def over_epochs(asked: Asked) -> Table:
         gain="first minus second row",
         digits=2,
     )
-    result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
+    result.notes.extend([*notes, seeds(result), *over_fewer_seeds(result)])
     return result
 
 

@@ -19,7 +19,7 @@ from vitinit.analysis.tables.shared import (
     published_numbers,
     values_by_seed,
 )
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,7 @@ def gap(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"{accuracy_of(study)} by number of training images, study {study.name}, and gaps"),
+        caption=f"{accuracy_of(study)} by number of training images, study {study.name}, and gaps",
         rows=list(lines.values()),
         columns=[*plain, *(column for row in bases for column in (row, _gap(row)))],
         baselines={},
@@ -91,7 +91,7 @@ def gap(asked: Asked) -> Table:
         transposed=True,
         shows=f"{capitalised(measured(study, metric))}, and its gap to the base's in percent of it",
     )
-    result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
+    result.notes.extend([*notes, *beside(result)])
     return result
 
 

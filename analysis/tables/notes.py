@@ -63,7 +63,7 @@ def caption(table: Table, look: TableLayout = PLAIN) -> str:
         lines.append(f"Paper: {'; '.join(papers)}")
     if any(cell.excludes_published for cell in cells):
         lines.append("†: the paper's number is outside the 95 % interval of our mean")
-    return one_line(" ".join(f"{line.rstrip('.')}." for line in lines))
+    return " ".join(f"{line.rstrip('.')}." for line in lines)
 
 
 def gains(table: Table, look: TableLayout) -> bool:
@@ -90,7 +90,7 @@ def notes(table: Table, metric: str) -> list[str]:
     lines += mixed_code(table)
     lines += beside(table)
     lines += _counts(study)
-    return [one_line(line) for line in lines]
+    return lines
 
 
 def compared_with(baselines: dict[str, str]) -> str:

@@ -266,8 +266,9 @@ def filtered_by(label: str, names: list[str]) -> bool:
 
 
 def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
-    """Fill in a template of a folder, or of this package. In HTML all text is escaped, and is made one line."""
+    """Fill in a template of a folder, or of this package; whatever it prints is escaped for HTML or LaTeX."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     html = name.endswith(".html.j2")
     environment = Environment(
@@ -282,18 +283,13 @@ def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
         keep_trailing_newline=True,
         undefined=StrictUndefined,
         autoescape=html,
-        finalize=_printable if html else None,
+        finalize=lambda value: (one_line if html else escape_latex)(value) if type(value) is str else value,
     )
-    environment.filters |= {"latex": escape_latex, "stack": _stack, "wrap": _wrap, "one_line": one_line}
+    environment.filters |= {"stack": lambda *given: Markup(_stack(*given)), "wrap": _wrap, "one_line": one_line}
     environment.filters["caption"] = caption
     environment.globals["look"] = PLAIN
     environment.tests["filtered_by"] = filtered_by
     return environment.get_template(name).render(**values)
-
-
-def _printable(value: Any) -> Any:
-    """Text of a record; what is markup already stays."""
-    return one_line(value) if type(value) is str else value
 
 
 def _stack(lines: list[str], align: str) -> str:

@@ -15,7 +15,7 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.notes import measured, not_initialisation_alone
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import METRICS, Table, TableCell
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def table(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=asked.study,
-        caption=one_line(f"Gains over {found.axis}, study {asked.study.name}"),
+        caption=f"Gains over {found.axis}, study {asked.study.name}",
         rows=list(dict.fromkeys(row for row, _ in cells)),
         columns=[*columns, slope],
         baselines=bases,
@@ -200,7 +200,7 @@ def table(asked: Asked) -> Table:
         shows=capitalised(measured(asked.study, asked.metric)),
         gain="over the base at the same value",
     )
-    result.notes.extend(one_line(note) for note in notes)
+    result.notes.extend(notes)
     return result
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell
-from vitinit.analysis.text import one_line
 from vitinit.initializers.report import LayerStart
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def start(asked: Asked) -> Table:
         for quantity in QUANTITIES:
             found = values.get((place, row, later, quantity))
             cells[lines[-1], quantity] = TableCell(sample(sorted(found)) if found else None)
-    caption = one_line(f"What training starts from, study {study.name}")
+    caption = f"What training starts from, study {study.name}"
     shows = "Mean over heads of norm, rank and log condition number of W_q^T W_k and W_proj W_v; entropy, distance"
     return Table(
         asked.name, study, caption, lines, list(QUANTITIES), {}, cells, notes=list(NOTES), shows=shows, digits=2

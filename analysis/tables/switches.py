@@ -8,7 +8,7 @@ from vitinit.analysis.tables.context import beside
 from vitinit.analysis.tables.notes import measured
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell, accuracy_of, published_numbers, values_by_seed
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 
 METHOD = "convit_gpsa"
 PARAMETERS = {"train gating": "train_gating", "conv init": "conv_init", "train GPSA": "train_gpsa"}
@@ -56,7 +56,7 @@ def switches(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}"),
+        caption=f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}",
         rows=study.rows,
         columns=[*PARAMETERS, GATED, *study.columns],
         baselines={},
@@ -64,5 +64,5 @@ def switches(asked: Asked) -> Table:
         published=context(study.name),
         shows=capitalised(measured(study, metric)),
     )
-    result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
+    result.notes.extend([*notes, *beside(result)])
     return result

@@ -240,8 +240,7 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     for item in planned:
         spec = item.cell.spec
         rows.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
-    room = terminal.width if terminal.folds else None
-    heading, *lines = aligned(rows, right=(3, 4), room=room)
+    heading, *lines = aligned(rows, right=(3, 4), room=terminal.room)
     terminal.print(grid.title)
     for line in heading.splitlines():
         terminal.print(line, style="bold")
@@ -257,7 +256,7 @@ def _with_reason(line: str, item: Planned) -> str:
     if not item.reason or item.state not in ("queued", "failed", "to do"):
         return line
     reason = plain(item.reason)
-    if not terminal.folds:
+    if not terminal.room:
         return f"{line}: {reason}"
     return "\n".join([line, *wrap(reason, max(terminal.width, 20), initial_indent="  ", subsequent_indent="  ")])
 

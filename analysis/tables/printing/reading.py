@@ -51,7 +51,7 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
     ]
     lines.append(_cannot_tell(differences, columns))
     lines.append(f"Highest: {'; '.join(_highest(table, column) for column in shown)}{more}. {_look_at(differences)}")
-    return [one_line(line) for line in lines]
+    return lines
 
 
 def _compared(table: Table) -> dict[tuple[str, str], TableCell]:
