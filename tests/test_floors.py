@@ -44,7 +44,7 @@ STOREYS = {
     "benchmark": (
         "fields files",
         "models",
-        "spec speed terminal",
+        "spec terminal",
         "records image_files settings optimizers",
         "datasets",
         "grids preparing",

@@ -53,7 +53,7 @@ def plan(
     limit: LimitOption = None,
     weights: WeightsOption = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else from vitinit speed.")
+        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else measured in seconds.")
     ] = False,
     device: Annotated[
         Literal["auto", "cpu", "cuda"],

@@ -30,7 +30,7 @@ from vitinit.runners.cli import listing
 from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console, terminal
 
 COMMANDS = [
-    *(["plan"], ["run"], ["status"], ["rank"], ["show"], ["reproduce"], ["speed"], ["proposition"], ["list"]),
+    *(["plan"], ["run"], ["status"], ["rank"], ["show"], ["reproduce"], ["proposition"], ["list"]),
     *(["data", name] for name in ("get", "prepare")),
     *(["store", name] for name in ("check", "export")),
     *(["slurm", name] for name in ("profiles", "check", "cancel", "logs")),
