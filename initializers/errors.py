@@ -211,7 +211,7 @@ def _type_of(text: str) -> str:
 
 LIBRARIES = (
     *("torch", "torchvision", "numpy", "scipy", "sklearn", "timm", "PIL", "pydantic"),
-    *("pandas", "matplotlib", "seaborn", "jinja2", "bokeh"),
+    *("pandas", "matplotlib", "jinja2", "bokeh"),
 )
 
 
