@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import context
-from vitinit.analysis.tables.notes import measured, notes
+from vitinit.analysis.tables.notes import notes, quantity
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import (
     Across,
@@ -50,7 +50,7 @@ def accuracy(asked: Asked) -> Table:
         across=_across(study.rows, baselines, values, together) if asked.together and len(together) > 1 else {},
         baseline=asked.baseline,
         published=context(study.name),
-        shows=capitalised(measured(study, asked.metric)),
+        shows=capitalised(quantity(study, asked.metric)),
     )
     result.notes.extend(notes(result, asked.metric))
     if unknown := [key for column in study.columns for key in _best(rows, column, values)[1]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published, context
 from vitinit.analysis.tables.context import beside
-from vitinit.analysis.tables.notes import compared_with, measured
+from vitinit.analysis.tables.notes import compared_with, quantity
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import (
     Table,
@@ -75,7 +75,7 @@ def gap(asked: Asked) -> Table:
             if row in bases:
                 cells[label, _gap(row)] = _relative(row, bases[row], place, values, published)
     notes = [
-        f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds.",
+        f"Ours: {quantity(study, metric)}, mean ± sample standard deviation over n seeds.",
         f"Gap: 100 ({study.measured} / {study.measured} of the base − 1), ours by seed, to {compared_with(bases)}. "
         f"Settings, tests and counts: table {study.name}.",
     ]
@@ -89,7 +89,7 @@ def gap(asked: Asked) -> Table:
         cells=cells,
         published=context(study.name),
         transposed=True,
-        shows=f"{capitalised(measured(study, metric))}, and its gap to the base's in percent of it",
+        shows=f"{capitalised(quantity(study, metric))}, and its gap to the base's in percent of it",
     )
     result.notes.extend([*notes, *beside(result)])
     return result

@@ -31,7 +31,7 @@ METRICS = {
 }
 
 
-def measured(study: Study, metric: str) -> str:
+def quantity(study: Study, metric: str) -> str:
     """What the numbers of a study are, in one phrase."""
     splits, (first, *rest) = set(study.runs["split"]), study.measured.split(" or ")
     for other in rest:
@@ -81,7 +81,7 @@ def notes(table: Table, metric: str) -> list[str]:
     """
     study = table.study
     runs = study.runs[study.runs["row"].isin(table.rows)]
-    lines = [f"Ours: {measured(study, metric)}, mean ± sample standard deviation over seeds (none for n=1)."]
+    lines = [f"Ours: {quantity(study, metric)}, mean ± sample standard deviation over seeds (none for n=1)."]
     lines += _comparisons(table)
     lines += _together(table)
     lines += _unequal(table, runs)

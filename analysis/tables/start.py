@@ -46,7 +46,7 @@ NOTES = (
 )
 
 
-def measured(study: Study) -> bool:
+def has_start(study: Study) -> bool:
     """Whether a finished run has recorded its start."""
     return any(record.init.start for record in study.contents.done.values())
 
@@ -66,7 +66,7 @@ def starts(study: Study) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["column", "row", "run_id", "layer", "quantity", "value"])
 
 
-@TABLES.add("_start", measured, place=8)
+@TABLES.add("_start", has_start, place=8)
 def start(asked: Asked) -> Table:
     """The table: of each row the first layer, and the others together; see `NOTES` for what is in it."""
     from vitinit.analysis.stats import sample
