@@ -29,9 +29,9 @@ class Terminal(Console):
     That holds for cells and titles of tables, too. A style is an argument, or a part of `styled`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, width: int | None = None) -> None:
         told = bool(sys.stdout and sys.stdout.isatty()) or bool(os.environ.get("COLUMNS"))
-        super().__init__(highlight=False, emoji=False, markup=False, width=None if told else NEVER_FOLDED)
+        super().__init__(highlight=False, emoji=False, markup=False, width=width or (None if told else NEVER_FOLDED))
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text as rich prints it, made harmless."""

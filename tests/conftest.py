@@ -18,7 +18,7 @@ from tests.processes import until
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.runners.cli import main as cli
-from vitinit.runners.cli.options import console, terminal
+from vitinit.runners.cli.options import console
 
 # The process that leads those of pytest-xdist imports this file too: what needs torch is imported where it is used.
 
@@ -159,7 +159,6 @@ def here(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VITINIT_DATA", "nothing")
     monkeypatch.setattr(console, "width", 200)
-    monkeypatch.setattr(terminal, "width", 200)
 
     def run(*arguments: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])

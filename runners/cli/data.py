@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitinit.initializers.errors import VitinitError, printable
-from vitinit.runners.cli.options import DataOption, terminal
+from vitinit.runners.cli.options import DataOption, console
 
 if TYPE_CHECKING:
     from vitinit.benchmark.datasets.packed import Packed
@@ -33,7 +33,7 @@ def get(
             datasets.download(name, folder, report)
     else:  # torchvision draws a bar of its own
         datasets.download(name, folder)
-    terminal.print(f"{name} is in {folder}")
+    console.print(f"{name} is in {folder}")
 
 
 @data_app.command()
@@ -86,7 +86,7 @@ def _pack(dataset: Packed, source: Path, folder: Path, allow_incomplete: bool) -
     with _progress(f"packing {dataset.name}") as report:
         manifest = pack(dataset, source, folder, allow_incomplete, report, cores())
     size = (manifest.train.size + manifest.val.size) / 1e9
-    terminal.print(
+    console.print(
         f"{dataset.name} is in {folder}: {manifest.train.images:,} training and "
         f"{manifest.val.images:,} test images, {size:.1f} GB. {source} is no longer needed."
     )
@@ -100,7 +100,7 @@ def _decode(name: str, data_dir: Path, image_size: int, train_size: int | None) 
     spec = resolve_dataset({"name": name, "train_size": train_size})
     with _progress(f"decoding {spec.label}") as report:
         folder, manifest = prepare_beton(spec, image_size, data_dir, report, cores())
-    terminal.print(
+    console.print(
         f"{spec.label} at {image_size} px is in {folder}: {manifest.train:,} training and "
         f"{manifest.test:,} test images, {manifest.size / 1e9:.2f} GB"
     )

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from vitinit.initializers.errors import count
-from vitinit.runners.cli.options import REFERENCE, terminal
+from vitinit.runners.cli.options import REFERENCE, console
 from vitinit.runners.terminal.duration import duration
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
 
     chosen = default_device() if device == "auto" else device
     if not cells:
-        terminal.print("nothing is left to do")
+        console.print("nothing is left to do")
         return
     recorded = estimate(cells, [results, REFERENCE], chosen)
     known_of = recorded.seconds | recorded.in_proportion
@@ -36,10 +36,10 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
         model = cell.spec.model
         shape = f"{model.arch} {model.width} x {model.depth}, {model.grid**2} tokens, {cell.spec.recipe.precision}"
         groups.setdefault((cell.spec.dataset.label, shape, str(cell.spec.recipe.epochs)), []).append(cell)
-    terminal.print(title)
+    console.print(title)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     word = max(len(word) for dataset, _, _ in groups for word in dataset.split())  # 10000 is not to fold to 1000 and 0
-    table.add_column("dataset", overflow="fold", min_width=min(word, terminal.width // 5))
+    table.add_column("dataset", overflow="fold", min_width=min(word, console.width // 5))
     for heading in ("model", "epochs", "runs", "each", "hours", "from"):
         table.add_column(heading, justify="left" if heading in ("model", "from") else "right", overflow="fold")
     total, unknown = 0.0, 0
@@ -53,13 +53,13 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
         each = duration(sum(times) / len(times)) if times else ""
         hours = f"{sum(times) / 3600:.2f}" if times else ""
         table.add_row(dataset, shape, epochs, str(len(members)), each, hours, source)
-    terminal.print(table)
+    console.print(table)
     where = sorted({*recorded.measured_on, *([machine] if timed else [])})
     if not where:
-        terminal.print(f"nothing is known of these runs on {chosen}: their data are not here, or no memory is left")
+        console.print(f"nothing is known of these runs on {chosen}: their data are not here, or no memory is left")
         return
     missing = f", without {count(unknown, 'run')} that nothing is known of" if unknown else ""
-    terminal.print(f"{total / 3600:.2f} hours, one run at a time, as measured on {', '.join(where)}{missing}")
+    console.print(f"{total / 3600:.2f} hours, one run at a time, as measured on {', '.join(where)}{missing}")
 
 
 def _timed(cells: list[Cell], device: str) -> tuple[dict[str, float], str]:
@@ -84,7 +84,7 @@ def _timed(cells: list[Cell], device: str) -> tuple[dict[str, float], str]:
 
     set_flags(Execution(device, cores(), "inline"))
     machine = environment(torch.device(device), code())
-    with terminal.status("measuring how long a step takes"):
+    with console.status("measuring how long a step takes"):
         for cell, counts in counted:
             spec, key = cell.spec, model_of(cell.spec)
             if counts and key not in rates:

@@ -20,7 +20,7 @@ from vitinit import benchmark, initializers
 from vitinit.benchmark.files import kept
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import printable, unknown_name
-from vitinit.runners.cli.options import terminal
+from vitinit.runners.cli.options import console
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -208,9 +208,9 @@ def _line(text: str, indent: int = 4, bold: int = 0, further: int = 4) -> None:
     """One entry, broken between words at the terminal's width, its further lines indented; `bold` letters first."""
     lead, later = " " * indent, " " * (indent + further)
     if not text:
-        terminal.print()
-    for line in textwrap.wrap(printable(text), max(terminal.width, 20), initial_indent=lead, subsequent_indent=later):
-        terminal.styled((line[:bold], "bold"), line[bold:])
+        console.print()
+    for line in textwrap.wrap(printable(text), max(console.width, 20), initial_indent=lead, subsequent_indent=later):
+        console.styled((line[:bold], "bold"), line[bold:])
         bold = 0
 
 
@@ -230,7 +230,7 @@ def _datasets(name: str | None) -> None:
             reason = registry.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
             called, said = found, (reason or "available").removeprefix(f"{found} is ")
         table.add_row(called, *counts, said)
-    terminal.print(table)
+    console.print(table)
 
 
 def _models(name: str | None) -> None:
@@ -248,7 +248,7 @@ def _models(name: str | None) -> None:
     for found, fields in presets.items():
         rest = ", ".join(f"{key} {value}" for key, value in fields.items() if key not in COMMON)
         table.add_row(found, *(str(fields.get(key, "")) for key in COMMON), rest)
-    terminal.print(table)
+    console.print(table)
     _line("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}", indent=0)
     _line("Every field of one: vitinit list models NAME", indent=0)
 
@@ -270,10 +270,10 @@ def _fits(name: str | None) -> None:
                 if name in (initializer, arch):
                     _line(f"{arch if name == initializer else initializer}  {_says(row[arch])}", indent=0)
         if name is None:
-            if terminal.measure(table, options=terminal.options.update(width=10_000)).maximum > terminal.width:
+            if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
                 table.padding = 0  # headings stay whole
-            terminal.print(table)
-            terminal.print()
+            console.print(table)
+            console.print()
     if name is not None:
         _chosen("initializer or model family", name, [*found.base, *found.method, *archs])
         return
@@ -315,14 +315,14 @@ def _recipes(name: str | None) -> None:
             {"name": optimizer["name"], **optimizer["params"]} if optimizer["params"] else optimizer["name"]
         )
         for line in yaml.safe_dump(fields, sort_keys=False, default_flow_style=None).splitlines():
-            terminal.print(line, soft_wrap=True)
+            console.print(line, soft_wrap=True)
         return
     table = _table("recipe", "epochs", "batch", "lr", "decay", "precision", "augmentation", right=("epochs", "batch"))
     for found, recipe in recipes.items():
         numbers = str(recipe.epochs), str(recipe.batch_size), f"{recipe.lr:g}", f"{recipe.weight_decay:g}"
         table.add_row(found, *numbers, recipe.precision, _augmentation(recipe))
-    terminal.print(table)
-    terminal.print("Every field of one: vitinit list recipes NAME")
+    console.print(table)
+    console.print("Every field of one: vitinit list recipes NAME")
 
 
 def _optimizers(name: str | None) -> None:
@@ -340,7 +340,7 @@ def _optimizers(name: str | None) -> None:
     for each, text in found.items():
         why = optimizers.refusal(each)
         table.add_row(each, "no" if why else "yes", why or text)
-    terminal.print(table)
+    console.print(table)
     _line("In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}", indent=0)
     _line("Parameters of one, with types and defaults: vitinit list optimizers NAME", indent=0)
 
@@ -364,7 +364,7 @@ def _grids(name: str | None) -> None:
     for found in _chosen("grid", name, list(lines)):
         runs, title = lines[found]
         table.add_row(found, str(runs), title)
-    terminal.print(table)
+    console.print(table)
 
 
 def _counted() -> Grids:

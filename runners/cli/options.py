@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
@@ -78,5 +77,4 @@ ProfileOption = Annotated[
     ),
 ]
 
-terminal = Terminal()
-console = Console(highlight=False, emoji=False, width=terminal.width)
+console = Terminal()

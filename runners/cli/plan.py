@@ -33,7 +33,7 @@ from vitinit.runners.cli.options import (
     ResultsOption,
     SeedsOption,
     WeightsOption,
-    terminal,
+    console,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def plan(
     else:
         print_plan(loaded, planned, contents)
     for line in _without_folder(results):
-        terminal.print(line, style="yellow", soft_wrap=True)
+        console.print(line, style="yellow", soft_wrap=True)
     if device == "cpu" or (device == "auto" and not gpu_possible()):
         warn_of_precision(_left(planned))
 
@@ -100,13 +100,13 @@ def status(
         return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in _without_folder(results)))
 
     planned, contents = look()
-    if watch and not terminal.is_terminal:
+    if watch and not console.is_terminal:
         _watch_in_lines(look, interval)
         planned, contents = look()
-    if not watch or not terminal.is_terminal:
-        terminal.print(shown())
+    if not watch or not console.is_terminal:
+        console.print(shown())
         return
-    with suppress(KeyboardInterrupt), Live(shown(), console=terminal) as view:
+    with suppress(KeyboardInterrupt), Live(shown(), console=console) as view:
         while any(item.state in ("live", "queued", "to do") for item in planned):
             time.sleep(interval)
             planned, contents = look()
@@ -120,7 +120,7 @@ def _watch_in_lines(look: Callable[[], tuple[list[Planned], Outline]], interval:
         while True:
             planned, _ = look()
             if (counts := _counts(planned)) != said:
-                terminal.print(f"{time.strftime('%H:%M:%S')} {counts}", soft_wrap=True)
+                console.print(f"{time.strftime('%H:%M:%S')} {counts}", soft_wrap=True)
                 said = counts
             if not any(item.state in ("live", "queued", "to do") for item in planned):
                 return
@@ -240,15 +240,15 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     for item in planned:
         spec = item.cell.spec
         rows.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
-    heading, *lines = aligned(rows, right=(3, 4), room=terminal.room)
-    terminal.print(grid.title)
+    heading, *lines = aligned(rows, right=(3, 4), room=console.room)
+    console.print(grid.title)
     for line in heading.splitlines():
-        terminal.print(line, style="bold")
-    print("\n".join(map(_with_reason, lines, planned)), file=terminal.file)
+        console.print(line, style="bold")
+    print("\n".join(map(_with_reason, lines, planned)), file=console.file)
     for line in left_out(planned):
-        terminal.print(line, style="yellow")
+        console.print(line, style="yellow")
     for line in _details(planned, contents):
-        terminal.print(line)
+        console.print(line)
 
 
 def _with_reason(line: str, item: Planned) -> str:
@@ -256,9 +256,9 @@ def _with_reason(line: str, item: Planned) -> str:
     if not item.reason or item.state not in ("queued", "failed", "to do"):
         return line
     reason = plain(item.reason)
-    if not terminal.room:
+    if not console.room:
         return f"{line}: {reason}"
-    return "\n".join([line, *wrap(reason, max(terminal.width, 20), initial_indent="  ", subsequent_indent="  ")])
+    return "\n".join([line, *wrap(reason, max(console.width, 20), initial_indent="  ", subsequent_indent="  ")])
 
 
 def not_records(planned: list[Planned], contents: Outline) -> list[str]:
@@ -308,7 +308,7 @@ def warn_of_precision(cells: list[Cell]) -> None:
     from vitinit.runners.measuring import precision
 
     for line in precision.warnings(cell.spec.recipe for cell in cells):
-        terminal.print(line, style="yellow", soft_wrap=True)
+        console.print(line, style="yellow", soft_wrap=True)
 
 
 def left_out(planned: list[Planned]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.options import LOCAL, DataOption, terminal
+from vitinit.runners.cli.options import LOCAL, DataOption, console
 
 
 def proposition(
@@ -42,19 +42,19 @@ def proposition(
         raise VitinitError(f"dataset {dataset!r} is not kept in memory; choose one that is")
     check_writable(out)
     report = measure(opened, dataset, patch_size, kernel_size, images, seed, tolerance)
-    terminal.print(answer(report))
+    console.print(answer(report))
     table = Table("filter", "f", "D", "D / (k f²)", "relative error", box=box.SIMPLE_HEAD)
     for row in report.points:
         table.add_row(row.filter, str(row.kernel_size), str(row.width), f"{row.share:g}", f"{row.error:.1e}")
-    terminal.print(table)
-    terminal.print(
+    console.print(table)
+    console.print(
         "f: side of a filter, in tokens; D: channels, each with one filter; k: rank of the patch embeddings. "
         "Error: what the best channel mixing behind these filters misses of a random target, relative to the target. "
         "The proposition promises that filters drawn at random miss nothing from D = k f² on."
     )
     others = ", ".join(f"{rank} ({what})" for what, rank in report.other_ranks.items())
-    terminal.print(f"k = {report.rank}: rank of {report.images} images' patch embeddings above {tolerance:g}; {others}")
+    console.print(f"k = {report.rank}: rank of {report.images} images' patch embeddings above {tolerance:g}; {others}")
     path = out / f"{dataset}-{image_size}px-patch{patch_size}-seed{seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, report.model_dump_json(indent=1).encode() + b"\n")
-    terminal.print(f"written to {path}")
+    console.print(f"written to {path}")

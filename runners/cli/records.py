@@ -22,7 +22,7 @@ from vitinit.benchmark.settings import flat
 from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.runners.basics.environment import ROOT, code, git
 from vitinit.runners.basics.machine import MOST_THREADS
-from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console, terminal
+from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 if TYPE_CHECKING:
     from vitinit.runners.one_run.reproduce import Comparison
@@ -70,7 +70,7 @@ def show(
         content, more = _summary(found), [f"the whole record, every epoch: vitinit show {record.run_id} --full"]
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
     for line in [*text.splitlines(), *more, *trace.splitlines()]:
-        terminal.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     if isinstance(record, RunRecord):
         for line in how_to_repeat(found, record):
             _say(line)
@@ -232,7 +232,7 @@ def print_comparison(comparison: Comparison) -> None:
         table.add_column(heading, justify="right" if heading == "values" else "left")
     for line in comparison.lines:
         table.add_row(line.what, str(line.values or ""), line.result)
-    terminal.print(table)
+    console.print(table)
     for key, (then, now) in comparison.environment.items():
         _say(f"{key}: {then} then, {now} now", 200)
     if comparison.unrecorded:
@@ -305,4 +305,4 @@ def _answers(folder: Path, *arguments: str) -> bool:
 
 def _say(text: str, width: int | None = None) -> None:
     """Print one line that may hold text from a record."""
-    terminal.print(plain(text, width), soft_wrap=True)
+    console.print(plain(text, width), soft_wrap=True)

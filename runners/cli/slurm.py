@@ -6,7 +6,7 @@ import typer
 
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count
-from vitinit.runners.cli.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, terminal
+from vitinit.runners.cli.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, console
 from vitinit.runners.launching import jobs
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
@@ -25,17 +25,17 @@ def check(profile: ProfileOption = None) -> None:
     loaded = profiles.load(profile)
     problems = problems_with(loaded)
     for problem in problems:
-        terminal.print(f"profile {loaded.name}: {problem}")
+        console.print(f"profile {loaded.name}: {problem}")
     if problems:
         raise typer.Exit(1)
-    terminal.print(f"profile {loaded.name}: the cluster takes such jobs ({jobs.summary(loaded)})")
+    console.print(f"profile {loaded.name}: the cluster takes such jobs ({jobs.summary(loaded)})")
 
 
 @slurm_app.command("profiles")
 def profiles_() -> None:
     """List the profiles that come with the project; copy one, change it, and name the file."""
     for name in profiles.names():
-        terminal.print(f"{name}  {jobs.summary(profiles.load(name))}  {profiles.HERE / name}.yaml")
+        console.print(f"{name}  {jobs.summary(profiles.load(name))}  {profiles.HERE / name}.yaml")
 
 
 @slurm_app.command()
@@ -52,7 +52,7 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
     slurm_jobs.cancel(look.states)
     runs = {run_id for job in look.jobs if job.job_id in look.states for run_id in job.run_ids}
     cancelled = f"cancelled {count(len(look.states), 'job')} with {count(len(runs), 'run')}"
-    terminal.print(cancelled if look.states else "no job of it is left to cancel")
+    console.print(cancelled if look.states else "no job of it is left to cancel")
 
 
 @slurm_app.command()
@@ -67,8 +67,8 @@ def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
         raise VitinitError(f"run {run_id}: several runs begin like this: {', '.join(sorted(found))}")
     ((full, job),) = found.items()
     paths = slurm_jobs.log_files(job.folder, job.job_id)
-    terminal.print(f"run {full}, job {job.job_id}" + ("" if paths else ": nothing written yet"))
+    console.print(f"run {full}, job {job.job_id}" + ("" if paths else ": nothing written yet"))
     for path in paths:
-        terminal.print(str(path), style="bold")
+        console.print(str(path), style="bold")
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:]:
-            terminal.print(line, soft_wrap=True)
+            console.print(line, soft_wrap=True)

@@ -9,7 +9,7 @@ import typer
 
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count, unknown_name
-from vitinit.runners.cli.options import LOCAL, terminal
+from vitinit.runners.cli.options import LOCAL, console
 
 store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
 
@@ -41,12 +41,12 @@ def check(
         }
         found = [*contents.problems, *survey.leftovers, *wrong_maps]
         if any(counts.values()):
-            terminal.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
+            console.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
         total += len(contents.done) + len(contents.failed) + len(contents.skipped)
         wrong += found
     for line in wrong:
-        terminal.print(f"wrong: {line}")
-    terminal.print(f"{count(total, 'valid record')}, {count(len(wrong), 'wrong file')} in {store.root}")
+        console.print(f"wrong: {line}")
+    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'wrong file')} in {store.root}")
     if wrong:
         raise typer.Exit(1)
 
@@ -69,9 +69,9 @@ def export(
         raise unknown_name("study", study, studies)
     written, unread = write(store, [study] if study else studies, out, form)
     for path, rows in written:
-        terminal.print(f"{path}: {count(rows, 'row')}")
+        console.print(f"{path}: {count(rows, 'row')}")
     for problem in unread:
-        terminal.print(f"left out: {problem}")
+        console.print(f"left out: {problem}")
     if unread:
         raise typer.Exit(1)
 

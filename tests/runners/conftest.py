@@ -16,7 +16,7 @@ from vitinit.runners.basics.environment import code
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli import main as cli
-from vitinit.runners.cli.options import console, terminal
+from vitinit.runners.cli.options import console
 from vitinit.runners.one_run.carry_out import carry_out
 
 
@@ -55,7 +55,6 @@ def recorded(tmp_path_factory) -> RunRecord:
 def vitinit(capsys, monkeypatch):
     """Call the command line in this process; return exit code, what it printed and its error line."""
     monkeypatch.setattr(console, "width", 300)
-    monkeypatch.setattr(terminal, "width", 300)
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])

@@ -16,7 +16,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli import plan as cli_plan
-from vitinit.runners.cli.options import console, terminal
+from vitinit.runners.cli.options import console
 from vitinit.runners.launching.plan import Planned, plan
 from vitinit.runners.one_run import claims
 
@@ -35,7 +35,6 @@ def folder(tmp_path, monkeypatch) -> Path:
 def vitinit(capsys, monkeypatch):
     """Run the command line in this process and return what it printed."""
     monkeypatch.setattr(console, "width", 200)
-    monkeypatch.setattr(terminal, "width", 200)
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])

@@ -27,7 +27,7 @@ from vitinit.initializers import registry as initializers
 from vitinit.initializers.methods.impulse import Impulse, solvers
 from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.cli import listing
-from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console, terminal
+from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console
 
 COMMANDS = [
     *(["plan"], ["run"], ["status"], ["rank"], ["show"], ["reproduce"], ["proposition"], ["list"]),
@@ -40,7 +40,6 @@ COMMANDS = [
 def test_it_fits_80_columns_and_every_option_of_run_and_every_family_is_named_whole(here, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(console, "width", 80)
-    monkeypatch.setattr(terminal, "width", 80)
     lists = [["list", kind] for kind in ("initializers", "datasets", "models", "fits", "recipes", "optimizers")]
     printed = {}
     for words in (["run", "--help"], *lists, ["list", "initializers", "placebo"], ["list", "models", "vit_tiny"]):
@@ -66,7 +65,6 @@ def test_a_plan_fits_80_columns_whatever_it_has_to_say(tmp_path: Path, here, mon
 
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(console, "width", 80)
-    monkeypatch.setattr(terminal, "width", 80)
 
     def printed(*words: str) -> list[str]:
         code, out = here(*words)
@@ -91,7 +89,6 @@ def test_a_plan_fits_80_columns_whatever_it_has_to_say(tmp_path: Path, here, mon
 
 def at_width(here, monkeypatch, columns: int, *words: str) -> str:
     monkeypatch.setattr(console, "width", columns)
-    monkeypatch.setattr(terminal, "width", columns)
     code, printed = here(*words)
     assert code == 0
     return printed

@@ -23,7 +23,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.cli import main as cli
-from vitinit.runners.cli.options import console, terminal
+from vitinit.runners.cli.options import console
 from vitinit.runners.launching.together import carry_out_together, in_turn, shared
 from vitinit.runners.training import train
 from vitinit.runners.training.distributed import ALONE, World, joined
@@ -156,7 +156,7 @@ def test_a_process_that_is_killed_ends_the_other(tmp_path):
 def vitinit(cwd: Path, *arguments: str) -> tuple[int, str, str]:
     """`vitinit ARGUMENTS` in a process that torchrun has started; its exit code and what it printed."""
     os.chdir(cwd)
-    console.width, terminal.width, sys.argv = 200, 200, ["vitinit", *arguments]
+    console.width, sys.argv = 200, ["vitinit", *arguments]
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         try:
