@@ -49,7 +49,8 @@ def test_every_place_has_a_cell_and_other_studies_no_such_table(studies, kind):
             assert table.columns
             assert table.cells.keys() == {(row, column) for row in table.rows for column in table.columns}
             assert any(cell.ours for cell in table.cells.values()), "it shows a number"
-            assert all(text.isprintable() for text in [table.caption, *table.notes]), "one line each"
+            written = [write_as(table, TableLayout(whole=True)) for _, write_as in FORMATS.values()]
+            assert all(line.isprintable() for text in written for line in text.split("\n")), "whatever a record holds"
             paired = [row for (row, _), cell in table.cells.items() if cell.against]
             assert set(paired) <= table.baselines.keys(), "what a difference is to"
     for study in studies.values():
