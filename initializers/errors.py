@@ -35,13 +35,19 @@ _BOUNDED.maxlevel = 2
 _BOUNDED.maxstring = _BOUNDED.maxother = 120
 
 
-def plain(text: str, width: int | None = None) -> str:
-    """Foreign text (names, messages and reasons from files) made safe to print, on one line.
+def printable(text: str) -> str:
+    """Text on one line that a terminal prints and does not obey, whoever wrote it; spaces stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
-    White space is collapsed and everything unprintable is replaced by `?`: a terminal obeys escape sequences, whoever
-    wrote them. Cut at `width` characters. Markup of rich or LaTeX is left to those who print with them.
+
+def plain(text: str, width: int | None = None) -> str:
+    """Foreign text (names, messages and reasons from files) as one printable line, white space collapsed.
+
+    Cut at `width` characters. Every writer begins with it: a terminal, LaTeX, Markdown, HTML and figures.
     """
-    line = " ".join("".join(char if char.isprintable() or char.isspace() else "?" for char in text).split())
+    line = " ".join(printable(text).split())
     return line if width is None or len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
@@ -217,7 +223,7 @@ def _type_of(text: str) -> str:
 
 LIBRARIES = (
     *("torch", "torchvision", "numpy", "scipy", "sklearn", "timm", "PIL", "pydantic"),
-    *("pandas", "matplotlib", "seaborn", "jinja2", "bokeh"),
+    *("pandas", "matplotlib", "jinja2", "bokeh"),
 )
 
 
