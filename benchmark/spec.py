@@ -36,6 +36,7 @@ LATER: dict[str, dict[str, Any]] = {
         "evaluate_every": 1,
         "statistics": "dataset",
         "optimizer": {"name": "adamw", "params": {}},
+        "layer_decay": None,
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -130,7 +131,7 @@ class InitializerSpec(Frozen):
 
 
 class OptimizerSpec(Frozen):
-    """An optimiser by name with its parameters; `benchmark.optimizers` checks them, fills in defaults.
+    """An optimiser by name with its parameters; `benchmark.optimizers.registry` checks them, fills in defaults.
 
     Without a parameter, `adamw` is torch's AdamW with the recipe's `betas` and `eps`.
     """
@@ -172,6 +173,8 @@ class Recipe(Frozen):
     weight_decay: NotNegative = 0.0
     optimizer: OptimizerSpec = ADAMW
     """One of `vitinit list optimizers` by its name, as `lion`, or a mapping of its name and parameters."""
+    layer_decay: Share | None = None
+    """Learning rate of a layer over that of the next one (timm's parameter groups). None: all have the same."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
     """Only read by AdamW; another optimiser has those among its own parameters."""
     eps: Positive = 1e-8

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vitinit.benchmark import optimizers
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import DatasetSpec, OptimizerSpec, Recipe
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
@@ -61,14 +61,15 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}", Recipe) from None
     try:
-        return recipe.model_copy(update={"optimizer": _optimizer(recipe.optimizer.model_dump_json())})
+        optimizer = _optimizer(recipe.optimizer.model_dump_json(), recipe.weight_decay > 0)
     except VitinitError as error:
         raise VitinitError(f"recipe {name!r}: {error}") from None
+    return recipe.model_copy(update={"optimizer": optimizer})
 
 
 @cache  # hundreds of rows of a grid share a few optimisers
-def _optimizer(content: str) -> OptimizerSpec:
-    return optimizers.resolve(OptimizerSpec.model_validate_json(content))
+def _optimizer(content: str, decays: bool) -> OptimizerSpec:
+    return optimizers.resolve(OptimizerSpec.model_validate_json(content), decays)
 
 
 @cache  # and a few recipes

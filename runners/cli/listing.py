@@ -331,7 +331,7 @@ def _recipes(name: str | None) -> None:
 
 def _optimizers(name: str | None) -> None:
     """A table of all, those that cannot be used with the reason; of one, its parameters with types and defaults."""
-    from vitinit.benchmark import optimizers
+    from vitinit.benchmark.optimizers import registry as optimizers
 
     found = optimizers.described()
     if name is not None:

@@ -12,12 +12,11 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
-from timm.optim import param_groups_weight_decay
 from timm.scheduler import CosineLRScheduler
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vitinit.benchmark import optimizers
+from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.spec import ADAMW, Recipe
 from vitinit.runners.basics.streams import derive
@@ -117,9 +116,9 @@ def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """The optimiser that a recipe names: AdamW in torch's fused implementation, or one of timm's."""
     if recipe.optimizer != ADAMW:
         return optimizers.build(model, recipe)
-    undecayed: Any = getattr(model, "no_weight_decay", tuple)()  # timm's transformers have it
-    groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
-    return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
+    return torch.optim.AdamW(
+        optimizers.groups(model, recipe), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True
+    )
 
 
 def train(
@@ -179,7 +178,7 @@ def train(
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, {evaluate_on} loss {loss}")
             row = EpochRow(
                 epoch=epoch + 1,
-                lr=training.optimizer.param_groups[0]["lr"],
+                lr=max(group["lr"] for group in training.optimizer.param_groups),  # layer_decay leaves the last layer's
                 train_loss=train_loss,
                 **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_{loader.metric}": score},
                 seconds=time.perf_counter() - start,

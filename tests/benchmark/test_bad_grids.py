@@ -154,6 +154,9 @@ BAD_RECIPES: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": {"name": "sgd", "lr": 0.1}}, "lr is a field of the recipe itself"),
     ({"optimizer": {"name": "sgd", "foreach": True}}, "foreach is not for a recipe to choose"),
     ({"optimizer": "lion", "betas": [0.9, 0.99]}, "betas is of the recipe's AdamW"),
+    ({"optimizer": "rprop", "weight_decay": 0.05}, "optimizer 'rprop': rprop has no weight decay; the recipe"),
+    ({"optimizer": "sparseadam"}, "takes sparse gradients"),
+    ({"layer_decay": 0}, "layer_decay: "),
 ]
 BAD_DATASETS: list[tuple[dict[str, Any], str]] = [
     ({"name": "cifar10", "train_size": 50_001}, "train_size 50001 is more than the 50000 training images"),

@@ -160,6 +160,7 @@ OTHER: dict[str, dict[str, object]] = {
         "order": "blocks",
         "evaluate_every": 2,
         "optimizer": {"name": "lion", "params": {}},
+        "layer_decay": 0.75,
     },
 }
 """Another value for every field of a spec; those of models are in test_model_contract.py."""
