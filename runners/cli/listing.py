@@ -316,9 +316,9 @@ def _recipes(name: str | None) -> None:
     if name is not None:
         fields = recipes[name].model_dump(mode="json", exclude={"name"})
         optimizer = fields["optimizer"]
-        fields["optimizer"] = (
-            {"name": optimizer["name"], **optimizer["params"]} if optimizer["params"] else optimizer["name"]
-        )
+        fields["optimizer"] = {"name": optimizer["name"], **optimizer["params"]}
+        for field in ("optimizer", "schedule"):
+            fields[field] = fields[field]["name"] if len(fields[field]) == 1 else fields[field]
         console.print(safe_yaml(fields), end="", markup=False, soft_wrap=True)
         return
     table = _table("recipe", "epochs", "batch", "lr", "decay", "precision", "augmentation", right=("epochs", "batch"))
