@@ -18,6 +18,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 include_patterns = [
     "README.md",
     "[a-z]*/README.md",
+    "results/reference/README.md",
+    "results/reference/*/README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/*.md",
@@ -38,6 +40,15 @@ Tables and figures <analysis/README>
 Results <results/README>
 Contributing <CONTRIBUTING>
 Changes <CHANGELOG>
+```
+
+```{toctree}
+:hidden:
+:glob:
+:caption: Studies
+
+results/reference/README
+results/reference/*/README
 ```
 
 ```{toctree}

@@ -65,7 +65,7 @@ STOREYS = {
         "plotting",
         "figures standing choose",
         "curves",
-        "report",
+        "report pages",
     ),
 }
 MODULES = {
