@@ -22,7 +22,14 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
 
-_BOUNDED = reprlib.Repr()
+
+class _Bounded(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        """Return at most 40 characters, also of a number with more digits than Python converts to text."""
+        return super().repr_int(x, level) if abs(x) < 10**400 else f"<int of {x.bit_length():,} bits>"
+
+
+_BOUNDED = _Bounded()
 """Text of a value from a file: short, whatever the value. Aliases let a few lines of YAML name billions of items."""
 _BOUNDED.maxlevel = 2
 _BOUNDED.maxstring = _BOUNDED.maxother = 120
@@ -42,6 +49,11 @@ def plain(text: str, width: int | None = None) -> str:
     """
     line = " ".join(printable(text).split())
     return line if width is None or len(line) <= width else line[: width - 1].rstrip() + "…"
+
+
+def brief(value: object) -> str:
+    """Return the text of a value that somebody gave, short whatever the value."""
+    return plain(_BOUNDED.repr(value))
 
 
 def count(number: int, noun: str) -> str:
@@ -115,8 +127,8 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
 
 def _key(key: int | str) -> str:
     """A key, which may be any text of the user's."""
-    short = isinstance(key, int) or (key.strip() and key.isprintable() and len(key) <= 80)
-    return str(key) if short else _BOUNDED.repr(key)
+    short = not isinstance(key, int) and key.strip() and key.isprintable() and len(key) <= 80
+    return str(key) if short else brief(key)
 
 
 def _field(loc: tuple[int | str, ...], numbers: set[tuple[int | str, ...]]) -> str:
