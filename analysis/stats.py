@@ -20,8 +20,8 @@ are too narrow as well. Measured over four datasets of normal values, 600 sample
 
 Every function draws from its own generator of a fixed seed: the same records give the same bytes. Why not scipy.stats:
 its `bootstrap` draws other resamples, so the committed numbers would change; `permutation_test` gives the same p, at 13
-pairs in 270 ms in place of 0.1 ms, and `could_claim` needs ten thousand of them; `t.interval` is equal to ten digits, and
-its import takes longer than a table does. `scipy.special` has what all three are made of.
+pairs in 270 ms in place of 0.1 ms, and `could_claim` needs ten thousand of them; `t.interval` is equal to ten digits,
+and its import takes longer than a table does. `scipy.special` has what all three are made of.
 """
 
 from __future__ import annotations
