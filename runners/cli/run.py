@@ -43,7 +43,6 @@ from vitinit.runners.cli.plan import (
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.plan import labels
 from vitinit.runners.terminal.duration import duration
-from vitinit.runners.terminal.markup import safe
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
@@ -164,7 +163,7 @@ def run(
         warn_of_precision(todo.cells)
     if dry_run:
         for cell in anew.values():
-            console.print(f"--force: {cell.run_id} would begin anew, {safe(cell.describe())}")
+            console.print(f"--force: {cell.run_id} would begin anew, {cell.describe()}")
         packs = _shared_out(todo, job, at_once, runs_per_job) if job else []
         print_plan(loaded, todo.planned, contents)
         if job and packs:
@@ -181,7 +180,9 @@ def run(
 
             packs = _shared_out(todo, job, at_once, runs_per_job)
             if packs and setting.code["dirty"]:
-                console.print("[yellow]the checkout has uncommitted changes: they are recorded, and jobs run them")
+                console.print(
+                    "the checkout has uncommitted changes: they are recorded, and jobs run them", style="yellow"
+                )
             copy = snapshot.take(jobs.folder(setting.root, setting.study) / "code") if packs else Path()
             place = Cluster(packs, job, at_once, copy, lock, wait)
         else:
@@ -198,7 +199,7 @@ def run(
     except KeyboardInterrupt as interrupt:
         here = f"stopped; finished runs are recorded in {setting.root / setting.study}. The same command goes on with "
         there = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
-        console.print(safe(there if job else f"{here}the others from where they have saved."))
+        console.print(there if job else f"{here}the others from where they have saved.")
         raise typer.Exit(130) from None
     todo.report(tally, watched, waited=wait or not job)
 
@@ -250,25 +251,24 @@ class Todo:
     def announce(self) -> None:
         """Say what is left out, what is skipped and what is recorded already."""
         for line in not_records(self.planned, self.contents):
-            console.print(f"[yellow]{safe(line)}[/yellow]")
+            console.print(line, style="yellow")
         for line in dict.fromkeys(f"skipping {p.skipped}: {p.reason}" for p in self.planned if p.state == "skip"):
-            console.print(f"[yellow]{safe(line)}[/yellow]")
+            console.print(line, style="yellow")
         for line in left_out(self.planned):
-            console.print(f"[yellow]{safe(line)}[/yellow]")
+            console.print(line, style="yellow")
         if silent := [item for item in self.planned if item.silent]:
             folder = jobs.folder(self.setting.root, self.setting.study)
             console.print(
-                f"[yellow]{count(len(silent), 'run')} left to a cluster that does not answer "
-                f"({safe(silent[0].reason)}). "
-                f"If it is gone for good: remove {safe(str(folder))}, or --force RUN_ID[/yellow]"
+                f"{count(len(silent), 'run')} left to a cluster that does not answer ({silent[0].reason}). "
+                f"If it is gone for good: remove {folder}, or --force RUN_ID",
+                style="yellow",
             )
         done = sum(item.state == "done" for item in self.planned)
-        where = safe(str(self.setting.root / self.loaded.name))
-        console.print(
-            f"{safe(self.loaded.title)}\n{count(len(self.planned), 'run')}, {done} recorded already in {where}"
-        )
+        where = self.setting.root / self.loaded.name
+        console.print(self.loaded.title)
+        console.print(f"{count(len(self.planned), 'run')}, {done} recorded already in {where}")
         for line in recorded_otherwise(self.planned, self.contents):
-            console.print(f"[yellow]{safe(line)}[/yellow]")
+            console.print(line, style="yellow")
         if self.failed_before:
             console.print(
                 f"{count(len(self.failed_before), 'run')} failed before and left alone; to run again: --retry-failed"
@@ -287,7 +287,7 @@ class Todo:
         elif waited:
             elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
             stopped = f", {tally.stopped} stopped (the same command goes on with them)" if tally.stopped else ""
-            where = safe(str(self.setting.root / self.setting.study))
+            where = self.setting.root / self.setting.study
             console.print(
                 f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}; "
                 f"records in {where}"
@@ -298,10 +298,10 @@ class Todo:
             console.print(f"{count(states['queued'], 'run')} in jobs already, {states['live']} being carried out")
         if failures := [*tally.failures, *(item.cell.run_id for item in before)]:
             for item in before[:SHOWN]:
-                console.print(safe(f"failed {item.cell.run_id}, {item.cell.describe()}: {item.reason}"), soft_wrap=True)
+                console.print(f"failed {item.cell.run_id}, {item.cell.describe()}: {item.reason}", soft_wrap=True)
             if before[SHOWN:]:
                 console.print(f"and {len(before) - SHOWN:,} more")
-            console.print(safe(f"see: vitinit show {failures[0]}{self.results_option}: the traceback"), soft_wrap=True)
+            console.print(f"see: vitinit show {failures[0]}{self.results_option}: the traceback", soft_wrap=True)
         if failures or tally.stopped:
             raise typer.Exit(1)
 
@@ -319,7 +319,7 @@ class Todo:
         console.print(f"nothing to do: {every}{', '.join(found)}")
         if states["done"]:
             command = f"python -m vitinit.analysis.tables --study {self.setting.study}{self.results_option}"
-            console.print(safe(f"next: {command}"), soft_wrap=True)
+            console.print(f"next: {command}", soft_wrap=True)
 
 
 @dataclass
@@ -333,11 +333,11 @@ class _Fetch:
         reason = registry.unavailable(dataset, self.folder)
         if reason and registry.get(dataset.name).downloaded and dataset.name not in self.tried:
             self.tried.add(dataset.name)
-            console.print(f"downloading {dataset.name} to {safe(str(self.folder))}")
+            console.print(f"downloading {dataset.name} to {self.folder}")
             try:
                 datasets.download(dataset.name, self.folder)
             except VitinitError as error:
-                console.print(f"[yellow]{safe(str(error))}[/yellow]")
+                console.print(str(error), style="yellow")
             reason = registry.unavailable(dataset, self.folder)
         return reason
 
@@ -427,7 +427,7 @@ def _estimated(
     text += f" of {'up to ' if longest > 1 else ''}{longest}{f', {workers} at once' if workers > 1 else ''}"
     text += f"; profile {profile.name}: {jobs.summary(profile)}"
     if not seconds:
-        return safe(f"{text}; how long they take is not known: no run of this kind has been recorded on such a device")
+        return f"{text}; how long they take is not known: no run of this kind has been recorded on such a device"
     kind, units = ("GPU", profile.gpus * profile.nodes) if profile.gpus else ("CPU", profile.cpus * profile.tasks)
     total = sum(seconds.values()) / workers
     longest_job = max(sum(seconds.get(cell.run_id, 0.0) for cell in pack) for pack in packs) / workers
@@ -435,7 +435,7 @@ def _estimated(
     text += f" (measured on {', '.join(measured_on)})"
     if len(seconds) < runs:
         text += f"; without {count(runs - len(seconds), 'run')} of a kind that has not been recorded yet"
-    return safe(text)
+    return text
 
 
 def _print_script(todo: Todo, profile: profiles.Profile, count: int) -> None:
@@ -494,7 +494,7 @@ def _where() -> Where:
         return "local"
     if slurm_jobs.available():
         return "slurm"
-    console.print("[yellow]there is an sbatch, but no cluster answers: carrying the runs out here")
+    console.print("there is an sbatch, but no cluster answers: carrying the runs out here", style="yellow")
     return "local"
 
 

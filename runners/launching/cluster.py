@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rich.console import Console
-
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import ROOT, source_hash
 from vitinit.runners.basics.setting import End, Setting, Unfinished
@@ -29,7 +28,6 @@ from vitinit.runners.launching.plan import plan
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure, now
 from vitinit.runners.terminal.display import Display
-from vitinit.runners.terminal.markup import safe
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import torchrun
 from vitinit.slurm.errors import Refused, SlurmError
@@ -72,7 +70,7 @@ class Cluster:
             logs, dispatched = dispatch(self.packs, setting, self.workers, self.profile, self.code)
             ids = list(dispatched.jobs)
             several = f"s {ids[0]} to {ids[-1]}" if len(ids) > 1 else f" {ids[0]}"
-            display.say(f"handed to SLURM: job{several}; logs: {safe(str(logs))}")
+            display.say(f"handed to SLURM: job{several}; logs: {logs}")
             display.say("see: vitinit status, vitinit slurm logs, vitinit slurm cancel")
         self.lock.finish()
         if self.wait:
@@ -258,7 +256,7 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
     _, processes = torchrun.export()
     # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
-    cells, setting, display = list(pack.cells), pack.setting, Display(Console(highlight=False, emoji=False, width=160))
+    cells, setting, display = list(pack.cells), pack.setting, Display(Terminal(160))
     if processes == 1:
         execute(cells, setting, Local(pack.workers), display, stop=stop)
         return

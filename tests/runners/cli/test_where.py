@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
 from tests.runners.cli.test_cli import changed, write
 from tests.runners.launching.test_launch import hand_out
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import Terminal
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli.plan import planned_of
@@ -166,7 +166,7 @@ def test_brief_is_one_line_for_a_row_when_the_last_of_its_jobs_has_ended(tmp_pat
     for brief in (True, False):
         with claims.held(tmp_path / "submitting", Stop()) as lock:
             jobs_of_others = cluster.Cluster([], profiles.load(None), 1, tmp_path, lock, wait=True)
-            display = Display(Console(highlight=False, width=200), brief)
+            display = Display(Terminal(200), brief)
             tally = execute([item.cell for item in planned], setting, jobs_of_others, display)
         ended = [line for line in capsys.readouterr().out.splitlines() if "top-1" in line]
         assert (len(ended), tally.finished, tally.failed, tally.stopped) == (1 if brief else 2, 2, 0, 0)
