@@ -18,9 +18,9 @@ class CriticalScale(Initializer):
     """W_q and W_k are normal, so that logits have the standard deviation `beta` sqrt(ln N) for N keys.
 
     Tokens are taken as LayerNorm gives them: D features of variance 1, independent. With entries of variance s^2, logits
-    q k / sqrt(d) then have the standard deviation s^2 D, so s^2 = `beta` sqrt(ln N) / D. Above `beta` = sqrt(2 / (1 - rho)),
-    where rho is the correlation between tokens, each query attends to few keys only (arXiv 2505.24333; code:
-    aGiorlandino/ICLR-Signal-Propagation-Transformers). That bound is at least sqrt(2).
+    q k / sqrt(d) then have the standard deviation s^2 D, so s^2 = `beta` sqrt(ln N) / D. Above
+    `beta` = sqrt(2 / (1 - rho)), where rho is the correlation between tokens, each query attends to few keys only
+    (arXiv 2505.24333; code: aGiorlandino/ICLR-Signal-Propagation-Transformers). That bound is at least sqrt(2).
 
     Traps. N counts patches, or those of a window where attention is in windows. Biases of W_q and W_k keep their
     base. The head's width d drops out only where attention divides by sqrt(d).
@@ -34,7 +34,7 @@ class CriticalScale(Initializer):
     """Standard deviation of the logits in units of sqrt(ln N)."""
 
     def check(self, model: nn.Module) -> None:
-        """Refuse normalised queries and keys, whose logits do not depend on their size, and unknown numbers of tokens."""
+        """Refuse normalised queries and keys, whose logits do not depend on W_q and W_k's size, and unknown grids."""
         for layer in self.attention_of(model, plain_logits=True):
             _keys(model, layer)
 
