@@ -49,12 +49,12 @@ def modules(package: str) -> Iterator[ModuleType]:
 
 
 def installed(group: str) -> bool:
-    """Whether any installed package names something in an entry point group."""
+    """Return True where an installed package names something in an entry point group."""
     return bool(importlib.metadata.entry_points(group=group))
 
 
 def entry_points(group: str) -> Iterator[tuple[str, Any]]:
-    """What installed packages name in an entry point group: each with where it is, as package.module:NAME.
+    """Load the entry points of a group from installed packages: each with its place, as package.module:NAME.
 
     Raises:
         VitinitError: one cannot be loaded.

@@ -1,4 +1,4 @@
-"""What an initialiser is, and where all of them are found.
+"""Base class of initialisers, and their registry.
 
 An initialiser is one decorated class in one file. Its fields are its parameters: typed, validated, with defaults.
 It is found when its file lies in `bases/` or `methods/`, when an installed package names it in the entry point group
@@ -52,7 +52,7 @@ def solve_anew(inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]])
 
 @dataclass(frozen=True)
 class Resources:
-    """What a run has for a method beside the model and random numbers."""
+    """Inputs of a method beside the model and random numbers."""
 
     remember: Remember = solve_anew
     training_images: TrainingImages | None = None
@@ -74,7 +74,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Aim:
-    """What a method wants of attention; it is only measured against."""
+    """Attention that a method aims at; used for measuring only."""
 
     targets_LHNN: Tensor
     """H of every layer, from the input on, that has a target: layers x heads x N x N, entries 0 or 1."""
@@ -95,7 +95,7 @@ class Initializer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: ClassVar[str]
-    """What grids and the command line call it."""
+    """Name in grids and on the command line."""
     kind: ClassVar[Literal["base", "method"]] = "method"
     """A base sets every parameter of a model; a method overwrites some of them afterwards."""
     touches: ClassVar[tuple[str, ...]]
@@ -106,7 +106,7 @@ class Initializer(BaseModel):
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
     condition: ClassVar[str] = ""
-    """What whether it fits a model depends on, where the default parameters do not say; shown to people."""
+    """Condition for fitting a model, where the default parameters do not say; shown to people."""
     later: ClassVar[dict[str, Any]] = {}
     """Parameters that came after the first records, each with its default, which leaves a run as it was before.
 
@@ -130,29 +130,29 @@ class Initializer(BaseModel):
             )
 
     def ours(self, model: nn.Module) -> str:
-        """What of it, on a model that it fits, is in no paper, in a phrase; empty where nothing is."""
+        """Return in a phrase what of it, on a model that it fits, is in no paper; empty where nothing is."""
         return ""
 
     def patterned(self, model: nn.Module) -> bool:
-        """Whether weights that it sets, of two or more dimensions, have a pattern on a model that it fits.
+        """Return True where the matrices that it sets have a pattern, on a model that it fits.
 
         Where it says no, as where they are all 0, there is no `placebo` of it.
         """
         return True
 
     def remark(self, model: nn.Module) -> str:
-        """What a user should know of the weights as set, in a phrase for `vitinit.Report`; empty where nothing."""
+        """Return a remark on the weights as set, a phrase for `vitinit.Report`; empty where there is none."""
         return ""
 
     def left_alone(self, model: nn.Module) -> str:
-        """What it leaves as it is of what it would set, in a phrase for `vitinit.Report`; empty where nothing.
+        """Return in a phrase for `vitinit.Report` what it leaves alone of what it would set; empty where nothing.
 
         Apart from `remark`, so that whoever overrides that says this too.
         """
         return ""
 
     def advice(self) -> str:
-        """What `vitinit.Report` says where attention is hardly more on the targets of `apply` than elsewhere."""
+        """Return the advice of `vitinit.Report` where attention hardly prefers the targets of `apply`."""
         return ""
 
     def attention_of(
@@ -262,7 +262,7 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one size have the same values; a NaN is one."""
+    """Return True where two tensors of one size have the same values; NaN equals NaN."""
     return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True))
 
 

@@ -62,7 +62,7 @@ WIDTH = 80
 
 
 def __getattr__(name: str) -> Any:
-    """What describes models, imported when it is asked for: torch takes seconds."""
+    """Import the classes that describe models on first use: torch takes seconds."""
     if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear"):
         from vitinit.initializers import adapter
 
@@ -85,7 +85,7 @@ class Known:
     papers: tuple[str, ...]
     """arXiv numbers in the first paragraph of its docstring; none where it is ours or a library's."""
     text: str
-    """What it does."""
+    """Description in one paragraph."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
@@ -152,19 +152,19 @@ class Report:
     changes: tuple[Change, ...]
     """Every tensor that is not what it was, in the order of the model."""
     attention_on_target: float | None = None
-    """Of a method that aims at attention maps: attention of the first layer on the token that it is to be on, mean over
+    """For a method that aims at attention maps: attention of the first layer on its target token, mean over
     heads and the queries that have such a token; on the pseudo-input, without biases of q and k."""
     uniform: float | None = None
     """The same of attention that is equal everywhere."""
     beside: tuple[str, ...] = ()
     """Attention modules that do not attend from token to token, which the method left as they were."""
     layer_scale: float | None = None
-    """What layer scales were set to, where that was asked for."""
+    """Value that layer scales were set to, where that was asked for."""
     untrained: tuple[str, ...] = ()
     """Parameters that base or method mean to stay as they start. Excluding them from training is left to you:
     `for name in report.untrained: model.get_parameter(name).requires_grad_(False)`."""
     remarks: tuple[str, ...] = ()
-    """What else base or method say of the weights that they set."""
+    """Further remarks of base or method on the weights that they set."""
     called: tuple[str, ...] = ()
     """Base and method, with those of their parameters that are not at their defaults."""
 

@@ -1,4 +1,4 @@
-"""Which adapters there are, and what they know of a model's modules: its attention layers and its families."""
+"""Registry of adapters, and lookup of attention layers and families in a model by them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _computes_what(cls: Any) -> frozenset[str]:
 
 
 def kind_of(module: nn.Module) -> Attention | str | Literal[False] | None:
-    """What a module is: attention from token to token; attention that is refused, as its reason; attention beside the
+    """Classify a module: attention from token to token; attention that is refused, as its reason; attention beside the
     tokens, as False; None where no adapter knows it as attention.
 
     Raises:
@@ -202,7 +202,7 @@ class Family:
 
     @property
     def rotary(self) -> bool:
-        """Whether it rotates queries and keys by their place. VitinitError where its adapter fails to say."""
+        """True where the model has rotary position embeddings. VitinitError where its adapter fails to say."""
         return self._answer("cannot say whether there are rotations in", lambda: bool(self.adapter.rotary(self.model)))
 
     def _answer(self, failing: str, ask: Callable[[], Any]) -> Any:
