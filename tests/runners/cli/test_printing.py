@@ -343,7 +343,7 @@ def test_a_method_without_a_docstring_is_listed_with_the_others(here, monkeypatc
 
     Bare.__doc__ = None
     initializers.names()  # all files are read before one is added
-    monkeypatch.setitem(initializers._classes, "bare", Bare)
+    monkeypatch.setitem(initializers.REGISTRY.known, "bare", Bare)
     monkeypatch.setattr(listing.kept, "read", lambda *_: None)  # the list of before
     monkeypatch.setattr(listing.kept, "write", lambda *_: None)
     for words in ((), ("bare",)):
