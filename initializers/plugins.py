@@ -92,7 +92,7 @@ class Registry(Generic[T]):
         collect: Take every such value of a file. Otherwise files register entries themselves, by a decorator that
             calls `put`.
         check: Refuses, by a VitinitError, an entry and where it is from.
-        name: The name of an entry.
+        name: The name of an entry, where `put` is not told.
         order: Sort key of entries; default: the name.
     """
 
@@ -109,24 +109,25 @@ class Registry(Generic[T]):
         order: Callable[[T], Any] | None = None,
     ) -> None:
         self.noun, self.packages, self.group, self.wanted = noun, packages, group, wanted
-        self.accepts, self.collect, self.check, self.name, self.order = accepts, collect, check, name, order or name
+        self.accepts, self.collect, self.check, self.name, self.order = accepts, collect, check, name, order
         self.known: dict[str, T] = {}
         self.origins: dict[str, str] = {}
         self.searched = False
 
-    def put(self, entry: T, where: str = "") -> T:
+    def put(self, entry: T, where: str = "", name: str | None = None) -> T:
         """Add an entry; a class or function of the same module and name, as of a notebook's cell, is replaced.
 
         Args:
             entry: What is registered.
             where: Where it is from; default: module and name of the class or function that it is.
+            name: Its name; default: what it says itself.
 
         Raises:
             VitinitError: It is no valid entry, or its name is taken.
         """
         origin = f"{entry.__module__}.{entry.__qualname__}" if hasattr(entry, "__qualname__") else where
         self.check(entry, where or origin)
-        name = self.name(entry)
+        name = self.name(entry) if name is None else name
         other = self.known.get(name, entry)
         if other is not entry and not (origin and self.origins.get(name) == origin):
             where = f"{self.origins.get(name)} and in {where or origin}" if where or origin else self.packages[0]
@@ -167,7 +168,7 @@ class Registry(Generic[T]):
     def by_name(self) -> dict[str, T]:
         """All entries, in their order."""
         self.search()
-        return dict(sorted(self.known.items(), key=lambda item: self.order(item[1])))
+        return dict(sorted(self.known.items(), key=lambda item: self.order(item[1]) if self.order else item[0]))
 
     def entries(self) -> list[T]:
         """All entries, in their order."""
