@@ -38,7 +38,7 @@ STOREYS = {
         "attention sharing",
         "registry diagnostics",
         "whole_model apply",
-        "initialize bases methods",
+        "initialize bases methods check",
     ),
     "slurm": ("errors torchrun", "command profiles", "jobs", "task", "submit", "check"),
     "benchmark": (

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from vitinit.initializers.check.report import Check, Finding, Group, Layer
 from vitinit.initializers.errors import VitinitError, brief
 
 if TYPE_CHECKING:
@@ -37,12 +38,17 @@ __all__ = [
     "Adapter",
     "Attention",
     "Change",
+    "Check",
+    "Finding",
+    "Group",
     "Known",
+    "Layer",
     "Normal",
     "Part",
     "Report",
     "VitinitError",
     "catalogue",
+    "check",
     "fused",
     "initialize",
     "linear",
@@ -345,6 +351,45 @@ def initialize(
             + tuple(f"shared, set once: {' = '.join(paths)}" for paths in applied.shared),
             called=tuple(map(_called, parts)),
         )
+
+
+def check(
+    model: nn.Module,
+    images: Tensor | None = None,
+    labels: Tensor | None = None,
+    *,
+    classes: int | None = None,
+    image_size: int | None = None,
+    seed: int = 0,
+) -> Check:
+    """Check whether a classifier of images is sound before it is trained, and say what its start is.
+
+    It looks at values of tensors, names the base that each group of them has, and runs the model on one batch: loss,
+    attention, tokens and gradients by layer, and a step of SGD. Attention is seen where PyTorch computes a softmax, so
+    in any model. It takes seconds to a minute.
+
+    The model is left as it was, bit for bit: weights, buffers, gradients, modes, hooks, `requires_grad` and global
+    random state. Numbers are those of float32, without dropout, with batch statistics where there are batch norms.
+
+    Args:
+        model: on any device, before it is compiled, sharded or wrapped for several processes.
+        images: B x C x H x W, as in training; the first 16 are looked at. None: random images with the model's own
+            mean and standard deviation, where it names them.
+        labels: B classes, as whole numbers from 0. None: random ones.
+        classes: how many classes there are, to compare with the number of logits.
+        image_size: side of random images; by default the model's own.
+        seed: of all random numbers.
+
+    Returns:
+        A page to print, with `findings` (warnings), `groups` (nearest named bases) and `layers`; `sound` without
+        warnings.
+
+    Raises:
+        VitinitError: one line: why the model cannot be run, and what can be done.
+    """
+    from vitinit.initializers.check.checking import check
+
+    return check(model, images, labels, classes, seed, image_size)
 
 
 def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[tuple[Initializer, Mapping[str, Any]]]:

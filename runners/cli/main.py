@@ -11,13 +11,14 @@ from typing import Annotated
 import typer
 
 from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files
+from vitinit.runners.cli import check as cli_check
 from vitinit.runners.cli import listing as cli_listing
 from vitinit.runners.cli import plan as cli_plan
 from vitinit.runners.cli import proposition as cli_proposition
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
+from vitinit.runners.cli import run as cli_run
 from vitinit.runners.cli.data import data_app
-from vitinit.runners.cli.run import command as cli_run
 from vitinit.runners.cli.slurm import slurm_app
 from vitinit.runners.cli.store import store_app
 from vitinit.slurm.errors import SlurmError
@@ -56,6 +57,7 @@ for command in (
     cli_run.run,
     cli_plan.status,
     cli_rank.rank,
+    cli_check.check,
     cli_records.show,
     cli_records.reproduce,
     cli_proposition.proposition,
