@@ -25,10 +25,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from vitinit.initializers.attention import PATCHED, AttentionLayer, attention_layers, patched, position_name
-from vitinit.initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
+from vitinit.initializers.errors import VitinitError, cause, explain, unknown_name
 from vitinit.initializers.foreign import contained
-from vitinit.initializers.plugins import INITIALIZERS, entry_points, look_into_own_folders, modules
-from vitinit.initializers.report import LayerStart, PlaceboReport
+from vitinit.initializers.plugins import INITIALIZERS, Registry, look_into_own_folders, modules
+from vitinit.initializers.report import LayerStart
 from vitinit.initializers.sharing import repeated
 
 Progress = Callable[[int, int], None]
@@ -58,14 +58,14 @@ class Resources:
     training_images: TrainingImages | None = None
     diagnose: Callable[[nn.Module], list[LayerStart]] = lambda model: []
     """Measures the model as it is now, for the record alone: no parameter may depend on it."""
-    note: Callable[[PlaceboReport], None] = lambda report: None
-    """Takes what a placebo has to say into the record."""
+    note: Callable[[Any], None] = lambda report: None
+    """Takes a method's own report into the record."""
 
     def images(self, count: int, user: str) -> Tensor:
         """Return training images, as `training_images` does, for a method that cannot do without them.
 
         Raises:
-            VitinitError: there are none; names their user, as in "method 'lsuv'".
+            VitinitError: there are none; names their user, as in "method 'NAME'".
         """
         if self.training_images is None:
             raise VitinitError(f"{user} needs training images: vitinit.initialize(..., images=batch)")
@@ -294,19 +294,7 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     return changed
 
 
-_classes: dict[str, type[Initializer]] = {}
-_silent: list[str] = []
-"""Files in our rooms that register nothing."""
-AnyInitializer = TypeVar("AnyInitializer", bound=type[Initializer])
-
-
-def register(cls: AnyInitializer) -> AnyInitializer:
-    """Class decorator: make an initialiser available under its `name`.
-
-    Raises:
-        VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `later`
-            that is not its defaults or a `sets` of unknown parts, or the name is taken by another class.
-    """
+def _check(cls: type[Initializer], where: str) -> None:
     for attribute in ("name", "touches"):
         if not hasattr(cls, attribute):
             raise VitinitError(f"initializer class {cls.__qualname__} needs the class variable {attribute!r}")
@@ -321,14 +309,29 @@ def register(cls: AnyInitializer) -> AnyInitializer:
     _check_defaults(cls)
     if missing := sorted(cls.__abstractmethods__):
         raise VitinitError(f"initializer class {cls.__qualname__} must implement {', '.join(missing)}")
-    other = _classes.setdefault(cls.name, cls)
-    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise VitinitError(
-            f"two initializers are called {cls.name!r}: {other.__module__}.{other.__qualname__} "
-            f"and {cls.__module__}.{cls.__qualname__}"
-        )
-    _classes[cls.name] = cls
     _source_hash(cls)
+
+
+ROOMS = f"{__package__}.bases", f"{__package__}.methods"
+REGISTRY: Registry[type[Initializer]] = Registry(
+    "initializer",
+    *ROOMS,
+    group=INITIALIZERS,
+    wanted="an Initializer class",
+    accepts=lambda value: isinstance(value, type) and issubclass(value, Initializer),
+    check=_check,
+)
+AnyInitializer = TypeVar("AnyInitializer", bound=type[Initializer])
+
+
+def register(cls: AnyInitializer) -> AnyInitializer:
+    """Class decorator: make an initialiser available under its `name`.
+
+    Raises:
+        VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `later`
+            that is not its defaults or a `sets` of unknown parts, or the name is taken by another class.
+    """
+    REGISTRY.put(cls)
     return cls
 
 
@@ -372,32 +375,17 @@ def _check_defaults(cls: type[Initializer]) -> None:
             ) from error
 
 
-@cache
-def _discover() -> None:
-    _silent.clear()
-    look_into_own_folders()
-    try:
-        for room in ("bases", "methods"):
-            for module in modules(f"{__package__}.{room}"):  # a file registers its class as it is imported
-                homes = {cls.__module__ for cls in _classes.values()}
-                if not any(f"{home}.".startswith(f"{module.__name__}.") for home in homes):
-                    _silent.append(f"{module.__name__.replace('.', '/')}.py")
-        for where, loaded in entry_points(INITIALIZERS):
-            _checked_class(loaded, where)
-    except VitinitError as error:
-        raise BrokenFile(str(error)) from error
-
-
-def _checked_class(found: object, where: str) -> type[Initializer]:
-    if not (isinstance(found, type) and issubclass(found, Initializer)):
-        raise VitinitError(f"{where} is not an Initializer class")
-    return register(found)
-
-
 def names(kind: Literal["base", "method"] | None = None) -> list[str]:
     """Names of all initialisers, or of the bases or the methods alone."""
-    _discover()
-    return sorted(name for name, cls in _classes.items() if kind in (None, cls.kind))
+    look_into_own_folders()
+    return [name for name, cls in REGISTRY.by_name().items() if kind in (None, cls.kind)]
+
+
+def _silent() -> list[str]:
+    """Files in our rooms that register nothing."""
+    homes = [f"{cls.__module__}." for cls in REGISTRY.known.values()]
+    files = (module.__name__ for room in ROOMS for module in modules(room))
+    return [f"{file.replace('.', '/')}.py" for file in files if not any(home.startswith(f"{file}.") for home in homes)]
 
 
 def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initializer]:
@@ -406,7 +394,8 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     Raises:
         VitinitError: nothing is called that, or it is of the other kind.
     """
-    _discover()
+    look_into_own_folders()
+    REGISTRY.search()
     if ":" in name:
         module, _, attribute = name.partition(":")
         if module.endswith(".py"):
@@ -419,12 +408,12 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
                 found = getattr(importlib.import_module(_today(module)), attribute)
         except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
-        cls = _checked_class(found, name)
-    elif name in _classes:
-        cls = _classes[name]
+        cls = REGISTRY.load(found, name)
+    elif name in REGISTRY.known:
+        cls = REGISTRY.known[name]
     else:
-        unknown = unknown_name(kind or "initializer", name, names(kind))
-        raise VitinitError(f"{', '.join(_silent)} registers nothing (@register); {unknown}") if _silent else unknown
+        unknown, silent = unknown_name(kind or "initializer", name, names(kind)), _silent()
+        raise VitinitError(f"{', '.join(silent)} registers nothing (@register); {unknown}") if silent else unknown
     if kind not in (None, cls.kind):
         raise VitinitError(f"initializer {name!r} is a {cls.kind}, not a {kind}; the {kind}s: {', '.join(names(kind))}")
     return cls

@@ -139,7 +139,7 @@ def test_analysis_reads_records_only() -> None:
         "benchmark.files.yaml_text",
         "benchmark.terminal",
     }
-    allowed = records | {"initializers.errors", "initializers.report"}
+    allowed = records | {"initializers.errors", "initializers.plugins", "initializers.report"}
     for name in below("analysis"):
         lower = {other for other in imported(MODULES[name]) if other.partition(".")[0] in ("benchmark", "initializers")}
         assert lower <= allowed, name

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, crea
 from vitinit.benchmark.files import kept
 from vitinit.benchmark.spec import ADAMW, OptimizerSpec, Recipe
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
-from vitinit.initializers.plugins import modules
+from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,7 +42,7 @@ LEAVES: dict[Any, Any] = {
 """Types of values that YAML and JSON have; an int is no bool here, and a float no NaN."""
 
 Class = TypeVar("Class", bound="type[Optimizer]")
-_registered: dict[str, type[Optimizer]] = {}
+REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", __package__)
 
 
 def register(name: str) -> Callable[[Class], Class]:
@@ -52,8 +52,7 @@ def register(name: str) -> Callable[[Class], Class]:
     """
 
     def add(cls: Class) -> Class:
-        if _registered.setdefault(name, cls) is not cls:
-            raise VitinitError(f"two optimizers are called {name!r}: {_registered[name].__module__}, {cls.__module__}")
+        REGISTRY.put(cls, name=name)
         return cls
 
     return add
@@ -68,10 +67,9 @@ def own() -> dict[str, type[Optimizer]]:
     """
     from timm.optim import list_optimizers
 
-    list(modules(__package__))  # importing them registers
-    if taken := _registered.keys() & set(list_optimizers()):
+    if taken := REGISTRY.by_name().keys() & set(list_optimizers()):
         raise VitinitError(f"timm has an optimizer called {min(taken)!r} already: give yours another name")
-    return _registered
+    return REGISTRY.known
 
 
 def described() -> dict[str, str]:
@@ -137,8 +135,12 @@ def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
     if optimizer == ADAMW:
         return optimizer
     key = kept.key((Path(__file__).parent,), f"{optimizer.model_dump_json()} {decays}")
-    if found := kept.read(KIND, key, OptimizerSpec):
-        return found
+    return kept.answer(
+        KIND, key, OptimizerSpec, lambda: _resolved(optimizer, decays), lambda found: not _in_a_library(found.name)
+    )
+
+
+def _resolved(optimizer: OptimizerSpec, decays: bool) -> OptimizerSpec:
     for field in optimizer.params.keys() & {*OF_THE_RECIPE, *OF_THE_LOOP}:
         where = "is a field of the recipe itself" if field in OF_THE_RECIPE else "is not for a recipe to choose"
         raise VitinitError(f"optimizer {optimizer.name!r}: {field} {where}")
@@ -149,8 +151,6 @@ def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
         raise explain(error, f"optimizer {optimizer.name!r}", schema) from None
     resolved = OptimizerSpec(name=optimizer.name, params=params)
     _try_out(resolved, decays)
-    if not _in_a_library(optimizer.name):
-        kept.write(KIND, key, resolved)
     return resolved
 
 

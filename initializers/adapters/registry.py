@@ -11,10 +11,17 @@ from torch import Tensor, nn
 
 from vitinit.initializers.adapter import Adapter, Attention, Type, found, lacking, left_out
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.initializers.plugins import entry_points, modules
+from vitinit.initializers.plugins import ADAPTERS, Registry
 
-ENTRY_POINTS = "vitinit.adapters"
-
+REGISTRY: Registry[Adapter] = Registry(
+    "adapter",
+    str(__package__),
+    group=ADAPTERS,
+    wanted="an Adapter",
+    accepts=lambda value: isinstance(value, Adapter),
+    collect=True,
+    order=lambda adapter: REGISTRY.origins[adapter.name].startswith(f"{__package__}."),  # installed packages first
+)
 _own: dict[str, Adapter] = {}
 """By name, the latest last."""
 
@@ -59,14 +66,7 @@ def adapters() -> tuple[Adapter, ...]:
     Raises:
         VitinitError: a file or a package cannot be imported, or names something else.
     """
-    found = list(reversed(_own.values()))
-    for where, value in entry_points(ENTRY_POINTS):
-        if not isinstance(value, Adapter):
-            raise VitinitError(f"{where} is not an Adapter")
-        found.append(value)
-    for module in modules(str(__package__)):
-        found += [value for value in vars(module).values() if isinstance(value, Adapter)]
-    return tuple(found)
+    return (*reversed(_own.values()), *REGISTRY.entries())
 
 
 def _text(one: Type) -> str:
