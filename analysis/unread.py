@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vitinit.analysis.text import one_line
+from vitinit.benchmark.models.transformer import Transformer
 from vitinit.benchmark.records.record import RunRecord
 
 MARK = "†"
@@ -17,8 +18,9 @@ NOTE = "answers by its class token: nothing reads the patches of the last layer"
 def last_is_unread(run: RunRecord) -> bool:
     """Whether nothing reads the patches of the last layer."""
     model = run.spec.model
-    seen: list[int] = getattr(model, "layer_tokens", [0])
-    return seen[-1] > model.tokens and run.metric == "top1"
+    if not isinstance(model, Transformer):
+        return False
+    return model.layer_tokens[-1] > model.tokens and run.metric == "top1"
 
 
 def marked(runs: Iterable[RunRecord]) -> str:

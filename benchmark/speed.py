@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, Valida
 
 from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.models import registry
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec, ModelSpec
 from vitinit.initializers.errors import VitinitError, explain
 
 BACKWARD = 2
@@ -112,11 +112,13 @@ class SpeedReport(Frozen):
         """The GPU or processor, for people."""
         return str(self.machine.get("gpu") or self.machine.get("processor"))
 
-    def gflops(self, model: ModelSpec, precision: str) -> float | None:
+    def gflops(self, model: BaseModelSpec, precision: str) -> float | None:
         """What training such a model reaches here: that of the nearest shape measured at this precision, if any.
 
         Families of another kind say nothing of it. Where fp16 was not measured (on a CPU), bf16 stands for it.
         """
+        if not isinstance(model, ModelSpec):  # only shapes of these are measured
+            return None
         rows = [row for row in (*self.training, *self.scaling) if not row.compiled]
         alike = {name for name, family in registry.families().items() if family.kind == model.kind}
         rows = [row for row in rows if row.arch in alike]
@@ -133,7 +135,7 @@ class SpeedReport(Frozen):
         return max(row.gflops for row in known if distance(row) == least)
 
 
-def training_flops(model: ModelSpec, classes: int) -> float:
+def training_flops(model: BaseModelSpec, classes: int) -> float:
     """Of one image: forward and backward pass."""
     return (1 + BACKWARD) * model.forward_operations(classes)
 

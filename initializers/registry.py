@@ -24,6 +24,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
+from vitinit.initializers import own_files
 from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name
 from vitinit.initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
 from vitinit.initializers.foreign import contained
@@ -315,7 +316,8 @@ def register(cls: AnyInitializer) -> AnyInitializer:
     if missing := sorted(cls.__abstractmethods__):
         raise VitinitError(f"initializer class {cls.__qualname__} must implement {', '.join(missing)}")
     other = _classes.setdefault(cls.name, cls)
-    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+    edited = own_files.same_file(cls.__module__, other.__module__)
+    if not edited and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise VitinitError(
             f"two initializers are called {cls.name!r}: {other.__module__}.{other.__qualname__} "
             f"and {cls.__module__}.{cls.__qualname__}"
@@ -402,14 +404,16 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     _discover()
     if ":" in name:
         module, _, attribute = name.partition(":")
-        if module.endswith(".py"):
-            raise VitinitError(
-                f"initializer {name!r}: a grid takes package.module:Class, of a module that Python finds (PYTHONPATH); "
-                "vitinit rank takes a file"
-            )
+        if module.endswith(".py") and not own_files.is_pinned(name):
+            raise VitinitError(f"initializer {name!r}: a grid and vitinit rank take a file, and nothing else does")
         try:
             with contained(f"module {module!r}"):
-                found = getattr(importlib.import_module(_today(module)), attribute)
+                if own_files.is_pinned(name):
+                    found = own_files.load(name)
+                else:
+                    found = getattr(importlib.import_module(_today(module)), attribute)
+        except VitinitError:
+            raise
         except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
         cls = _checked_class(found, name)

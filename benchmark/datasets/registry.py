@@ -12,6 +12,7 @@ from typing import NamedTuple
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, unknown_name
 from vitinit.initializers.plugins import entry_points, modules
 
@@ -58,9 +59,25 @@ def get(name: str) -> Dataset:
     Raises:
         VitinitError: There is none.
     """
+    if own_files.is_pinned(name):
+        return _own(name)
     if name not in _found():
         raise unknown_name("dataset", name, names())
     return _found()[name].dataset
+
+
+@cache
+def _own(name: str) -> Dataset:
+    """The dataset of somebody's file: an instance, or a class that is one with its defaults."""
+    found = own_files.load(name)
+    if isinstance(found, type) and issubclass(found, Dataset):
+        try:
+            found = found(name=f"{found.__name__.lower()}-{name.rpartition('@')[2][:7]}")
+        except TypeError as error:
+            raise VitinitError(f"dataset {name}: {error}; name an instance of it in its file") from None
+    if not isinstance(found, Dataset):
+        raise VitinitError(f"dataset {name} is a {type(found).__name__}, and no Dataset")
+    return found
 
 
 def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:

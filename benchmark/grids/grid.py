@@ -10,6 +10,7 @@ from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.files.garbage import no_garbage_collection
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids.fitting import with_weights
+from vitinit.benchmark.grids.own_files import with_own_files
 from vitinit.benchmark.grids.parts import HERE, read
 from vitinit.benchmark.grids.resolve import resolve
 from vitinit.benchmark.grids.schema import Cell, Grid, GridFile, Series
@@ -51,6 +52,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, weights: Path | None
         file = GridFile.model_validate(mapping(content, path))
     except ValidationError as error:
         raise explain(error, f"grid file {path}", GridFile) from None
+    file = with_own_files(file, path.parent)
     if weights:
         file = _with_weights(file, weights, path.stem)
     with no_garbage_collection():

@@ -12,7 +12,7 @@ from vitinit.benchmark.grids.fitting import Fit, fit
 from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipe
 from vitinit.benchmark.grids.schema import Block, GridFile, Row, Series
 from vitinit.benchmark.models import registry as models
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.initializers.errors import BrokenFile, VitinitError, explain, unknown_name
 
@@ -76,18 +76,22 @@ def _resolve_series(
         raise VitinitError(f"{where}: {error}") from None
 
 
-def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
-    """The spec of a model from a preset (optional) and explicit fields, which win.
+def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
+    """The spec of a model from a preset (optional) and explicit fields, which win; or of one by its name (`timm`).
 
     Raises:
         VitinitError: there is no such preset or family, or the family has no such field or value.
     """
     explicit, presets = dict(fields), models.presets()
     preset = explicit.pop("preset", None)
+    if arch := models.by_name(explicit):
+        if preset is not None or explicit.get("arch", arch) != arch:
+            raise VitinitError(f"model: {arch} names a model, and so does {'arch' if preset is None else 'preset'}")
+        explicit = models.get(arch).of_grid(explicit)
     if preset is not None and str(preset) not in presets:
         raise unknown_name("model", str(preset), presets)
     try:
-        return models.spec_of({**presets.get(str(preset), {}), **explicit})
+        return models.spec_of({**presets.get(str(preset), {}), **explicit}).resolved()
     except ValidationError as error:
         raise explain(error, "model") from None
 

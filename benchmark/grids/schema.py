@@ -48,7 +48,19 @@ def _with_name(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _dataset(value: Any) -> Any:
+    """`{python: "my_data.py:MyData"}` has its name there."""
+    named = _named(value)
+    if not isinstance(named, dict) or "python" not in named:
+        return named
+    if "name" in named:
+        raise ValueError("has both name and python; give one")
+    return {"name": named["python"], **{key: each for key, each in named.items() if key != "python"}}
+
+
 Named = Annotated[dict[str, Any], BeforeValidator(_named), AfterValidator(_with_name)]
+
+NamedDataset = Annotated[dict[str, Any], BeforeValidator(_dataset), AfterValidator(_with_name)]
 
 
 class Row(Frozen):
@@ -64,7 +76,7 @@ class Row(Frozen):
 class Block(Frozen):
     """The product of its datasets, rows and seeds."""
 
-    datasets: Annotated[list[Named], Field(min_length=1)]
+    datasets: Annotated[list[NamedDataset], Field(min_length=1)]
     model: dict[str, Any]
     recipe: Named
     seeds: Seeds

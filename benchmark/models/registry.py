@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal, get_origin
 
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.named import NamedModel
 from vitinit.initializers.errors import VitinitError, unknown_name
 from vitinit.initializers.plugins import entry_points, modules
 
@@ -19,13 +20,13 @@ DEFAULT = "vit"
 
 
 @cache
-def families() -> dict[str, type[ModelSpec]]:
+def families() -> dict[str, type[BaseModelSpec]]:
     """All families by `arch`, in the order of the names.
 
     Raises:
         VitinitError: a file or a package cannot be imported, what it names is no family, or a name is there twice.
     """
-    found: dict[str, type[ModelSpec]] = {}
+    found: dict[str, type[BaseModelSpec]] = {}
     for module in modules(__package__):
         for value in vars(module).values():
             if _is_spec(value) and value.__module__ == module.__name__ and _named(value):
@@ -37,16 +38,21 @@ def families() -> dict[str, type[ModelSpec]]:
     return dict(sorted(found.items()))
 
 
+def described() -> dict[str, type[BaseModelSpec]]:
+    """All families but those of models by name: their models are described by fields."""
+    return {name: family for name, family in families().items() if not family.by_name}
+
+
 def _is_spec(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, ModelSpec)
+    return isinstance(value, type) and issubclass(value, BaseModelSpec)
 
 
-def _named(family: type[ModelSpec]) -> bool:
+def _named(family: type[BaseModelSpec]) -> bool:
     """Whether it is a family, and not what several share."""
     return get_origin(family.model_fields["arch"].annotation) is Literal
 
 
-def _add(family: type[ModelSpec], found: dict[str, type[ModelSpec]]) -> None:
+def _add(family: type[BaseModelSpec], found: dict[str, type[BaseModelSpec]]) -> None:
     where = f"{family.__module__}.{family.__qualname__}"
     for attribute in ("label", "kind"):
         if not hasattr(family, attribute):
@@ -64,7 +70,7 @@ def _add(family: type[ModelSpec], found: dict[str, type[ModelSpec]]) -> None:
     found[family.name()] = family
 
 
-def get(name: str) -> type[ModelSpec]:
+def get(name: str) -> type[BaseModelSpec]:
     """The family of this name.
 
     Raises:
@@ -76,9 +82,15 @@ def get(name: str) -> type[ModelSpec]:
     return found
 
 
-def ours(spec: ModelSpec) -> bool:
-    """Whether its family lies in this project: a hash of its code says all about it."""
-    return type(spec).__module__.startswith(f"{__package__}.")
+def ours(spec: BaseModelSpec) -> bool:
+    """Whether its model is this project's or timm's: a hash of our code, and the version, say all about it."""
+    return type(spec).__module__.startswith(f"{__package__}.") and getattr(spec, "stays", True)
+
+
+def by_name(fields: Mapping[str, Any]) -> str:
+    """The family of models by name that fields of a grid are of, by the field that holds the name; empty if none."""
+    keys = {family.key: name for name, family in families().items() if issubclass(family, NamedModel)}
+    return next((name for key, name in keys.items() if key in fields), "")
 
 
 def presets() -> dict[str, dict[str, Any]]:
@@ -88,7 +100,7 @@ def presets() -> dict[str, dict[str, Any]]:
     }
 
 
-def spec_of(fields: Mapping[str, Any]) -> ModelSpec:
+def spec_of(fields: Mapping[str, Any]) -> BaseModelSpec:
     """A spec of the family that `arch` names, from its fields or as a record holds them.
 
     Raises:
@@ -106,11 +118,11 @@ def spec_of(fields: Mapping[str, Any]) -> ModelSpec:
     return _known[key]
 
 
-_known: dict[str, ModelSpec] = {}
+_known: dict[str, BaseModelSpec] = {}
 MOST_KNOWN = 4096
 
 
-def _new(fields: Mapping[str, Any]) -> ModelSpec:
+def _new(fields: Mapping[str, Any]) -> BaseModelSpec:
     arch = fields.get("arch", DEFAULT)
     if not isinstance(arch, str):
         raise VitinitError(f"arch is the name of a model family: {', '.join(families())}")

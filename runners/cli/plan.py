@@ -20,6 +20,7 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 
+from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.records.epoch import METRICS
 from vitinit.benchmark.records.store import Outline, Store
 from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
@@ -41,6 +42,7 @@ from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Cell, Grid
+    from vitinit.benchmark.spec import InitializerSpec
     from vitinit.runners.launching.plan import Planned, State
 
 MOST_NAMED = 30
@@ -318,7 +320,25 @@ def warn_of_precision(cells: list[Cell]) -> None:
 
 
 def left_out(planned: list[Planned]) -> list[str]:
-    """Lines for each folder of images: that `val` is its test split, and what it holds besides images."""
+    """Lines for each model by name, and for each folder of images: that `val` is its test split, what else it holds."""
+    return [*_models(planned), *_folders(planned)]
+
+
+def _models(planned: list[Planned]) -> list[str]:
+    """A line for each model by name: its size, and what fits it."""
+    bases: dict[NamedModel, list[InitializerSpec]] = {}
+    for item in planned:
+        spec = item.cell.spec
+        if isinstance(spec.model, NamedModel):
+            bases.setdefault(spec.model, []).append(spec.base)
+    if not bases:
+        return []
+    from vitinit.benchmark.grids.fits import summary
+
+    return [summary(model, each) for model, each in bases.items()]
+
+
+def _folders(planned: list[Planned]) -> list[str]:
     folders = dict.fromkeys(path for item in planned if (path := item.cell.spec.dataset.path))
     if not folders:
         return []

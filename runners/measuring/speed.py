@@ -360,7 +360,9 @@ def model_of(text: str) -> tuple[str, ModelSpec]:
     if not match:
         raise VitinitError(f"--model {text!r}: write PRESET/PATCH or PRESET/PATCH@PIXELS, for example vit_tiny/4@32")
     preset, patch, pixels = match.groups()
-    return text, resolve_model({"preset": preset, "patch_size": int(patch), "image_size": int(pixels or 32)})
+    spec = resolve_model({"preset": preset, "patch_size": int(patch), "image_size": int(pixels or 32)})
+    assert isinstance(spec, ModelSpec)  # a preset
+    return text, spec
 
 
 def recipe(batch_size: int, precision: str, **augmentation: Any) -> Recipe:
