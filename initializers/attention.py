@@ -43,6 +43,10 @@ PROBES = ("probe", "query", "queries", "latent", "latents")
 """Names of the learned tokens of a pooling head: attention of a module that has such a parameter
 does not attend from token to token."""
 HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
+PATCHED = (
+    "has a forward of its own, set on the instance: say module.same_attention = True if it calls its parts as its "
+    "class does"
+)
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
 
 
@@ -300,11 +304,11 @@ def _survey(model: nn.Module) -> _Survey:
         known.append(name)
         home = name.rpartition(".")[0]
         pools = any(isinstance(vars(model.get_submodule(home))["_parameters"].get(one), Tensor) for one in PROBES)
-        if isinstance(kind, Attention) and "forward" in vars(module) and not getattr(module, "same_attention", False):
-            refused = refused or (
-                f"attention {name!r} ({type(module).__name__}) has a forward of its own, set on the instance: say "
-                "module.same_attention = True if it attends as its class does"
-            )
+        if isinstance(kind, Attention) and patched(module):
+            refused = refused or f"attention {name!r} ({type(module).__name__}) {PATCHED}"
+        elif isinstance(kind, Attention) and home and patched(model.get_submodule(home)):
+            what = type(model.get_submodule(home)).__name__
+            refused = refused or f"the block {home!r} ({what}), which has attention, {PATCHED}"
         elif isinstance(kind, Attention) and pools:
             beside.append(name)
         elif isinstance(kind, Attention):
@@ -318,6 +322,11 @@ def _survey(model: nn.Module) -> _Survey:
             what = type(model.get_submodule(name)).__name__
             refused = f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}"
     return _Survey(layers, beside, refused)
+
+
+def patched(module: nn.Module) -> bool:
+    """Return True for a module whose forward was set on the instance, and that does not say `same_attention = True`."""
+    return "forward" in vars(module) and not getattr(module, "same_attention", False)
 
 
 def _suspect(module: nn.Module) -> bool:

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from vitinit.initializers import own_files
-from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name
+from vitinit.initializers.attention import PATCHED, AttentionLayer, attention_layers, patched, position_name
 from vitinit.initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.plugins import INITIALIZERS, entry_points, look_into_own_folders, modules
@@ -199,6 +199,13 @@ class Initializer(BaseModel):
                     f"{self.kind} {self.name!r}: no MLP is in one block with attention {layer.name!r}, with one Linear "
                     f"that ends it; Linears beside this attention: {beside}"
                 )
+            for path, part in layer.block.named_modules() if layer.block else ():
+                if patched(part):
+                    home = layer.name.rpartition(".")[0]
+                    raise VitinitError(
+                        f"{self.kind} {self.name!r}: {f'{home}.{path}'!r} ({type(part).__name__}), in one block with "
+                        f"attention, {PATCHED}"
+                    )
             if repeated(model, layer.module):
                 raise VitinitError(
                     f"{self.kind} {self.name!r}: attention {layer.name!r} is in several places of "

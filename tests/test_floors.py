@@ -44,7 +44,7 @@ STOREYS = {
     "benchmark": (
         "fields files",
         "models",
-        "spec speed",
+        "spec terminal",
         "records image_files settings optimizers",
         "datasets",
         "grids preparing",
@@ -65,7 +65,7 @@ STOREYS = {
         "plotting",
         "figures standing choose",
         "curves",
-        "report",
+        "report pages",
     ),
 }
 MODULES = {
@@ -137,6 +137,7 @@ def test_analysis_reads_records_only() -> None:
         "benchmark.records.maps",
         "benchmark.settings",
         "benchmark.files.yaml_text",
+        "benchmark.terminal",
     }
     allowed = records | {"initializers.errors", "initializers.report"}
     for name in below("analysis"):

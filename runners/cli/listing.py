@@ -15,14 +15,12 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import to_jsonable_python
 from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from vitinit import benchmark, initializers
 from vitinit.benchmark.files import kept
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import VitinitError, plain, unknown_name
+from vitinit.initializers.errors import VitinitError, printable, unknown_name
 from vitinit.runners.cli.options import console
-from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -212,11 +210,8 @@ def _line(text: str, indent: int = 4, bold: int = 0, further: int = 4) -> None:
     lead, later = " " * indent, " " * (indent + further)
     if not text:
         console.print()
-    text = "".join(char if char.isprintable() else "?" for char in text)
-    for line in textwrap.wrap(text, max(console.width, 20), initial_indent=lead, subsequent_indent=later):
-        shown = Text(line)
-        shown.stylize("bold", 0, bold)
-        console.print(shown, soft_wrap=True)
+    for line in textwrap.wrap(printable(text), max(console.width, 20), initial_indent=lead, subsequent_indent=later):
+        console.styled((line[:bold], "bold"), line[bold:])
         bold = 0
 
 
@@ -235,7 +230,7 @@ def _datasets(name: str | None) -> None:
         else:
             reason = registry.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
             called, said = found, (reason or "available").removeprefix(f"{found} is ")
-        table.add_row(safe(called), *counts, safe(said))
+        table.add_row(called, *counts, said)
     console.print(table)
 
 
@@ -253,7 +248,7 @@ def _models(name: str | None) -> None:
     table = _table("preset", "family", "width", "depth", "heads", "besides", right=("width", "depth", "heads"))
     for found, fields in presets.items():
         rest = ", ".join(f"{key} {value}" for key, value in fields.items() if key not in COMMON)
-        table.add_row(*(safe(str(text)) for text in (found, *(fields.get(key, "") for key in COMMON), rest)))
+        table.add_row(found, *(str(fields.get(key, "")) for key in COMMON), rest)
     console.print(table)
     _line("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}", indent=0)
     _line("Every field of one: vitinit list models NAME", indent=0)
@@ -333,12 +328,13 @@ def _recipes(name: str | None) -> None:
         fields["optimizer"] = (
             {"name": optimizer["name"], **optimizer["params"]} if optimizer["params"] else optimizer["name"]
         )
-        console.print(safe_yaml(fields), end="", markup=False, soft_wrap=True)
+        for line in yaml.safe_dump(fields, sort_keys=False, default_flow_style=None).splitlines():
+            console.print(line, soft_wrap=True)
         return
     table = _table("recipe", "epochs", "batch", "lr", "decay", "precision", "augmentation", right=("epochs", "batch"))
     for found, recipe in recipes.items():
         numbers = str(recipe.epochs), str(recipe.batch_size), f"{recipe.lr:g}", f"{recipe.weight_decay:g}"
-        table.add_row(safe(found), *numbers, recipe.precision, safe(_augmentation(recipe)))
+        table.add_row(found, *numbers, recipe.precision, _augmentation(recipe))
     console.print(table)
     console.print("Every field of one: vitinit list recipes NAME")
 
@@ -357,17 +353,10 @@ def _optimizers(name: str | None) -> None:
     table = _table("optimizer", "", "what it is")
     for each, text in found.items():
         why = optimizers.refusal(each)
-        table.add_row(safe(each), "no" if why else "yes", safe(why or text))
+        table.add_row(each, "no" if why else "yes", why or text)
     console.print(table)
     _line("In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}", indent=0)
     _line("Parameters of one, with types and defaults: vitinit list optimizers NAME", indent=0)
-
-
-def safe_yaml(fields: dict[str, Any]) -> str:
-    """A mapping as YAML with printable text."""
-    text = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None)
-    lines = [(line, line.lstrip(" ")) for line in text.splitlines()]
-    return "\n".join(" " * (len(line) - len(words)) + plain(words) for line, words in lines) + "\n"
 
 
 def _augmentation(recipe: Recipe) -> str:
@@ -388,7 +377,7 @@ def _grids(name: str | None) -> None:
     lines = _counted().lines
     for found in _chosen("grid", name, list(lines)):
         runs, title = lines[found]
-        table.add_row(safe(found), str(runs), safe(title))
+        table.add_row(found, str(runs), title)
     console.print(table)
 
 

@@ -16,7 +16,6 @@ from vitinit.runners.cli import plan as cli_plan
 from vitinit.runners.cli import proposition as cli_proposition
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
-from vitinit.runners.cli import speed as cli_speed
 from vitinit.runners.cli.data import data_app
 from vitinit.runners.cli.run import command as cli_run
 from vitinit.runners.cli.slurm import slurm_app
@@ -59,7 +58,6 @@ for command in (
     cli_rank.rank,
     cli_records.show,
     cli_records.reproduce,
-    cli_speed.speed,
     cli_proposition.proposition,
 ):
     app.command()(command)

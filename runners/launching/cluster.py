@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rich.console import Console
-
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import ROOT, source_hash
 from vitinit.runners.basics.setting import Event, Setting
@@ -201,7 +200,7 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
     rank, processes = torchrun.export()
     if processes == 1:
-        display = Display(Console(highlight=False, emoji=False, width=160))
+        display = Display(Terminal(160))
         # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
         work = dict.fromkeys((cell.run_id for cell in pack.cells), 1.0)
         launch(list(pack.cells), pack.setting, pack.workers, display, stop=stop, work=work)

@@ -23,8 +23,6 @@ SIZE = 256
 """Rows and columns of the matrices: at once multiplied, and no longer small."""
 MANY = 3
 """A recipe that asks for a precision so many times slower than fp32 is warned of."""
-HOPELESS = 10
-"""What is so many times slower than fp32 is left out by `vitinit speed`: it would take minutes for each number."""
 PRODUCTS, SECONDS = 5, 0.2
 """At least so many are timed at each precision, and at least so long."""
 

@@ -31,7 +31,6 @@ from vitinit.runners.cli.run.here import run_here
 from vitinit.runners.cli.run.on_cluster import run_on_cluster
 from vitinit.runners.cli.run.todo import Todo, retried, to_begin_anew, wanted
 from vitinit.runners.launching.tidying import forced
-from vitinit.runners.terminal.markup import safe
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
@@ -114,7 +113,7 @@ def run(
     planned = limited(to_begin_anew(planned, anew), limit, wanted(retry_failed), first)
     if dry_run:
         for cell in anew.values():
-            console.print(f"--force: {cell.run_id} would begin anew, {safe(cell.describe())}")
+            console.print(f"--force: {cell.run_id} would begin anew, {cell.describe()}")
     else:
         _settle(planned, results, loaded.name)
     at_once = workers or default_workers(chosen_device, job)
@@ -205,11 +204,11 @@ def _download(planned: list[Planned], folder: Path) -> bool:
     missing = {item.cell.spec.dataset.name for item in planned if item.state == "skip" and not item.cell.misfit}
     for name in sorted(missing):
         if registry.get(name).downloaded:
-            console.print(f"downloading {name} to {safe(str(folder))}")
+            console.print(f"downloading {name} to {folder}")
             try:
                 datasets.download(name, folder)
             except VitinitError as error:
-                console.print(f"[yellow]{safe(str(error))}[/yellow]")
+                console.print(str(error), style="yellow")
     return bool(missing)
 
 
@@ -219,7 +218,7 @@ def _where() -> Executor:
         return "local"
     if slurm_jobs.available():
         return "slurm"
-    console.print("[yellow]there is an sbatch, but no cluster answers: carrying the runs out here")
+    console.print("there is an sbatch, but no cluster answers: carrying the runs out here", style="yellow")
     return "local"
 
 

@@ -11,7 +11,6 @@ from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.initializers.errors import count
 from vitinit.runners.cli.options import console
 from vitinit.runners.cli.run.todo import Todo, announce, say_left_alone, say_nothing_to_do
-from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from vitinit.runners.training.distributed import World
@@ -36,7 +35,7 @@ def run_here(todo: Todo, workers: int, world: World | None, brief: bool = False)
     failures = 0 if todo.retry_failed else states["failed"]
     if failures:
         console.print(say_left_alone(failures))
-    where = safe(str(setting.root / setting.study))
+    where = str(setting.root / setting.study)
     # runs of other launchers too: one whose owner has gone comes free
     live = [item.cell for item in todo.planned if item.state == "live"]
     cells = todo.cells + [cell for cell in live if unavailable(cell.spec.dataset, setting.data_dir) is None]
@@ -74,8 +73,8 @@ def _say_more(todo: Todo, failed: list[str]) -> None:
     """Why the runs failed that are left alone, and the command that tells more of one that failed, now or before."""
     before = [] if todo.retry_failed else [item for item in todo.planned if item.state == "failed"]
     for item in before[:SHOWN]:
-        console.print(safe(f"failed {item.cell.run_id}, {item.cell.describe()}: {item.reason}"), soft_wrap=True)
+        console.print(f"failed {item.cell.run_id}, {item.cell.describe()}: {item.reason}", soft_wrap=True)
     if before[SHOWN:]:
         console.print(f"and {len(before) - SHOWN:,} more")
     run_id = [*failed, *(item.cell.run_id for item in before)][0]
-    console.print(safe(f"see: vitinit show {run_id}{todo.results_option}: the traceback"), soft_wrap=True)
+    console.print(f"see: vitinit show {run_id}{todo.results_option}: the traceback", soft_wrap=True)

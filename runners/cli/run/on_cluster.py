@@ -15,7 +15,6 @@ from vitinit.runners.cli.plan import print_plan
 from vitinit.runners.cli.run.todo import Todo, announce, say_left_alone, say_nothing_to_do
 from vitinit.runners.terminal.display import together
 from vitinit.runners.terminal.duration import duration
-from vitinit.runners.terminal.markup import safe
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
@@ -76,13 +75,15 @@ def run_on_cluster(
             packs = _packed(todo, profile, workers, runs_per_job)
             if packs:
                 if todo.setting.code["dirty"]:
-                    console.print("[yellow]the checkout has uncommitted changes: they are recorded, and jobs run them")
+                    console.print(
+                        "the checkout has uncommitted changes: they are recorded, and jobs run them", style="yellow"
+                    )
                 code = snapshot.take(folder / "code")
                 todo = todo.begin_anew()
                 logs, dispatched = cluster.dispatch(packs, todo.setting, workers, profile, code)
                 ids = list(dispatched.jobs)
                 several = f"s {ids[0]} to {ids[-1]}" if len(ids) > 1 else f" {ids[0]}"
-                console.print(f"handed to SLURM: job{several}; logs: {safe(str(logs))}")
+                console.print(f"handed to SLURM: job{several}; logs: {logs}")
                 console.print("see: vitinit status, vitinit slurm logs, vitinit slurm cancel")
             lock.finish()
     except claims.Taken as taken:
@@ -137,7 +138,7 @@ def _estimated(
     text += f" of {'up to ' if longest > 1 else ''}{longest}{f', {workers} at once' if workers > 1 else ''}"
     text += f"; profile {profile.name}: {jobs.summary(profile)}"
     if not seconds:
-        return safe(f"{text}; how long they take is not known: no run of this kind has been recorded on such a device")
+        return f"{text}; how long they take is not known: no run of this kind has been recorded on such a device"
     kind, units = ("GPU", profile.gpus * profile.nodes) if profile.gpus else ("CPU", profile.cpus * profile.tasks)
     total = sum(seconds.values()) / workers
     longest_job = max(sum(seconds.get(cell.run_id, 0.0) for cell in pack) for pack in packs) / workers
@@ -145,7 +146,7 @@ def _estimated(
     text += f" (measured on {', '.join(measured_on)})"
     if len(seconds) < runs:
         text += f"; without {count(runs - len(seconds), 'run')} of a kind that has not been recorded yet"
-    return safe(text)
+    return text
 
 
 def _wait(todo: Todo, brief: bool) -> None:
@@ -161,28 +162,28 @@ def _wait(todo: Todo, brief: bool) -> None:
             time.sleep(LOOK_S)
             todo = todo.now()
             for item in todo.planned:
-                run_id, label = item.cell.run_id, safe(item.cell.describe())
+                run_id, label = item.cell.run_id, item.cell.describe()
                 ended = item.state in ("done", "failed") and known[run_id] != item.state
                 if ended and brief and item.state == "done":
                     unsaid.add(item.cell.place)
                 elif ended:
-                    failed = f"[red]failed[/red], {safe(item.reason)}"
-                    end = failed if item.state == "failed" else todo.contents.done[run_id].last.scored(2)
-                    console.print(f"{run_id}  {label}: {end}", highlight=False)
+                    failed = item.state == "failed"
+                    end = f"failed, {item.reason}" if failed else todo.contents.done[run_id].last.scored(2)
+                    console.print(f"{run_id}  {label}: {end}", style="red" if failed else "")
                 known[run_id] = item.state
             over = unsaid - {item.cell.place for item in todo.planned if item.state in ("queued", "live")}
             for place in sorted(over):
                 ids = [item.cell.run_id for item in todo.planned if item.cell.place == place and item.state == "done"]
-                console.print(together(place, [todo.contents.done[run_id].last for run_id in ids]), highlight=False)
+                console.print(together(place, [todo.contents.done[run_id].last for run_id in ids]))
             unsaid -= over
             quiet = 0 if {"queued", "live"} & set(known.values()) else quiet + 1
     except KeyboardInterrupt:
-        console.print(f"the jobs go on without this command; vitinit slurm cancel {safe(todo.loaded.name)} ends them")
+        console.print(f"the jobs go on without this command; vitinit slurm cancel {todo.loaded.name} ends them")
         raise typer.Exit(130) from None
     counts = Counter(known.values())
     console.print(f"{count(counts['done'], 'run')} recorded, {counts['failed']} failed, {counts['to do']} left to do")
     for item in todo.planned:
         if item.state == "to do":
-            console.print(f"{item.cell.run_id}  {safe(item.cell.describe())}: {safe(item.reason)}", highlight=False)
+            console.print(f"{item.cell.run_id}  {item.cell.describe()}: {item.reason}")
     if counts["failed"] or counts["to do"]:
         raise typer.Exit(1)

@@ -14,7 +14,6 @@ from vitinit.runners.cli.plan import left_out, not_records, planned_of, recorded
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.plan import labels
 from vitinit.runners.launching.tidying import begin_anew
-from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Cell, Grid
@@ -115,25 +114,27 @@ def say_nothing_to_do(todo: Todo) -> None:
     console.print(f"nothing to do: {every}{', '.join(found)}")
     if states["done"]:
         command = f"python -m vitinit.analysis.tables --study {todo.setting.study}{todo.results_option}"
-        console.print(safe(f"next: {command}"), soft_wrap=True)
+        console.print(f"next: {command}", soft_wrap=True)
 
 
 def announce(todo: Todo) -> None:
     """Say what is left out, what is skipped and what is recorded already."""
     for line in not_records(todo.planned, todo.contents):
-        console.print(f"[yellow]{safe(line)}[/yellow]")
+        console.print(line, style="yellow")
     for line in dict.fromkeys(f"skipping {p.skipped}: {p.reason}" for p in todo.planned if p.state == "skip"):
-        console.print(f"[yellow]{safe(line)}[/yellow]")
+        console.print(line, style="yellow")
     for line in left_out(todo.planned):
-        console.print(f"[yellow]{safe(line)}[/yellow]")
+        console.print(line, style="yellow")
     if silent := [item for item in todo.planned if item.silent]:
         folder = jobs.folder(todo.setting.root, todo.setting.study)
         console.print(
-            f"[yellow]{count(len(silent), 'run')} left to a cluster that does not answer ({safe(silent[0].reason)}). "
-            f"If it is gone for good: remove {safe(str(folder))}, or --force RUN_ID[/yellow]"
+            f"{count(len(silent), 'run')} left to a cluster that does not answer ({silent[0].reason}). "
+            f"If it is gone for good: remove {folder}, or --force RUN_ID",
+            style="yellow",
         )
     done = sum(item.state == "done" for item in todo.planned)
-    where = safe(str(todo.setting.root / todo.loaded.name))
-    console.print(f"{safe(todo.loaded.title)}\n{count(len(todo.planned), 'run')}, {done} recorded already in {where}")
+    where = str(todo.setting.root / todo.loaded.name)
+    console.print(todo.loaded.title)
+    console.print(f"{count(len(todo.planned), 'run')}, {done} recorded already in {where}")
     for line in recorded_otherwise(todo.planned, todo.contents):
-        console.print(f"[yellow]{safe(line)}[/yellow]")
+        console.print(line, style="yellow")

@@ -16,6 +16,7 @@ from PIL import Image
 
 from tests.faults.harness import assert_same
 from tests.processes import until
+from tests.random_images import beton
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.image_files.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
@@ -28,7 +29,7 @@ from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.launching.preflight import preflight
 from vitinit.runners.loaders import base, make_loader, open_data
-from vitinit.runners.measuring.random_images import beton, random_data
+from vitinit.runners.measuring.step import random_data
 from vitinit.runners.one_run.carry_out import carry_out
 
 pytestmark = [

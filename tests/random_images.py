@@ -1,4 +1,4 @@
-"""Random images to measure loaders with: in memory, and in the file that FFCV reads."""
+"""Random images in the file that FFCV reads."""
 
 from __future__ import annotations
 
@@ -6,27 +6,12 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.beton import BetonData, BetonSplit
 from vitinit.benchmark.preparing.decode import write_beton
 
-CLASSES = 10
 FFCV_IMAGES = 10_000
-
-
-def random_data(count: int, size: int) -> Data:
-    """Noise, with labels."""
-    generator = torch.Generator().manual_seed(0)
-
-    def integers(limit: int, *shape: int) -> Tensor:
-        return torch.randint(limit, shape, generator=generator, dtype=torch.uint8)
-
-    train_split = Split(integers(256, count, 3, size, size), integers(CLASSES, count).long())
-    test_split = Split(train_split.images[:CLASSES], train_split.labels[:CLASSES])
-    return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "")
 
 
 def beton(data: Data, folder: Path) -> BetonData:
