@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
     from vitinit.initializers.adapters.registry import register, unregister
     from vitinit.initializers.registry import Initializer
+    from vitinit.results import Run, epochs, load, records
 
 __version__ = "0.1.0"
 __all__ = [
@@ -41,11 +42,15 @@ __all__ = [
     "Normal",
     "Part",
     "Report",
+    "Run",
     "VitinitError",
     "catalogue",
+    "epochs",
     "fused",
     "initialize",
     "linear",
+    "load",
+    "records",
     "register",
     "unregister",
 ]
@@ -65,6 +70,10 @@ def __getattr__(name: str) -> Any:
         from vitinit.initializers.adapters import registry
 
         return getattr(registry, name)
+    if name in ("Run", "epochs", "load", "records"):
+        from vitinit import results
+
+        return getattr(results, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
