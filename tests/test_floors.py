@@ -43,7 +43,7 @@ STOREYS = {
     "slurm": ("errors torchrun", "command profiles", "jobs", "task", "submit", "check"),
     "benchmark": (
         "fields files signatures",
-        "models",
+        "models schedules",
         "spec terminal",
         "records image_files settings optimizers",
         "datasets",

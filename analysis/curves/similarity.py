@@ -182,12 +182,12 @@ def _show(axes: Axes, shown: Map, darkest: float, written: bool) -> QuadMesh:
     import numpy as np
 
     mesh = axes.pcolormesh(shown.values, vmin=darkest, vmax=1, cmap="viridis")
-    middles = np.arange(len(shown.labels)) + 0.5
+    middles = [place + 0.5 for place in range(len(shown.labels))]
     axes.set_xticks(middles, shown.labels)
     axes.set_yticks(middles, shown.labels)
     for (down, across), value in np.ndenumerate(shown.values) if written else ():
-        colour = "black" if mesh.norm(value) > 0.6 else "white"
-        axes.text(middles[across], middles[down], f"{value:.2f}", size=7, ha="center", va="center", color=colour)
+        colour = "black" if value - darkest > 0.6 * (1 - darkest) else "white"
+        axes.text(across + 0.5, down + 0.5, f"{value:.2f}", size=7, ha="center", va="center", color=colour)
     if not shown.axis:
         axes.invert_yaxis()
     axes.tick_params(length=0, labelrotation=0)

@@ -325,9 +325,9 @@ def _recipes(name: str | None) -> None:
     if name is not None:
         fields = recipes[name].model_dump(mode="json", exclude={"name"})
         optimizer = fields["optimizer"]
-        fields["optimizer"] = (
-            {"name": optimizer["name"], **optimizer["params"]} if optimizer["params"] else optimizer["name"]
-        )
+        fields["optimizer"] = {"name": optimizer["name"], **optimizer["params"]}
+        for field in ("optimizer", "schedule"):
+            fields[field] = fields[field]["name"] if len(fields[field]) == 1 else fields[field]
         for line in yaml.safe_dump(fields, sort_keys=False, default_flow_style=None).splitlines():
             console.print(line, soft_wrap=True)
         return
@@ -341,7 +341,7 @@ def _recipes(name: str | None) -> None:
 
 def _optimizers(name: str | None) -> None:
     """A table of all, those that cannot be used with the reason; of one, its parameters with types and defaults."""
-    from vitinit.benchmark import optimizers
+    from vitinit.benchmark.optimizers import registry as optimizers
 
     found = optimizers.described()
     if name is not None:

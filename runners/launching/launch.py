@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -88,8 +89,10 @@ def launch(
     check_writable(setting.root / setting.study)
     if layout:
         Store(setting.root).write_layout(setting.study, layout)
-    # the longest first, so that none is left over alone; before them what will fail at once, as its data cannot be read
-    cells = sorted(cells, key=lambda cell: -(work[cell.run_id] or float("inf")))
+    # After the runs that train the first part of them. The longest first, so that none is left over alone; before them
+    # what will fail at once, as its data cannot be read.
+    turns = _turns(cells)
+    cells = sorted(cells, key=lambda cell: (turns[cell.run_id], -(work[cell.run_id] or float("inf"))))
     tally = Tally()
     workers = 1 if setting.execution.executor == "inline" else workers
 
@@ -125,6 +128,15 @@ def launch(
             if crowded:
                 cells, workers = [*cells, *crowded], 1
     return tally
+
+
+def _turns(cells: list[Cell]) -> dict[str, int]:
+    """By run_id, how many runs come before a run that trains the first part of it too."""
+    trunks = defaultdict(list)
+    for cell in cells:
+        trunks[cell.spec.trunk_id or cell.run_id].append(cell)
+    in_order = (sorted(trunk, key=lambda cell: cell.spec.recipe.stable_epochs) for trunk in trunks.values())
+    return {cell.run_id: turn for trunk in in_order for turn, cell in enumerate(trunk)}
 
 
 def checked_work(cells: list[Cell], setting: Setting, stop: Stop | None = None) -> dict[str, float]:

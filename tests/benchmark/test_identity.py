@@ -160,6 +160,8 @@ OTHER: dict[str, dict[str, object]] = {
         "order": "blocks",
         "evaluate_every": 2,
         "optimizer": {"name": "lion", "params": {}},
+        "layer_decay": 0.75,
+        "schedule": {"name": "linear"},
     },
 }
 """Another value for every field of a spec; those of models are in test_model_contract.py."""
