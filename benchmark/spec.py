@@ -16,12 +16,8 @@ from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_va
 
 from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
 from vitinit.benchmark.models import registry
-<<<<<<< HEAD
 from vitinit.benchmark.models.family import BaseModelSpec
-=======
-from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.schedules import COSINE, WSD, AnySchedule
->>>>>>> 0558b14021d59f00768715d9fed85c74954a2d29
 from vitinit.initializers.errors import VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1

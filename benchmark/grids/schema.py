@@ -80,6 +80,24 @@ class Block(Frozen):
     model: dict[str, Any]
     recipe: Named
     seeds: Seeds
+    sweep: dict[str, Any] = Field(default_factory=dict)
+    """Fields with a list of values each, crossed: `{lr: [3e-4, 1e-3], width: [48, 96]}`. Under `zip` they go together,
+    and `without` leaves combinations out (`benchmark/grids/sweep.py`)."""
+
+
+class Parts(Frozen):
+    """Fields that win over those of rows."""
+
+    model: dict[str, Any] = Field(default_factory=dict)
+    base: dict[str, Any] = Field(default_factory=dict)
+    method: dict[str, Any] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict)
+
+
+class SweptBlock(Block):
+    """One combination of a block's sweep; no file has it."""
+
+    over: Parts
 
 
 class GridFile(Frozen):

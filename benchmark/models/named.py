@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -126,6 +126,26 @@ class NamedModel(BaseModelSpec):
     def describe(self) -> str:
         """Its name and arguments."""
         return ", ".join([self.called, *(f"{name} {value}" for name, value in self.args.items())])
+
+
+def with_args(family: type[NamedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a grid as a record has them: what the spec has no field for is an argument.
+
+    Raises:
+        VitinitError: one argument, or the size of the images, is there twice.
+    """
+    own = {name: value for name, value in fields.items() if name in family.model_fields}
+    where, nested = f"model {family.key} {own.get(family.key)}", own.get("args") or {}
+    flat = {name: value for name, value in fields.items() if name not in (*family.model_fields, *SIZES)}
+    if not isinstance(nested, Mapping):
+        raise VitinitError(f"{where}: args must be a mapping")
+    if twice := sorted(flat.keys() & nested.keys()):
+        raise VitinitError(f"{where}: {', '.join(twice)}: there twice")
+    sizes = [fields[name] for name in SIZES if name in fields]
+    if len(sizes) > 1:
+        raise VitinitError(f"{where}: img_size and image_size are one thing; give one")
+    size = {"image_size": sizes[0]} if sizes else {}
+    return {**own, "arch": family.name(), "args": {**nested, **flat}, **size}
 
 
 def count(spec: NamedModel, classes: int) -> Counts:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import field_validator
 
 from vitinit.benchmark import signatures
-from vitinit.benchmark.models.named import SIZES, NamedModel
+from vitinit.benchmark.models.named import SIZES, NamedModel, with_args
 from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, cause, unknown_name
 from vitinit.initializers.foreign import contained
@@ -35,13 +35,8 @@ class PythonModel(NamedModel):
 
     @classmethod
     def of_grid(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Take `img_size` for `image_size`."""
-        own = {"arch": "python", **fields}
-        if "img_size" in own:
-            if "image_size" in own:
-                raise VitinitError(f"model python {own.get('python')}: img_size and image_size are one thing; give one")
-            own["image_size"] = own.pop("img_size")
-        return own
+        """Put what is no field of the spec among the arguments."""
+        return with_args(cls, fields)
 
     @field_validator("python")
     @classmethod

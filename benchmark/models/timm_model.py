@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vitinit.benchmark.models.named import CLASSES, SIZES, NamedModel
+from vitinit.benchmark.models.named import CLASSES, NamedModel, with_args
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -40,20 +40,11 @@ class TimmModel(NamedModel):
     @classmethod
     def of_grid(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Put what is no field of the spec among the arguments, and fill in the size of the images."""
-        own = {name: value for name, value in fields.items() if name in cls.model_fields}
-        own["arch"] = "timm"
-        flat = {name: value for name, value in fields.items() if name not in (*cls.model_fields, *SIZES)}
-        nested = own.get("args") or {}
-        if not isinstance(nested, Mapping) or (twice := sorted(flat.keys() & nested.keys())):
-            said = f"{', '.join(twice)}: there twice" if isinstance(nested, Mapping) else "args must be a mapping"
-            raise VitinitError(f"model timm {own.get('timm')}: {said}")
-        own["args"] = {**nested, **flat}
+        own = with_args(cls, fields)
         for name in own["args"].keys() & NOT_HERE.keys():
             raise VitinitError(f"model timm {own.get('timm')}: {name} {NOT_HERE[name]}; leave it out")
-        sizes = [fields[name] for name in SIZES if name in fields]
-        if len(sizes) > 1:
-            raise VitinitError(f"model timm {own.get('timm')}: img_size and image_size are one thing; give one")
-        own["image_size"] = sizes[0] if sizes else _usual_size(str(own.get("timm")))
+        if "image_size" not in own:
+            own["image_size"] = _usual_size(str(own.get("timm")))
         return own
 
     @property

@@ -7,19 +7,11 @@ functions.
 from __future__ import annotations
 
 import inspect
-<<<<<<< HEAD:benchmark/optimizers.py
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-=======
-import types
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
->>>>>>> 0558b14021d59f00768715d9fed85c74954a2d29:benchmark/optimizers/registry.py
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -248,30 +240,7 @@ def _is_dtype(value: Any) -> bool:
     return isinstance(value, torch.dtype)
 
 
-<<<<<<< HEAD:benchmark/optimizers.py
-def _try_out(optimizer: OptimizerSpec) -> None:
-=======
-def _guess(default: Any) -> Any:
-    """The type of a parameter without annotation: that of its default, where 0 stands for a number."""
-    if isinstance(default, tuple):
-        return tuple[tuple(map(_guess, default))]  # type: ignore[misc]
-    return float if type(default) is int else type(default)
-
-
-def _type(kind: Any) -> Any:
-    """A type as pydantic checks it, without the members that YAML has no value for; None where nothing is left."""
-    if kind in LEAVES:
-        return LEAVES[kind]
-    origin, members = get_origin(kind), [found for one in get_args(kind) if (found := _type(one)) is not None]
-    if origin in (Union, types.UnionType) and set(members) - {type(None)}:
-        return Union[tuple(members)]  # noqa: UP007
-    if origin in (tuple, list) and members:
-        return origin[tuple(members)]
-    return None
-
-
 def _try_out(optimizer: OptimizerSpec, decays: bool) -> None:
->>>>>>> 0558b14021d59f00768715d9fed85c74954a2d29:benchmark/optimizers/registry.py
     """Take two steps with two small tensors.
 
     Raises:

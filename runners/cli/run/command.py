@@ -22,6 +22,7 @@ from vitinit.runners.cli.options import (
     ProfileOption,
     ResultsOption,
     SeedsOption,
+    SetOption,
     WeightsOption,
     console,
 )
@@ -47,6 +48,7 @@ def run(
     only: OnlyOption = None,
     limit: LimitOption = None,
     weights: WeightsOption = None,
+    fixed: SetOption = None,
     retry_failed: options.RetryOption = False,
     force: options.ForceOption = None,
     dry_run: options.DryRunOption = False,
@@ -95,7 +97,7 @@ def run(
         if world.rank:
             follow(world)
             return
-    loaded = load_grid(grid, seeds, weights)
+    loaded = load_grid(grid, seeds, weights, fixed)
     store, folder = Store(results), datasets.data_dir(data_dir)
     planned, contents = planned_of(loaded, store, only, data_dir)
     if contents.unreadable:
