@@ -21,7 +21,7 @@ from rich.table import Table
 from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.records.epoch import METRICS
 from vitinit.benchmark.records.store import Outline, Store
-from vitinit.benchmark.settings import named_fields
+from vitinit.benchmark.settings import named_fields, short
 from vitinit.benchmark.terminal import aligned
 from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
 from vitinit.runners.basics.machine import gpu_possible
@@ -270,7 +270,8 @@ def _matches(cell: Cell, condition: str) -> bool:
     if key not in values:
         fields = named_fields(cell.spec)
         if key not in fields:
-            return _no_field(cell, key, {*values, *fields})
+            names = {short(field) for field in fields} | values.keys()
+            return _no_field(cell, key, names)
         return _equals(fields[key], pattern)
     value, pattern = values[key].lower(), pattern.lower()
     # brackets may be those of "cifar10[5000]", and the bare name means the dataset at any size
