@@ -16,8 +16,8 @@ from vitinit.runners.cli import plan as cli_plan
 from vitinit.runners.cli import proposition as cli_proposition
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
+from vitinit.runners.cli import run as cli_run
 from vitinit.runners.cli.data import data_app
-from vitinit.runners.cli.run import command as cli_run
 from vitinit.runners.cli.slurm import slurm_app
 from vitinit.runners.cli.store import store_app
 from vitinit.runners.cli.studies import studies_app

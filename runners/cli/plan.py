@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,7 +42,7 @@ from vitinit.runners.cli.options import (
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Cell, Grid
-    from vitinit.benchmark.spec import InitializerSpec
+    from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
     from vitinit.runners.launching.plan import Planned, State
 
 MOST_NAMED = 30
@@ -165,17 +166,21 @@ def load_grid(grid: str, seeds: str | None, weights: Path | None = None, fixed: 
 
 
 def planned_of(
-    grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None, recorded: bool = False
+    grid: Grid,
+    store: Store,
+    only: list[str] | None,
+    data_dir: Path | None,
+    recorded: bool = False,
+    missing: Callable[[DatasetSpec], str | None] | None = None,
 ) -> tuple[list[Planned], Outline]:
-    """The runs of a loaded grid that `--only` chooses, and what the study's folder holds; `recorded`: as in `plan`."""
+    """Plan the runs of a loaded grid that `--only` chooses; `recorded` and `missing` as in `launching.plan`."""
     from vitinit.benchmark.datasets.load import data_dir as data_folder
     from vitinit.runners.launching.plan import plan as plan_grid
 
-    planned, contents = plan_grid(grid, store, data_folder(data_dir), recorded)
-    kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
-    if planned and not kept:
+    kept = [cell for cell in grid.cells if all(_matches(cell, condition) for condition in only or ())]
+    if grid.cells and not kept:
         raise _nothing_matches(grid, only or [])
-    return kept, contents
+    return plan_grid(replace(grid, cells=kept), store, data_folder(data_dir), recorded, missing)
 
 
 def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:

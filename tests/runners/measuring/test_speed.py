@@ -17,7 +17,7 @@ from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.vit import ViT
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import processor
-from vitinit.runners.cli.run.command import _check_that_it_compiles
+from vitinit.runners.cli.run import _check_that_it_compiles
 from vitinit.runners.measuring import precision, step
 
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
