@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vitinit.analysis.text import one_line
-from vitinit.benchmark.models.transformer import Transformer
 from vitinit.benchmark.records.record import RunRecord
 
 MARK = "†"
@@ -17,10 +16,7 @@ NOTE = "answers by its class token: nothing reads the patches of the last layer"
 
 def last_is_unread(run: RunRecord) -> bool:
     """Whether nothing reads the patches of the last layer."""
-    model = run.spec.model
-    if not isinstance(model, Transformer):
-        return False
-    return model.layer_tokens[-1] > model.tokens and run.metric == "top1"
+    return not run.spec.model.reads_patches and run.metric == "top1"
 
 
 def marked(runs: Iterable[RunRecord]) -> str:

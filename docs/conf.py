@@ -67,6 +67,7 @@ docs/how-to/latex
 docs/how-to/pandas
 docs/how-to/trained-model
 docs/how-to/timm-model
+docs/how-to/notebook
 docs/how-to/compare-studies
 ```
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vitinit.initializers.adapters.registry import register, unregister
     from vitinit.initializers.registry import Initializer
     from vitinit.results import Run, epochs, load, records
+    from vitinit.studies import Study, run, study
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Part",
     "Report",
     "Run",
+    "Study",
     "VitinitError",
     "catalogue",
     "epochs",
@@ -52,6 +54,8 @@ __all__ = [
     "load",
     "records",
     "register",
+    "run",
+    "study",
     "unregister",
 ]
 MOST_IMAGES = 2**20
@@ -74,6 +78,10 @@ def __getattr__(name: str) -> Any:
         from vitinit import results
 
         return getattr(results, name)
+    if name in ("Study", "run", "study"):
+        from importlib import import_module
+
+        return getattr(import_module("vitinit.studies"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

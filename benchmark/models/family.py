@@ -154,6 +154,11 @@ class BaseModelSpec(Frozen):
         return None
 
     @property
+    def reads_patches(self) -> bool:
+        """Whether the classifier depends on what the last layer gives the patches."""
+        return True
+
+    @property
     def attention_side(self) -> int | None:
         """Side of the tokens that all layers attend between; None as of `attention_maps`."""
         return None if self.attention_maps is None else math.isqrt(self.attention_maps[2])
