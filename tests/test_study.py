@@ -46,7 +46,7 @@ def test_it_shows_its_table_and_figures(study):
     assert study._repr_html_() == html
     assert "data:image/png;base64," in study.plot()._repr_html_()
     with pytest.raises(VitinitError, match="did you mean 'accuracy'"):
-        study.plot("acuracy")
+        study.plot("accuracies")
 
 
 @pytest.mark.parametrize(

@@ -46,19 +46,18 @@ def fits() -> Fits:
     """Asked once, then kept until our code changes; where a package has families or initialisers, asked each time."""
     models = {arch: spec for arch in families.described() if (spec := smallest(arch))}
     only_ours = all(map(families.ours, models.values())) and not plugins.installed(plugins.INITIALIZERS)
-    key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}")
-    if only_ours and (found := kept.read(KIND, key, Fits)):
-        return found
+    key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}") if only_ours else None
     kinds: tuple[Literal["base", "method"], ...] = "base", "method"
-    answer = Fits.model_validate(
-        {
-            kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
-            for kind, names in ((kind, registry.names(kind)) for kind in kinds)
-        }
-    )
-    if only_ours:
-        kept.write(KIND, key, answer)
-    return answer
+
+    def ask() -> Fits:
+        return Fits.model_validate(
+            {
+                kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
+                for kind, names in ((kind, registry.names(kind)) for kind in kinds)
+            }
+        )
+
+    return kept.answer(KIND, key, Fits, ask)
 
 
 def smallest(arch: str) -> BaseModelSpec | None:
@@ -91,13 +90,16 @@ def summary(model: NamedModel, bases: Iterable[InitializerSpec]) -> str:
 
     Asked once, then kept where neither the model nor an initialiser can change unnoticed.
     """
-    parts = sorted({part.model_dump_json() for part in bases})
-    key = kept.key((*fitting.CODE, Path(__file__)), f"{model.model_dump_json()} {parts}")
-    stays = (
-        families.ours(model) and not plugins.installed(plugins.INITIALIZERS) and not any(":" in one for one in parts)
-    )
-    if stays and (found := kept.read("summaries", key, Summary)):
-        return found.text
+    parts = {part.model_dump_json(): part for part in bases}
+    stays = families.ours(model) and not plugins.installed(plugins.INITIALIZERS)
+    stays = stays and not any(":" in name for part in parts.values() for name in part.names())
+    key = kept.key((*fitting.CODE, Path(__file__)), f"{model.model_dump_json()} {sorted(parts)}") if stays else None
+    return kept.answer("summaries", key, Summary, lambda: Summary(text=_summary(model, list(parts.values())))).text
+
+
+def _summary(model: NamedModel, bases: list[InitializerSpec]) -> str:
+    from vitinit.initializers.whole_model import WholeModel
+
     said = [
         f"{model.describe()} at {model.image_size} px: {model.size / 1e6:.3g} M parameters, "
         f"{model.forward_operations(CLASSES) / 1e9:.3g} GFLOP a forward pass"
@@ -105,16 +107,11 @@ def summary(model: NamedModel, bases: Iterable[InitializerSpec]) -> str:
     verdicts = {name: verdict(model, name, "method") for name in registry.names("method")}
     fit = [name for name, one in verdicts.items() if not (one.misfit or one.condition)]
     said.append(f"methods that fit: {', '.join(fit) or 'none'}")
-    for part in map(InitializerSpec.model_validate_json, parts):
-        from vitinit.initializers.whole_model import WholeModel
-
+    for part in bases:
         base, empty = registry.build(part.name, part.params, "base"), fitting.empty_model(model)
         left = base.without_rule(empty) if isinstance(base, WholeModel) else []
         if left:
             shown = ", ".join(left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
             many = f"{len(left)} of {len(list(empty.parameters()))} parameters"
             said.append(f"{part.name} leaves {many} as the library builds them ({shown})")
-    text = "; ".join(said)
-    if stays:
-        kept.write("summaries", key, Summary(text=text))
-    return text
+    return "; ".join(said)

@@ -94,15 +94,16 @@ class NamedModel(BaseModelSpec):
         Raises:
             VitinitError: it cannot be built, or does not give one score a class.
         """
-        key = kept.key((*CODE, Path(inspect.getfile(type(self)))), self.model_dump_json())
-        if self.stays and (found := kept.read(KIND, key, type(self))):
-            return found
-        with _blamed(self):
-            spec = self.model_copy(update={"args": self.checked_args()})
-        count(spec, CLASSES)
-        if self.stays:
-            kept.write(KIND, key, spec)
-        return spec
+        code = (*CODE, Path(inspect.getfile(type(self))))
+
+        def ask() -> NamedModel:
+            with _blamed(self):
+                spec = self.model_copy(update={"args": self.checked_args()})
+            count(spec, CLASSES)
+            return spec
+
+        key = kept.key(code, self.model_dump_json()) if self.stays else None
+        return kept.answer(KIND, key, type(self), ask)
 
     @property
     def size(self) -> int:
@@ -160,14 +161,12 @@ def count(spec: NamedModel, classes: int) -> Counts:
 @cache
 def _count(content: str, of: type[NamedModel], classes: int) -> Counts:
     spec = of.model_validate_json(content)
-    key = kept.key(CODE, f"{content} {classes}")
-    if spec.stays and (found := kept.read(KIND, key, Counts)):
-        return found
-    with _blamed(spec):
-        answer = _counted(spec, classes)
-    if spec.stays:
-        kept.write(KIND, key, answer)
-    return answer
+
+    def ask() -> Counts:
+        with _blamed(spec):
+            return _counted(spec, classes)
+
+    return kept.answer(KIND, kept.key(CODE, f"{content} {classes}") if spec.stays else None, Counts, ask)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from vitinit.benchmark.files import kept
 from vitinit.benchmark.signatures import checkable, guess
 from vitinit.benchmark.spec import ADAMW, OptimizerSpec, Recipe
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
-from vitinit.initializers.plugins import modules
+from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +34,7 @@ OF_THE_LOOP = (
 """Arguments that no grid gives: they choose an implementation, or the loop depends on them."""
 
 Class = TypeVar("Class", bound="type[Optimizer]")
-_registered: dict[str, type[Optimizer]] = {}
+REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", __package__)
 
 
 def register(name: str) -> Callable[[Class], Class]:
@@ -44,8 +44,7 @@ def register(name: str) -> Callable[[Class], Class]:
     """
 
     def add(cls: Class) -> Class:
-        if _registered.setdefault(name, cls) is not cls:
-            raise VitinitError(f"two optimizers are called {name!r}: {_registered[name].__module__}, {cls.__module__}")
+        REGISTRY.put(cls, name=name)
         return cls
 
     return add
@@ -60,10 +59,9 @@ def own() -> dict[str, type[Optimizer]]:
     """
     from timm.optim import list_optimizers
 
-    list(modules(__package__))  # importing them registers
-    if taken := _registered.keys() & set(list_optimizers()):
+    if taken := REGISTRY.by_name().keys() & set(list_optimizers()):
         raise VitinitError(f"timm has an optimizer called {min(taken)!r} already: give yours another name")
-    return _registered
+    return REGISTRY.known
 
 
 def described() -> dict[str, str]:
@@ -129,8 +127,12 @@ def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
     if optimizer == ADAMW:
         return optimizer
     key = kept.key((Path(__file__).parent,), f"{optimizer.model_dump_json()} {decays}")
-    if found := kept.read(KIND, key, OptimizerSpec):
-        return found
+    return kept.answer(
+        KIND, key, OptimizerSpec, lambda: _resolved(optimizer, decays), lambda found: not _in_a_library(found.name)
+    )
+
+
+def _resolved(optimizer: OptimizerSpec, decays: bool) -> OptimizerSpec:
     for field in optimizer.params.keys() & {*OF_THE_RECIPE, *OF_THE_LOOP}:
         where = "is a field of the recipe itself" if field in OF_THE_RECIPE else "is not for a recipe to choose"
         raise VitinitError(f"optimizer {optimizer.name!r}: {field} {where}")
@@ -141,8 +143,6 @@ def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
         raise explain(error, f"optimizer {optimizer.name!r}", schema) from None
     resolved = OptimizerSpec(name=optimizer.name, params=params)
     _try_out(resolved, decays)
-    if not _in_a_library(optimizer.name):
-        kept.write(KIND, key, resolved)
     return resolved
 
 

@@ -108,20 +108,19 @@ def _initializers(name: str | None) -> None:
 
 def _described() -> Initializers:
     """Kept until our code changes; where a package names some of its own, whose code may change too, made anew."""
-    theirs, key = plugins.installed(plugins.INITIALIZERS), kept.key(CODE, "")
-    found = None if theirs else kept.read("lists", key, Initializers)
-    if found is None:
+
+    def describe() -> Initializers:
         from vitinit.initializers import registry
 
         classes = {each: registry.get(each) for each in registry.names()}
-        found = Initializers(
+        return Initializers(
             lines={each: _description(cls) for each, cls in classes.items()},
             texts={each: _text(cls) for each, cls in classes.items()},
             whole={each: _parameters(cls) for each, cls in classes.items()},
         )
-        if not theirs:
-            kept.write("lists", key, found)
-    return found
+
+    key = None if plugins.installed(plugins.INITIALIZERS) else kept.key(CODE, "")
+    return kept.answer("lists", key, Initializers, describe)
 
 
 def _first_line(documented: type) -> str:
@@ -384,14 +383,14 @@ def _grids(name: str | None) -> None:
 def _counted() -> Grids:
     """Kept until our code or a grid changes: to count runs is to resolve them all."""
     key = kept.key((Path(benchmark.__path__[0]), Path(initializers.__path__[0])), "grids")
-    found = kept.read("lists", key, Grids)
-    if found is None:
+
+    def count() -> Grids:
         from vitinit.benchmark.grids import grid
 
         loaded = {each: grid.load(each) for each in grid.names()}
-        found = Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})
-        kept.write("lists", key, found)
-    return found
+        return Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})
+
+    return kept.answer("lists", key, Grids, count)
 
 
 def _table(*headings: str, right: tuple[str, ...] = ()) -> Table:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files
+from vitinit.runners.cli import check as cli_check
 from vitinit.runners.cli import listing as cli_listing
 from vitinit.runners.cli import plan as cli_plan
 from vitinit.runners.cli import proposition as cli_proposition
@@ -58,6 +59,7 @@ for command in (
     cli_run.run,
     cli_plan.status,
     cli_rank.rank,
+    cli_check.check,
     cli_records.show,
     cli_records.reproduce,
     cli_proposition.proposition,

@@ -29,7 +29,6 @@ from vitinit.benchmark.terminal import NEVER_FOLDED
 from vitinit.initializers import registry as initializers
 from vitinit.initializers.methods.impulse import Impulse, solvers
 from vitinit.runners.basics.environment import ROOT
-from vitinit.runners.cli import listing
 from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console
 
 COMMANDS = [
@@ -366,9 +365,8 @@ def test_a_method_without_a_docstring_is_listed_with_the_others(here, monkeypatc
 
     Bare.__doc__ = None
     initializers.names()  # all files are read before one is added
-    monkeypatch.setitem(initializers._classes, "bare", Bare)
-    monkeypatch.setattr(listing.kept, "read", lambda *_: None)  # the list of before
-    monkeypatch.setattr(listing.kept, "write", lambda *_: None)
+    monkeypatch.setitem(initializers.REGISTRY.known, "bare", Bare)
+    monkeypatch.setenv("VITINIT_CACHE", "off")
     for words in ((), ("bare",)):
         code, printed = here("list", "initializers", *words)
         assert (code, "bare (method)" in printed) == (0, True)
