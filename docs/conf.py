@@ -65,6 +65,9 @@ docs/how-to/failures
 docs/how-to/several-gpus
 docs/how-to/latex
 docs/how-to/pandas
+docs/how-to/trained-model
+docs/how-to/timm-model
+docs/how-to/notebook
 docs/how-to/compare-studies
 ```
 

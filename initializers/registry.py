@@ -24,6 +24,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
+from vitinit.initializers import own_files
 from vitinit.initializers.attention import PATCHED, AttentionLayer, attention_layers, patched, position_name
 from vitinit.initializers.errors import VitinitError, cause, explain, unknown_name
 from vitinit.initializers.foreign import contained
@@ -331,8 +332,16 @@ def register(cls: AnyInitializer) -> AnyInitializer:
         VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `later`
             that is not its defaults or a `sets` of unknown parts, or the name is taken by another class.
     """
+    _forget_before_edit(cls)
     REGISTRY.put(cls)
     return cls
+
+
+def _forget_before_edit(cls: Any) -> None:
+    """Forget the class that a file of one's own had before it was edited."""
+    other = REGISTRY.known.get(getattr(cls, "name", ""))
+    if other is not None and other is not cls and own_files.same_file(cls.__module__, other.__module__):
+        del REGISTRY.known[other.name]
 
 
 @cache
@@ -398,16 +407,19 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     REGISTRY.search()
     if ":" in name:
         module, _, attribute = name.partition(":")
-        if module.endswith(".py"):
-            raise VitinitError(
-                f"initializer {name!r}: a grid takes package.module:Class, of a module that Python finds (PYTHONPATH); "
-                "vitinit rank takes a file"
-            )
+        if module.endswith(".py") and not own_files.is_pinned(name):
+            raise VitinitError(f"initializer {name!r}: a grid and vitinit rank take a file, and nothing else does")
         try:
             with contained(f"module {module!r}"):
-                found = getattr(importlib.import_module(_today(module)), attribute)
+                if own_files.is_pinned(name):
+                    found = own_files.load(name)
+                else:
+                    found = getattr(importlib.import_module(_today(module)), attribute)
+        except VitinitError:
+            raise
         except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
+        _forget_before_edit(found)
         cls = REGISTRY.load(found, name)
     elif name in REGISTRY.known:
         cls = REGISTRY.known[name]

@@ -88,6 +88,8 @@ class Place:
     """True where rows go by head: those of the first head in all matrices, then those of the second, and so on."""
 
 
+BY_NAME = "vitinit_by_name"
+"""Attribute of a model that a grid has by its name: what no rule covers stays as its library builds it."""
 HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
 """The name of a module that is a classifier, or holds one; `multi_head_attn` does not."""
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)")
@@ -188,6 +190,14 @@ def _rule(name: str, known: list[Family]) -> Rule | None:
     return rule
 
 
+def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
+    """That of a parameter of a model, by its name or by the norm that it is in."""
+    rule = _rule(name, known)
+    if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
+        rule = NORM.get(name.rpartition(".")[2])
+    return rule
+
+
 class WholeModel(Initializer):
     """A base. Norms get weight 1 and bias 0, convolutions (the patch embedding) the PyTorch default, gates 1."""
 
@@ -224,6 +234,22 @@ class WholeModel(Initializer):
         """Set the learned tokens by which a pooling head looks at the others: N(0, 1/D)."""
         draw_normal_(parameter, parameter.shape[-1] ** -0.5, generator)
 
+    def check(self, model: nn.Module) -> None:
+        """Refuse a model with a parameter that no rule covers."""
+        super().check(model)
+        self.without_rule(model)
+
+    def without_rule(self, model: nn.Module) -> list[str]:
+        """Return the parameters that are left as they were built: of a model by name, those that no rule covers.
+
+        Raises:
+            VitinitError: there are such parameters, and the model is no model by name.
+        """
+        left: list[str] = []
+        for _ in self._draws(model, left):
+            pass
+        return left
+
     def left_alone(self, model: nn.Module) -> str:
         """Position embeddings that are fixed; empty where none is."""
         known = families(model)
@@ -248,8 +274,10 @@ class WholeModel(Initializer):
         for _, draw in sorted(self._draws(model), key=lambda draw: draw[0]):
             draw(generator)
 
-    def _draws(self, model: nn.Module) -> Iterator[tuple[int, Draw]]:
-        """Each with its place in the order."""
+    def _draws(self, model: nn.Module, left: list[str] | None = None) -> Iterator[tuple[int, Draw]]:
+        """Each with its place in the order; `left` takes the names of parameters that stay as they were built."""
+        left = [] if left is None else left
+        keeps = bool(getattr(model, BY_NAME, False))
         known, done, at = families(model), set[int](), places(model)
         scaling = {id(parameter) for parameter in layer_scales(model)}
         first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
@@ -279,15 +307,17 @@ class WholeModel(Initializer):
                 usual = set()
             for name, parameter in own:
                 if name not in usual:
-                    yield self._single(f"{path}.{name}" if path else name, parameter, module, known, width)
+                    full = f"{path}.{name}" if path else name
+                    if keeps and _rule_of(full, parameter, module, known) is None:
+                        left.append(full)
+                    else:
+                        yield self._single(full, parameter, module, known, width)
 
     def _single(
         self, name: str, parameter: Tensor, module: nn.Module, known: list[Family], width: int
     ) -> tuple[int, Draw]:
         """A parameter of no Linear, convolution or norm, or one that these do not have."""
-        rule = _rule(name, known)
-        if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
-            rule = NORM.get(name.rpartition(".")[2])
+        rule = _rule_of(name, parameter, module, known)
         if rule is None:
             raise VitinitError(f"base {self.name!r} has no rule for the parameter {name!r}; {HELP}")
         if rule == "position" and not parameter.requires_grad:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
     from vitinit.initializers.adapters.registry import register, unregister
     from vitinit.initializers.registry import Initializer
+    from vitinit.results import Run, epochs, load, records
+    from vitinit.studies import Study, run, study
 
 __version__ = "0.1.0"
 __all__ = [
@@ -46,13 +48,20 @@ __all__ = [
     "Normal",
     "Part",
     "Report",
+    "Run",
+    "Study",
     "VitinitError",
     "catalogue",
     "check",
+    "epochs",
     "fused",
     "initialize",
     "linear",
+    "load",
+    "records",
     "register",
+    "run",
+    "study",
     "unregister",
 ]
 MOST_IMAGES = 2**20
@@ -71,6 +80,14 @@ def __getattr__(name: str) -> Any:
         from vitinit.initializers.adapters import registry
 
         return getattr(registry, name)
+    if name in ("Run", "epochs", "load", "records"):
+        from vitinit import results
+
+        return getattr(results, name)
+    if name in ("Study", "run", "study"):
+        from importlib import import_module
+
+        return getattr(import_module("vitinit.studies"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

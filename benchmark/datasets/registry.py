@@ -5,11 +5,13 @@ A package names its own in the entry point group `vitinit.datasets`, as package.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import DATASETS, Registry
 
@@ -30,12 +32,34 @@ REGISTRY: Registry[Dataset] = Registry(
     check=_check,
     order=lambda dataset: (dataset.images or (float("inf"),))[0],
 )
-get = REGISTRY.get
 
 
 def names() -> list[str]:
     """Names of all datasets, from the smallest to the largest; last, those whose size only the files tell."""
     return list(REGISTRY.by_name())
+
+
+def get(name: str) -> Dataset:
+    """Return the dataset of this name, or of a file of one's own.
+
+    Raises:
+        VitinitError: There is none.
+    """
+    return _own(name) if own_files.is_pinned(name) else REGISTRY.get(name)
+
+
+@cache
+def _own(name: str) -> Dataset:
+    """The dataset of somebody's file: an instance, or a class that is one with its defaults."""
+    found = own_files.load(name)
+    if isinstance(found, type) and issubclass(found, Dataset):
+        try:
+            found = found(name=f"{found.__name__.lower()}-{name.rpartition('@')[2][:7]}")
+        except TypeError as error:
+            raise VitinitError(f"dataset {name}: {error}; name an instance of it in its file") from None
+    if not isinstance(found, Dataset):
+        raise VitinitError(f"dataset {name} is a {type(found).__name__}, and no Dataset")
+    return found
 
 
 def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_origin
 
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.named import NamedModel
 from vitinit.initializers.errors import VitinitError, unknown_name
 from vitinit.initializers.plugins import MODELS, Registry
 
@@ -18,11 +19,11 @@ DEFAULT = "vit"
 
 def _is_family(value: object) -> bool:
     """Whether it is a family, and not what several share."""
-    is_spec = isinstance(value, type) and issubclass(value, ModelSpec)
+    is_spec = isinstance(value, type) and issubclass(value, BaseModelSpec)
     return is_spec and get_origin(value.model_fields["arch"].annotation) is Literal  # type: ignore[attr-defined]
 
 
-def _check(family: type[ModelSpec], where: str) -> None:
+def _check(family: type[BaseModelSpec], where: str) -> None:
     for attribute in ("label", "kind"):
         if not hasattr(family, attribute):
             raise VitinitError(f"model family {where} needs the class variable {attribute!r}")
@@ -35,7 +36,7 @@ def _check(family: type[ModelSpec], where: str) -> None:
             raise VitinitError(f"two model presets are called {taken[0]!r}: in {first} and in {where}")
 
 
-REGISTRY: Registry[type[ModelSpec]] = Registry(
+REGISTRY: Registry[type[BaseModelSpec]] = Registry(
     "arch",
     __package__,
     group=MODELS,
@@ -48,7 +49,7 @@ REGISTRY: Registry[type[ModelSpec]] = Registry(
 get = REGISTRY.get
 
 
-def families() -> dict[str, type[ModelSpec]]:
+def families() -> dict[str, type[BaseModelSpec]]:
     """All families by `arch`, in the order of the names.
 
     Raises:
@@ -57,9 +58,20 @@ def families() -> dict[str, type[ModelSpec]]:
     return REGISTRY.by_name()
 
 
-def ours(spec: ModelSpec) -> bool:
-    """Whether its family lies in this project: a hash of its code says all about it."""
-    return type(spec).__module__.startswith(f"{__package__}.")
+def described() -> dict[str, type[BaseModelSpec]]:
+    """All families but those of models by name: their models are described by fields."""
+    return {name: family for name, family in families().items() if not family.by_name}
+
+
+def ours(spec: BaseModelSpec) -> bool:
+    """Whether its model is this project's or timm's: a hash of our code, and the version, say all about it."""
+    return type(spec).__module__.startswith(f"{__package__}.") and getattr(spec, "stays", True)
+
+
+def by_name(fields: Mapping[str, Any]) -> str:
+    """The family of models by name that fields of a grid are of, by the field that holds the name; empty if none."""
+    keys = {family.key: name for name, family in families().items() if issubclass(family, NamedModel)}
+    return next((name for key, name in keys.items() if key in fields), "")
 
 
 def presets() -> dict[str, dict[str, Any]]:
@@ -69,7 +81,7 @@ def presets() -> dict[str, dict[str, Any]]:
     }
 
 
-def spec_of(fields: Mapping[str, Any]) -> ModelSpec:
+def spec_of(fields: Mapping[str, Any]) -> BaseModelSpec:
     """A spec of the family that `arch` names, from its fields or as a record holds them.
 
     Raises:
@@ -87,11 +99,11 @@ def spec_of(fields: Mapping[str, Any]) -> ModelSpec:
     return _known[key]
 
 
-_known: dict[str, ModelSpec] = {}
+_known: dict[str, BaseModelSpec] = {}
 MOST_KNOWN = 4096
 
 
-def _new(fields: Mapping[str, Any]) -> ModelSpec:
+def _new(fields: Mapping[str, Any]) -> BaseModelSpec:
     arch = fields.get("arch", DEFAULT)
     if not isinstance(arch, str):
         raise VitinitError(f"arch is the name of a model family: {', '.join(families())}")

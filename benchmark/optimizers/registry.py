@@ -7,16 +7,16 @@ functions.
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from vitinit.benchmark.files import kept
+from vitinit.benchmark.signatures import checkable, guess
 from vitinit.benchmark.spec import ADAMW, OptimizerSpec, Recipe
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 from vitinit.initializers.plugins import Registry
@@ -32,14 +32,6 @@ OF_THE_LOOP = (
     "adamw_lr",  # deprecated in timm
 )
 """Arguments that no grid gives: they choose an implementation, or the loop depends on them."""
-LEAVES: dict[Any, Any] = {
-    bool: Annotated[bool, Strict()],
-    int: Annotated[int, Strict()],
-    float: Annotated[float, Field(strict=True, allow_inf_nan=False)],
-    str: Annotated[str, Strict()],
-    type(None): type(None),
-}
-"""Types of values that YAML and JSON have; an int is no bool here, and a float no NaN."""
 
 Class = TypeVar("Class", bound="type[Optimizer]")
 REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", __package__)
@@ -236,7 +228,7 @@ def _parameters(name: str) -> type[BaseModel]:
         default = defaults.get(parameter.name, parameter.default)
         if parameter.name in OF_THE_RECIPE or parameter.name in OF_THE_LOOP:
             continue
-        kind = _type(_guess(default) if parameter.annotation is inspect.Parameter.empty else parameter.annotation)
+        kind = checkable(guess(default) if parameter.annotation is inspect.Parameter.empty else parameter.annotation)
         if kind is not None:
             fields[parameter.name] = kind, str(default).removeprefix("torch.") if _is_dtype(default) else default
     return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
@@ -246,25 +238,6 @@ def _is_dtype(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.dtype)
-
-
-def _guess(default: Any) -> Any:
-    """The type of a parameter without annotation: that of its default, where 0 stands for a number."""
-    if isinstance(default, tuple):
-        return tuple[tuple(map(_guess, default))]  # type: ignore[misc]
-    return float if type(default) is int else type(default)
-
-
-def _type(kind: Any) -> Any:
-    """A type as pydantic checks it, without the members that YAML has no value for; None where nothing is left."""
-    if kind in LEAVES:
-        return LEAVES[kind]
-    origin, members = get_origin(kind), [found for one in get_args(kind) if (found := _type(one)) is not None]
-    if origin in (Union, types.UnionType) and set(members) - {type(None)}:
-        return Union[tuple(members)]  # noqa: UP007
-    if origin in (tuple, list) and members:
-        return origin[tuple(members)]
-    return None
 
 
 def _try_out(optimizer: OptimizerSpec, decays: bool) -> None:

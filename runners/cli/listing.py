@@ -19,7 +19,7 @@ from rich.table import Table
 from vitinit import benchmark, initializers
 from vitinit.benchmark.files import kept
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import printable, unknown_name
+from vitinit.initializers.errors import VitinitError, printable, unknown_name
 from vitinit.runners.cli.options import console
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
-KINDS = ("initializers", "datasets", "models", "fits", "recipes", "optimizers", "grids")
+KINDS = ("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "grids")
 CODE = (Path(initializers.__path__[0]), Path(__file__))
 """What the list of initialisers depends on, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
@@ -44,7 +44,7 @@ TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text"
 def list_(
     kind: Annotated[
         str,
-        typer.Argument(help="initializers, datasets, models, fits, recipes, optimizers or grids"),
+        typer.Argument(help="initializers, datasets, models, timm, fits, recipes, optimizers or grids"),
     ],
     name: Annotated[str | None, typer.Argument(help="This one only, with all there is to say of it.")] = None,
 ) -> None:
@@ -55,6 +55,7 @@ def list_(
         "initializers": _initializers,
         "datasets": _datasets,
         "models": _models,
+        "timm": _timm,
         "fits": _fits,
         "recipes": _recipes,
         "optimizers": _optimizers,
@@ -250,6 +251,19 @@ def _models(name: str | None) -> None:
     console.print(table)
     _line("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}", indent=0)
     _line("Every field of one: vitinit list models NAME", indent=0)
+    _line("Any classifier of timm by its name: model: {timm: NAME, ...}; names: vitinit list timm [PATTERN]", indent=0)
+
+
+def _timm(pattern: str | None) -> None:
+    """Print the names of timm's models, of a pattern such as `vit_*` where one is given."""
+    from timm import list_models
+
+    names = list_models(pattern or "*")
+    if not names:
+        raise VitinitError(f"timm has no model {pattern!r}; a pattern such as '*vit*' finds several")
+    for name in names:
+        _line(name, indent=0)
+    _line("In a grid: model: {timm: NAME, img_size: 32, ...}, with arguments of timm.create_model", indent=0)
 
 
 def _fits(name: str | None) -> None:

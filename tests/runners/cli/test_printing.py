@@ -53,7 +53,7 @@ def test_it_fits_80_columns_and_every_option_of_run_and_every_family_is_named_wh
     assert places == sorted(places)
     assert {"--checkpoint-minutes", "--retry-failed", "--no-download"} <= set(re.findall(r"--[a-z-]+", text))
     heads = [line.split()[1:] for line in printed["fits"].splitlines() if line.startswith(("base ", "method "))]
-    assert heads == [list(models.families())] * 2
+    assert heads == [list(models.described())] * 2
     assert "…" not in text + printed["fits"]
 
 
@@ -234,7 +234,7 @@ def test_what_fits_what_is_a_table_with_reasons(here) -> None:
     assert "choose a ConViT" in " ".join(printed.split()), "the name of another family is not taken to pieces"
     lines = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
     archs = next(line[1:] for line in lines if line[0] == "method")
-    assert archs == list(models.families())
+    assert archs == list(models.described())
     cells = {line[0]: dict(zip(archs, line[1:], strict=True)) for line in lines if len(line) == len(archs) + 1}
     assert set(cells) - {"base", "method"} == set(initializers.names())
     assert cells["mimetic"]["vit"] == cells["impulse"]["deit"] == "yes"
