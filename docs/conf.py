@@ -30,6 +30,7 @@ CONTENTS = """
 
 Quick start <self>
 Use it in your own training <docs/use>
+Is my model sound? <docs/check>
 Add a method <initializers/README>
 Grids and protocol <benchmark/README>
 Running <runners/README>

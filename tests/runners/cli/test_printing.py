@@ -29,7 +29,18 @@ from vitinit.runners.cli import listing
 from vitinit.runners.cli.options import MEASURING, NEVER_FOLDED, SAVING, SPEED, WHAT, WHERE, console
 
 COMMANDS = [
-    *(["plan"], ["run"], ["status"], ["rank"], ["show"], ["reproduce"], ["speed"], ["proposition"], ["list"]),
+    *(
+        ["plan"],
+        ["run"],
+        ["status"],
+        ["rank"],
+        ["check"],
+        ["show"],
+        ["reproduce"],
+        ["speed"],
+        ["proposition"],
+        ["list"],
+    ),
     *(["data", name] for name in ("get", "prepare")),
     *(["store", name] for name in ("check", "export")),
     *(["slurm", name] for name in ("profiles", "check", "cancel", "logs")),
