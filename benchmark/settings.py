@@ -76,7 +76,7 @@ def _distinguish(settings: dict[Setting, dict[str, str]], apart: Iterable[Settin
             chosen.append(field)
     names = {f: ".".join(f.split(".")[-2:]) for f in chosen}
     names |= {f: f.partition(".")[2] for f in chosen if f.startswith(("model.", "recipe.")) and f != "recipe.name"}
-    names |= {"recipe.optimizer.name": "optimizer"}
+    names |= {f"recipe.{field}.name": field for field in ("optimizer", "schedule")}
     return {key: ", ".join(f"{names[f]} {s[f]}" for f in chosen if _applies(f, s)) for key, s in settings.items()}
 
 

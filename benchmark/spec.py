@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_va
 from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
 from vitinit.benchmark.models import registry
 from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.schedules import COSINE, WSD, AnySchedule
 from vitinit.initializers.errors import VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -36,6 +37,8 @@ LATER: dict[str, dict[str, Any]] = {
         "evaluate_every": 1,
         "statistics": "dataset",
         "optimizer": {"name": "adamw", "params": {}},
+        "layer_decay": None,
+        "schedule": {"name": "cosine"},
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -130,7 +133,7 @@ class InitializerSpec(Frozen):
 
 
 class OptimizerSpec(Frozen):
-    """An optimiser by name with its parameters; `benchmark.optimizers` checks them, fills in defaults.
+    """An optimiser by name with its parameters; `benchmark.optimizers.registry` checks them, fills in defaults.
 
     Without a parameter, `adamw` is torch's AdamW with the recipe's `betas` and `eps`.
     """
@@ -158,7 +161,7 @@ ADAMW = OptimizerSpec(name="adamw")
 
 
 class Recipe(Frozen):
-    """Optimiser, schedule, augmentation. Cosine decay with linear warm-up, always."""
+    """Optimiser, schedule, augmentation."""
 
     name: str
     epochs: Annotated[Count, Field(le=MAX_EPOCHS)]
@@ -167,11 +170,15 @@ class Recipe(Frozen):
     min_lr: NotNegative = 0.0
     warmup_epochs: WholeNumber = 0
     warmup_lr: NotNegative = 0.0
+    schedule: AnySchedule = COSINE
+    """One of `SCHEDULES` by its name, as `wsd`, or a mapping of its name and fields; after a linear warm-up."""
     schedule_per: Literal["epoch", "step"] = "epoch"
     """The learning rate changes once an epoch (timm's default) or at every optimiser step."""
     weight_decay: NotNegative = 0.0
     optimizer: OptimizerSpec = ADAMW
     """One of `vitinit list optimizers` by its name, as `lion`, or a mapping of its name and parameters."""
+    layer_decay: Share | None = None
+    """Learning rate of a layer over that of the next one (timm's parameter groups). None: all have the same."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
     """Only read by AdamW; another optimiser has those among its own parameters."""
     eps: Positive = 1e-8
@@ -213,6 +220,7 @@ class Recipe(Frozen):
                 raise ValueError(f"{name} {getattr(self, name):g} is more than lr {self.lr:g}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs {self.warmup_epochs} is more than epochs {self.epochs}")
+        self.schedule.check(self.epochs, self.warmup_epochs)
         for name, limits in (("crop_scale", self.crop_scale), ("crop_ratio", self.crop_ratio)):
             if limits and limits[0] > limits[1]:
                 raise ValueError(f"{name} is the least and the largest value, not {list(limits)}")
@@ -235,6 +243,11 @@ class Recipe(Frozen):
         if self.batch_size % self.mix_unit:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by mix_images {self.mix_images}")
         return self
+
+    @property
+    def stable_epochs(self) -> int:
+        """How many epochs, the first ones, are the same in a longer run."""
+        return self.schedule.stable_epochs(self.epochs)
 
     @property
     def evaluated_epochs(self) -> list[int]:
@@ -328,6 +341,14 @@ class RunSpec(Frozen):
     def run_id(self) -> str:
         """16 hex digits of the sha256 of `canonical()`."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+
+    @property
+    def trunk_id(self) -> str | None:
+        """What runs have in common whose first epochs are the same, up to the decay of each; None without a decay."""
+        if not self.recipe.stable_epochs:
+            return None
+        trunk = self.recipe.model_copy(update={"epochs": MAX_EPOCHS, "schedule": WSD()})
+        return self.model_copy(update={"recipe": trunk}).run_id
 
 
 def _files(value: Any, change: Callable[[dict[str, str]], dict[str, str]]) -> Any:

@@ -112,7 +112,7 @@ def initialize(
 
 
 def with_weights(report: PlaceboReport, method: dict[str, Tensor], placebo: dict[str, Tensor]) -> PlaceboReport:
-    """What a placebo says, with what it replaced outside attention, where `treated` has the name of a tensor."""
+    """Add to a placebo's report the tensors outside attention that it replaced."""
     weights = [
         ReplacedWeight(name=name, method=spectrum(method[name]), placebo=spectrum(placebo[name]))
         for name, done in report.treated.items()

@@ -1,4 +1,4 @@
-"""What the bases share: visiting every parameter of a model exactly once, and knowing what each Linear is for."""
+"""Traversal that the bases share: it visits every parameter of a model once, and knows the role of each Linear."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 
 
 Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "pre_head", "other"]
-"""Of attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. Of an MLP: all but its last Linear, and
-that. The classifier, and the Linear `pre_logits` before it."""
+"""Role of a Linear. In attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. In an MLP: all but its
+last, and that one. The classifier, and the Linear `pre_logits` before it."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Place:
     heads: int = 1
     """In the rows of each of these matrices."""
     rows: tuple[int, ...] = ()
-    """Of each of them; empty where all have as many."""
+    """Rows of each of them; empty where all have as many."""
     by_head: bool = False
     """True where rows go by head: those of the first head in all matrices, then those of the second, and so on."""
 
@@ -91,11 +91,11 @@ class Place:
 HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
 """The name of a module that is a classifier, or holds one; `multi_head_attn` does not."""
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)")
-"""Of a block without attention that methods set, such as a Mixer's."""
+"""Linears of the MLP in a block without attention that methods set, such as a Mixer's."""
 
 
 def places(model: nn.Module) -> dict[str, Place]:
-    """That of every Linear, by its name; the same where the model is a part of another."""
+    """Return the role of every Linear, by its name; the same where the model is a part of another."""
     known, heads, found = families(model), set(classifiers(model).values()), dict[str, Place]()
     mixing = {name for family in known for name in family.adapter.token_mixing}
     for name, module in model.named_modules():
@@ -161,7 +161,7 @@ def classifiers(model: nn.Module) -> dict[str, str]:
 
 
 def _repeated(model: nn.Module, home: str, parts: list[str]) -> bool:
-    """Whether a path goes through one of several modules of a kind, side by side, as blocks are."""
+    """Return True where a path goes through one of several like modules side by side, as blocks are."""
     for depth, part in enumerate(parts):
         beside = model.get_submodule(".".join([*home.split(".")[:-1], *parts[:depth]]))
         kind = type(beside.get_submodule(part))
@@ -171,7 +171,7 @@ def _repeated(model: nn.Module, home: str, parts: list[str]) -> bool:
 
 
 def _in_mlp(name: str, mixing: set[str]) -> Role:
-    """That of a Linear beside attention. One that mixes tokens alone is the last of its branch."""
+    """Return the role of a Linear beside attention. One that mixes tokens alone is the last of its branch."""
     if name.rpartition(".")[2] in mixing:
         return "mlp_out"
     mlp = MLP.search(name)
@@ -179,7 +179,7 @@ def _in_mlp(name: str, mixing: set[str]) -> Role:
 
 
 def _rule(name: str, known: list[Family]) -> Rule | None:
-    """That of a parameter in a model; None where there is none."""
+    """Return the rule of a parameter in a model; None where there is none."""
     rule: Rule | None = TIMM.get(name.rpartition(".")[2])
     for family in known:
         inside = name.removeprefix(f"{family.path}.") if family.path else name
@@ -360,7 +360,7 @@ class ByMatrix(WholeModel):
         """Set a weight, or one matrix of those in its rows: outputs x inputs."""
 
     def matrices(self, place: Place) -> int:
-        """How many matrices the rows of a weight are taken as: by default those that they are."""
+        """Return the number of matrices that the rows of a weight are taken as: by default those that they are."""
         return place.matrices
 
     def joins(self) -> bool:

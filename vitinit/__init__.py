@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from vitinit.initializers.check.report import Check, Finding, Group, Layer
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, brief
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -55,12 +55,14 @@ __all__ = [
     "register",
     "unregister",
 ]
+MOST_IMAGES = 2**20
+"""Images that a method may ask for."""
 WIDTH = 80
 """Columns that a report has at most."""
 
 
 def __getattr__(name: str) -> Any:
-    """What describes models, imported when it is asked for: torch takes seconds."""
+    """Import the classes that describe models on first use: torch takes seconds."""
     if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear"):
         from vitinit.initializers import adapter
 
@@ -83,7 +85,7 @@ class Known:
     papers: tuple[str, ...]
     """arXiv numbers in the first paragraph of its docstring; none where it is ours or a library's."""
     text: str
-    """What it does."""
+    """Description in one paragraph."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
@@ -150,19 +152,19 @@ class Report:
     changes: tuple[Change, ...]
     """Every tensor that is not what it was, in the order of the model."""
     attention_on_target: float | None = None
-    """Of a method that aims at attention maps: attention of the first layer on the token that it is to be on, mean over
+    """For a method that aims at attention maps: attention of the first layer on its target token, mean over
     heads and the queries that have such a token; on the pseudo-input, without biases of q and k."""
     uniform: float | None = None
     """The same of attention that is equal everywhere."""
     beside: tuple[str, ...] = ()
     """Attention modules that do not attend from token to token, which the method left as they were."""
     layer_scale: float | None = None
-    """What layer scales were set to, where that was asked for."""
+    """Value that layer scales were set to, where that was asked for."""
     untrained: tuple[str, ...] = ()
     """Parameters that base or method mean to stay as they start. Excluding them from training is left to you:
     `for name in report.untrained: model.get_parameter(name).requires_grad_(False)`."""
     remarks: tuple[str, ...] = ()
-    """What else base or method say of the weights that they set."""
+    """Further remarks of base or method on the weights that they set."""
     called: tuple[str, ...] = ()
     """Base and method, with those of their parameters that are not at their defaults."""
 
@@ -310,7 +312,9 @@ def initialize(
     try:
         seed = operator.index(seed)
     except TypeError:
-        raise VitinitError(f"seed must be an integer, not {seed!r}") from None
+        raise VitinitError(f"seed must be an integer, not {brief(seed)}") from None
+    if abs(seed) >= 2**64:
+        raise VitinitError(f"seed must be an integer of at most 64 bits, not {brief(seed)}")
     asked = _parts(method, base, params)
     refuse(model)
     what = " over ".join(part.name for part, _ in reversed(asked))
@@ -428,13 +432,21 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
         raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
     if images.layout != torch.strided or images.is_meta or images.is_quantized or images.is_complex():
         raise VitinitError("images must hold plain numbers: not sparse, quantised, complex or on the meta device")
+    if not images.is_floating_point():
+        raise VitinitError(f"images must be normalised as in training, and {images.dtype} has whole numbers alone")
 
     def chosen(count: int) -> Tensor:
+        if count > MOST_IMAGES:
+            raise VitinitError(f"at most {MOST_IMAGES:,} images can be looked at, not {brief(count)}")
         if len(images) > count:
             numbers = torch.randperm(len(images), generator=stream(seed, "init/images"))[:count]
         else:  # all, and all equally often: what is measured on them is what it is on the batch
             numbers = torch.arange(len(images)).repeat(math.ceil(count / len(images)))
         chosen_BCHW = images[numbers].to(next(model.parameters()))
+        if not chosen_BCHW.isfinite().all():
+            raise VitinitError("images hold numbers that are not finite (NaN, infinite, or beyond float32)")
+        if (chosen_BCHW == chosen_BCHW.flatten()[0]).all():
+            raise VitinitError(f"images are {float(chosen_BCHW.flatten()[0]):g} everywhere: give images that differ")
         try:
             with torch.no_grad(), evaluated(model):
                 model(chosen_BCHW[:1])
@@ -454,7 +466,7 @@ def _set_layer_scales(model: nn.Module, value: float) -> None:
 
     most = torch.finfo(torch.float32).max
     if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= most:
-        raise VitinitError(f"layer_scale must be a finite number of at most {most:g}, not {value!r}")
+        raise VitinitError(f"layer_scale must be a finite number of at most {most:g}, not {brief(value)}")
     scales = layer_scales(model)
     if not scales:
         raise VitinitError(f"layer_scale: {type(model).__name__} has no layer scale that an adapter knows")

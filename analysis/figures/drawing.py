@@ -12,7 +12,7 @@ from vitinit.analysis.frame import Study, load_all
 from vitinit.analysis.plotting import fonts, style
 from vitinit.analysis.registry import refuse
 from vitinit.analysis.tables.shared import check_baseline
-from vitinit.analysis.text import count, one_line
+from vitinit.analysis.text import count
 from vitinit.initializers.errors import VitinitError
 
 
@@ -45,8 +45,7 @@ def main(
             found[0].require_runs()
         check_baseline(args.baseline, studies)
         style.set_defaults()
-        for line in fonts.use_for(studies):
-            print(line)
+        command.say(fonts.use_for(studies))
         chosen = [drawing for drawing in entries if args.figure in (None, drawing.name)]
         broken: list[VitinitError] = []
         for study in studies:
@@ -55,11 +54,10 @@ def main(
                 out = args.out / study.name if len(studies) > 1 else args.out
             files, absent = _draw(study, chosen, args.baseline if args.baseline in study.rows else None, out, broken)
             why = [*remarks(study), *absent] if len(studies) == 1 or args.figure else []
-            said = [one_line(f"Study {study.name}: {count(files, 'figure')} in {out}"), *(f"  {line}" for line in why)]
-            for line in [] if args.quiet else said:
-                print(line)
+            said = [f"Study {study.name}: {count(files, 'figure')} in {out}", *(f"  {line}" for line in why)]
+            command.say([] if args.quiet else said)
         if len(studies) > 1 and not (args.figure or args.quiet):
-            print("What is not drawn, and why: --study NAME")
+            command.say(["What is not drawn, and why: --study NAME"])
         refuse(broken)
 
     return command.guarded(run)

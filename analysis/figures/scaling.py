@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import label_axes, legend_below, looks, measured, panel_title, panels, safe, span
+from vitinit.analysis.plotting.style import label_axes, legend_below, looks, panel_title, panels, safe, score_name, span
 from vitinit.analysis.tables.scaling import scaling, text_of
 
 if TYPE_CHECKING:
@@ -54,6 +54,6 @@ def figure(study: Study) -> dict[str, Figure]:
         axes.grid()
         seeds = {len(gain) for each in its for gain in found.gains(each).values()}
         panel_title(axes, f"{safe(place)}: n={span(seeds)}" if seeds else safe(place))
-    label_axes(grid, found.axis, f"difference in {measured(study.runs)} (points)")
+    label_axes(grid, found.axis, f"difference in {score_name(study.runs)} (points)")
     legend_below(drawn, list(handles.values()), [safe(label) for label in handles])
     return {"scaling": drawn}

@@ -11,7 +11,7 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.plotting.gains import one_line_each
 from vitinit.analysis.plotting.style import counted, file_part, legend_below, panels, safe
 from vitinit.analysis.series import Chart, Panel, Scale, lines, mean_distance
-from vitinit.analysis.tables.start import measured, starts
+from vitinit.analysis.tables.start import has_start, starts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ LIGHTEST = 0.9
 @FIGURES.numbers("start")
 def start_charts(study: Study) -> dict[str, Chart]:
     """A chart per dataset, a panel per quantity, a line per row over its layers."""
-    if not measured(study):
+    if not has_start(study):
         return {}
     charts = {}
     for place, frame in starts(study).groupby("column"):

@@ -31,7 +31,7 @@ METRICS = {
 }
 
 
-def measured(study: Study, metric: str) -> str:
+def quantity(study: Study, metric: str) -> str:
     """What the numbers of a study are, in one phrase."""
     splits, (first, *rest) = set(study.runs["split"]), study.measured.split(" or ")
     for other in rest:
@@ -63,7 +63,7 @@ def caption(table: Table, look: TableLayout = PLAIN) -> str:
         lines.append(f"Paper: {'; '.join(papers)}")
     if any(cell.excludes_published for cell in cells):
         lines.append("†: the paper's number is outside the 95 % interval of our mean")
-    return one_line(" ".join(f"{line.rstrip('.')}." for line in lines))
+    return " ".join(f"{line.rstrip('.')}." for line in lines)
 
 
 def gains(table: Table, look: TableLayout) -> bool:
@@ -81,7 +81,7 @@ def notes(table: Table, metric: str) -> list[str]:
     """
     study = table.study
     runs = study.runs[study.runs["row"].isin(table.rows)]
-    lines = [f"Ours: {measured(study, metric)}, mean ± sample standard deviation over seeds (none for n=1)."]
+    lines = [f"Ours: {quantity(study, metric)}, mean ± sample standard deviation over seeds (none for n=1)."]
     lines += _comparisons(table)
     lines += _together(table)
     lines += _unequal(table, runs)
@@ -90,7 +90,7 @@ def notes(table: Table, metric: str) -> list[str]:
     lines += mixed_code(table)
     lines += beside(table)
     lines += _counts(study)
-    return [one_line(line) for line in lines]
+    return lines
 
 
 def compared_with(baselines: dict[str, str]) -> str:

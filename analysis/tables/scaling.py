@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.tables.notes import measured, not_initialisation_alone
+from vitinit.analysis.tables.notes import not_initialisation_alone, quantity
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import METRICS, Table, TableCell
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def table(asked: Asked) -> Table:
         if base and found.axis in MORE_TRAINING:
             caught.append(_caught(row, each, {value: float(its.mean()) for value, its in base.items()}, found.axis))
     notes = [
-        f"Ours: {measured(asked.study, asked.metric)}, mean ± sample standard deviation over seeds. Gain: by seed, "
+        f"Ours: {quantity(asked.study, asked.metric)}, mean ± sample standard deviation over seeds. Gain: by seed, "
         "over the base at the same value of the axis, or of a base over the first base.",
         f"Gain per doubling: slope of the gain over log2 of {found.axis}, by least squares at each seed.",
         *caught,
@@ -192,15 +192,15 @@ def table(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=asked.study,
-        caption=one_line(f"Gains over {found.axis}, study {asked.study.name}"),
+        caption=f"Gains over {found.axis}, study {asked.study.name}",
         rows=list(dict.fromkeys(row for row, _ in cells)),
         columns=[*columns, slope],
         baselines=bases,
         cells=cells,
-        shows=capitalised(measured(asked.study, asked.metric)),
+        shows=capitalised(quantity(asked.study, asked.metric)),
         gain="over the base at the same value",
     )
-    result.notes.extend(one_line(note) for note in notes)
+    result.notes.extend(notes)
     return result
 
 

@@ -5,62 +5,37 @@ A package names its own in the entry point group `vitinit.datasets`, as package.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError, unknown_name
-from vitinit.initializers.plugins import entry_points, modules
-
-ENTRY_POINTS = "vitinit.datasets"
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import DATASETS, Registry
 
 
-class _Found(NamedTuple):
-    dataset: Dataset
-    where: str
+def _check(dataset: Dataset, where: str) -> None:
+    if not is_folder_name(dataset.name):  # it becomes part of a folder's
+        allowed = "letters, digits, '-', '_' and '.'"
+        raise VitinitError(f"{where}: the dataset's name {dataset.name!r} is to be {allowed}")
 
 
-@cache
-def _found() -> dict[str, _Found]:
-    found: dict[str, _Found] = {}
-
-    def add(dataset: Dataset, where: str) -> None:
-        if not is_folder_name(dataset.name):  # it becomes part of a folder's
-            allowed = "letters, digits, '-', '_' and '.'"
-            raise VitinitError(f"{where}: the dataset's name {dataset.name!r} is to be {allowed}")
-        other = found.setdefault(dataset.name, _Found(dataset, where))
-        if other.dataset is not dataset:
-            raise VitinitError(f"two datasets are called {dataset.name!r}: in {other.where} and in {where}")
-
-    for module in (*modules(__package__), *modules(f"{__package__}.archives")):
-        for value in vars(module).values():
-            if isinstance(value, Dataset):
-                add(value, module.__name__)
-    for where, value in entry_points(ENTRY_POINTS):
-        if not isinstance(value, Dataset):
-            raise VitinitError(f"{where} is not a Dataset")
-        add(value, where)
-    return found
+REGISTRY: Registry[Dataset] = Registry(
+    "dataset",
+    *(__package__, f"{__package__}.archives"),
+    group=DATASETS,
+    wanted="a Dataset",
+    accepts=lambda value: isinstance(value, Dataset),
+    collect=True,
+    check=_check,
+    order=lambda dataset: (dataset.images or (float("inf"),))[0],
+)
+get = REGISTRY.get
 
 
 def names() -> list[str]:
     """Names of all datasets, from the smallest to the largest; last, those whose size only the files tell."""
-    found = _found()
-    return sorted(found, key=lambda name: (found[name].dataset.images or (float("inf"),))[0])
-
-
-def get(name: str) -> Dataset:
-    """The dataset of this name.
-
-    Raises:
-        VitinitError: There is none.
-    """
-    if name not in _found():
-        raise unknown_name("dataset", name, names())
-    return _found()[name].dataset
+    return list(REGISTRY.by_name())
 
 
 def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:

@@ -42,19 +42,18 @@ def fits() -> Fits:
     """Asked once, then kept until our code changes; where a package has families or initialisers, asked each time."""
     models = {arch: spec for arch in families.families() if (spec := smallest(arch))}
     only_ours = all(map(families.ours, models.values())) and not plugins.installed(plugins.INITIALIZERS)
-    key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}")
-    if only_ours and (found := kept.read(KIND, key, Fits)):
-        return found
+    key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}") if only_ours else None
     kinds: tuple[Literal["base", "method"], ...] = "base", "method"
-    answer = Fits.model_validate(
-        {
-            kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
-            for kind, names in ((kind, registry.names(kind)) for kind in kinds)
-        }
-    )
-    if only_ours:
-        kept.write(KIND, key, answer)
-    return answer
+
+    def ask() -> Fits:
+        return Fits.model_validate(
+            {
+                kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
+                for kind, names in ((kind, registry.names(kind)) for kind in kinds)
+            }
+        )
+
+    return kept.answer(KIND, key, Fits, ask)
 
 
 def smallest(arch: str) -> ModelSpec | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from vitinit import initializers
-from vitinit.benchmark import fields, models, spec
+from vitinit.benchmark import fields, models, schedules, spec
 from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files import kept
 from vitinit.benchmark.models import registry as families
@@ -26,7 +26,7 @@ KIND = "fits"
 CODE = (
     Path(initializers.__path__[0]),
     Path(models.__path__[0]),
-    *(Path(file) for file in (fields.__file__, spec.__file__, __file__)),
+    *(Path(file) for file in (fields.__file__, schedules.__file__, spec.__file__, __file__)),
 )
 """All of ours that an answer depends on."""
 
@@ -53,14 +53,16 @@ def fit(model: ModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | N
     Raises:
         VitinitError: no such initialiser, or a parameter that it does not take.
     """
-    key = kept.key(CODE, repr((model.model_dump_json(), base, method)))
-    if families.ours(model) and (found := kept.read(KIND, key, Fit)):
-        return found
-    parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
-    answer = Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
-    if families.ours(model) and all(_ours(part) and not part.reads_files for part in parts if part):
-        kept.write(KIND, key, answer)
-    return answer
+
+    def ask() -> Fit:
+        parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
+        return Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
+
+    def worth(answer: Fit) -> bool:
+        return all(_ours(part) and not part.reads_files for part in (answer.base, answer.method) if part)
+
+    key = kept.key(CODE, repr((model.model_dump_json(), base, method))) if families.ours(model) else None
+    return kept.answer(KIND, key, Fit, ask, worth)
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:

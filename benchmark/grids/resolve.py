@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import Fit, fit
-from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipe
+from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipes
 from vitinit.benchmark.grids.schema import Block, GridFile, Row, Series
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import ModelSpec
@@ -18,7 +18,7 @@ from vitinit.initializers.errors import BrokenFile, VitinitError, explain, unkno
 
 
 def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Series]:
-    """The runs of a grid in table order, each row on each dataset as one series of seeds.
+    """The runs of a grid in table order, each row on each dataset and length as one series of seeds.
 
     Where blocks have different models, a row need not fit all of them: it is skipped where it does not.
 
@@ -32,7 +32,7 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
     fits: dict[str, Fit] = {}
     for number, block in enumerate(content.blocks, 1):
         try:
-            resolve_recipe(block.recipe)
+            resolve_recipes(block.recipe)
             found = [resolve_dataset(dataset) for dataset in block.datasets]
             if not all(row.model for row in content.rows.values()):
                 resolve_model(block.model)
@@ -41,7 +41,7 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
         for dataset in found:
             for label, row in content.rows.items():
                 where = f"grid {study!r}, row {label!r}"
-                series.append(_resolve_series(label, row, dataset, block, seeds or block.seeds, where, fits))
+                series += _resolve_series(label, row, dataset, block, seeds or block.seeds, where, fits)
     for label in content.rows:
         misfits = [line.misfit for line in series if line.row == label]
         if all(misfits):
@@ -51,23 +51,26 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
 
 def _resolve_series(
     label: str, row: Row, dataset: DatasetSpec, block: Block, seeds: list[int], where: str, fits: dict[str, Fit]
-) -> Series:
+) -> list[Series]:
     try:
         model = resolve_model({**block.model, **row.model})
         question = repr((model, row.base, row.method))
         if question not in fits:
             fits[question] = fit(model, row.base, row.method)
         answer = fits[question]
-        spec = RunSpec(
-            dataset=dataset,
-            model=model,
-            base=answer.base,
-            method=answer.method,
-            recipe=resolve_recipe({**block.recipe, **row.recipe}),
-            seed=seeds[0],
-        )
-        check_recipe(spec)
-        return Series(row=label, spec=spec, seeds=seeds, misfit=answer.misfit, sources=answer.sources)
+        found = []
+        for recipe in resolve_recipes({**block.recipe, **row.recipe}):
+            spec = RunSpec(
+                dataset=dataset,
+                model=model,
+                base=answer.base,
+                method=answer.method,
+                recipe=recipe,
+                seed=seeds[0],
+            )
+            check_recipe(spec)
+            found.append(Series(row=label, spec=spec, seeds=seeds, misfit=answer.misfit, sources=answer.sources))
+        return found
     except ValidationError as error:
         raise explain(error, where) from None
     except BrokenFile:

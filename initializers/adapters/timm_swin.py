@@ -15,7 +15,12 @@ SWIN_V2 = Adapter(
         "timm.models.swin_transformer_v2.SwinTransformerV2",
         "timm.models.swin_transformer_v2_cr.SwinTransformerV2Cr",
     ),
-    parameters={"*.logit_scale": "keep", "*.q_bias": 0.0, "*.v_bias": 0.0},
+    parameters={
+        "*.logit_scale": "keep",
+        "*.q_bias": 0.0,
+        "*.v_bias": 0.0,
+        "*.blocks.*.norm[12].weight": "layer_scale",  # behind its branches, and 0 in timm
+    },
     refused={
         "timm.models.swin_transformer_v2.WindowAttention": COSINES,
         "timm.models.swin_transformer_v2_cr.WindowMultiHeadAttention": COSINES,

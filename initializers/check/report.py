@@ -24,7 +24,7 @@ class Finding:
     what: str
     """Measurement, beside the limit that it passes."""
     mend: str
-    """What usually helps."""
+    """Usual remedy."""
     source: str
     """Paper, issue or formula that the limit or the mend is from."""
 
@@ -77,7 +77,7 @@ class Layer:
     rank: float | None = None
     """Participation ratio of the squared singular values of its input tokens, from 1 up to their number."""
     entropy: float | None = None
-    """Of attention, over ln N: 1 where it is uniform."""
+    """Entropy of attention, over ln N: 1 where it is uniform."""
     distance: float | None = None
     """Between query and key, weighted by attention, in tokens."""
     logits: float | None = None
@@ -96,7 +96,7 @@ class Check:
     """Class."""
     parameters: int
     images: str
-    """What it was measured on."""
+    """Images that the measurement used, in words."""
     classes: int
     loss: float | None
     """Cross-entropy at the start; None where it is not finite."""
@@ -110,9 +110,9 @@ class Check:
     layers: tuple[Layer, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    """What is out of the ordinary by design."""
+    """Properties that are unusual by design."""
     unseen: tuple[str, ...]
-    """What the check cannot see of this model."""
+    """Parts of the model that the check cannot see."""
 
     @property
     def sound(self) -> bool:

@@ -27,7 +27,7 @@ FACTOR = 1.5
 """Scale by depth, as timm's BEiT and GPT-2 have it, changes from one layer to the next by up to sqrt(2)."""
 UNLIKELY = 1e-6
 EPS = 1e-3
-"""Of a norm. PyTorch's is 1e-5, JAX's 1e-6, BatchNorm's in some libraries 1e-3."""
+"""Epsilon of a norm. PyTorch's is 1e-5, JAX's 1e-6, BatchNorm's in some libraries 1e-3."""
 
 SYMMETRY = "outputs that start equal get equal gradients (Goodfellow, Bengio, Courville: Deep Learning, 8.4)"
 RESET = "call its reset_parameters(), or vitinit.initialize(model, base='trunc_normal')"

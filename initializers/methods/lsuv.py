@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
@@ -80,6 +81,12 @@ class Lsuv(Initializer):
                 mean, std = _output(model, unit, images_BCHW)
                 if abs(std - 1) <= self.tolerance:
                     break
+                if not 0 < std < math.inf:
+                    name = next(name for name, part in model.named_modules() if part is unit[0])
+                    raise VitinitError(
+                        f"method 'lsuv': the outputs of {name} have standard deviation {std:g} on these images, which "
+                        "no scale makes 1: give other images, or norms and layer scales that are not 0"
+                    )
                 for layer in unit:
                     layer.weight /= std + 1e-8
                     if self.center and layer.bias is not None:

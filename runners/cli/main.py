@@ -17,9 +17,8 @@ from vitinit.runners.cli import plan as cli_plan
 from vitinit.runners.cli import proposition as cli_proposition
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
-from vitinit.runners.cli import speed as cli_speed
+from vitinit.runners.cli import run as cli_run
 from vitinit.runners.cli.data import data_app
-from vitinit.runners.cli.run import command as cli_run
 from vitinit.runners.cli.slurm import slurm_app
 from vitinit.runners.cli.store import store_app
 from vitinit.slurm.errors import SlurmError
@@ -61,7 +60,6 @@ for command in (
     cli_check.check,
     cli_records.show,
     cli_records.reproduce,
-    cli_speed.speed,
     cli_proposition.proposition,
 ):
     app.command()(command)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 
 LOCAL = Path("results/local")
@@ -79,14 +77,4 @@ ProfileOption = Annotated[
     ),
 ]
 
-NEVER_FOLDED = 100_000
-"""Columns where there is no terminal."""
-
-
-def _width() -> int | None:
-    """None: as wide as the terminal, or as COLUMNS says. A pipe or a file has no width, and paths in it stay whole."""
-    seen = bool(sys.stdout and sys.stdout.isatty()) or bool(os.environ.get("COLUMNS"))
-    return None if seen else NEVER_FOLDED
-
-
-console = Console(highlight=False, emoji=False, width=_width())
+console = Terminal()

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from itertools import repeat
+from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich import box
-from rich.cells import cell_len
 from rich.console import Group
+from rich.styled import Styled
 from rich.table import Table
 
 from vitinit.benchmark.records.epoch import METRICS
 from vitinit.benchmark.records.store import Outline, Store
+from vitinit.benchmark.terminal import aligned
 from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
 from vitinit.runners.basics.machine import gpu_possible
 from vitinit.runners.cli.hours import print_estimate
@@ -36,11 +36,10 @@ from vitinit.runners.cli.options import (
     WeightsOption,
     console,
 )
-from vitinit.runners.terminal import columns
-from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Cell, Grid
+    from vitinit.benchmark.spec import DatasetSpec
     from vitinit.runners.launching.plan import Planned, State
 
 MOST_NAMED = 30
@@ -56,7 +55,7 @@ def plan(
     limit: LimitOption = None,
     weights: WeightsOption = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else from vitinit speed.")
+        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else measured in seconds.")
     ] = False,
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
@@ -74,7 +73,7 @@ def plan(
     else:
         print_plan(loaded, planned, contents)
     for line in _without_folder(results):
-        console.print(line, soft_wrap=True)
+        console.print(line, style="yellow", soft_wrap=True)
     if device == "cpu" or (device == "auto" and not gpu_possible()):
         warn_of_precision(_left(planned))
 
@@ -100,7 +99,7 @@ def status(
         return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
 
     def shown() -> Group:
-        return Group(_status(loaded, planned, contents), *_without_folder(results))
+        return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in _without_folder(results)))
 
     planned, contents = look()
     if watch and not console.is_terminal:
@@ -134,7 +133,7 @@ def _without_folder(results: Path) -> list[str]:
     """A line where records are looked for in a folder that is not there; none for the default, which a run makes."""
     if results.is_dir() or results.absolute() == LOCAL.absolute():
         return []
-    return [f"[yellow]there is no folder {safe(str(results))} yet, so nothing is recorded in it[/yellow]"]
+    return [f"there is no folder {results} yet, so nothing is recorded in it"]
 
 
 def limited(
@@ -162,17 +161,21 @@ def load_grid(grid: str, seeds: str | None, weights: Path | None = None) -> Grid
 
 
 def planned_of(
-    grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None, recorded: bool = False
+    grid: Grid,
+    store: Store,
+    only: list[str] | None,
+    data_dir: Path | None,
+    recorded: bool = False,
+    missing: Callable[[DatasetSpec], str | None] | None = None,
 ) -> tuple[list[Planned], Outline]:
-    """The runs of a loaded grid that `--only` chooses, and what the study's folder holds; `recorded`: as in `plan`."""
+    """Plan the runs of a loaded grid that `--only` chooses; `recorded` and `missing` as in `launching.plan`."""
     from vitinit.benchmark.datasets.load import data_dir as data_folder
     from vitinit.runners.launching.plan import plan as plan_grid
 
-    planned, contents = plan_grid(grid, store, data_folder(data_dir), recorded)
-    kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
-    if planned and not kept:
+    kept = [cell for cell in grid.cells if all(_matches(cell, condition) for condition in only or ())]
+    if grid.cells and not kept:
         raise _nothing_matches(grid, only or [])
-    return kept, contents
+    return plan_grid(replace(grid, cells=kept), store, data_folder(data_dir), recorded, missing)
 
 
 def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
@@ -239,32 +242,29 @@ def _matches(cell: Cell, condition: str) -> bool:
 
 def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     """One line for each run, then the counts; labels fold on a terminal that is too narrow, and elsewhere nothing."""
-    room = console.width if console.is_terminal or os.environ.get("COLUMNS") else None
-    entries = [("run", "row", "dataset", "seed", "epochs", "state")]
+    rows = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
         spec = item.cell.spec
-        entries.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
-    table = [columns.aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*entries, strict=True))]
-    if room and columns.width(table) > room:
-        if len(set(table[4][1:])) == 1:
-            del table[4]
-        table = columns.folded(console, table, 1, room)
-    heading, *rest = columns.lines(table)
-    console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=not room)
-    print("\n".join(map(_with_reason, rest, planned, repeat(room))), file=console.file)
+        rows.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
+    heading, *lines = aligned(rows, right=(3, 4), room=console.room)
+    console.print(grid.title)
+    for line in heading.splitlines():
+        console.print(line, style="bold")
+    print("\n".join(map(_with_reason, lines, planned)), file=console.file)
     for line in left_out(planned):
-        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=not room)
-    console.print(_details(planned, contents))
+        console.print(line, style="yellow")
+    for line in _details(planned, contents):
+        console.print(line)
 
 
-def _with_reason(line: str, item: Planned, room: int | None) -> str:
-    """The line of a run with why it is as it is, on lines of its own where the terminal is too narrow for both."""
+def _with_reason(line: str, item: Planned) -> str:
+    """The line of a run and why it is as it is, on lines of its own on a terminal."""
     if not item.reason or item.state not in ("queued", "failed", "to do"):
         return line
     reason = plain(item.reason)
-    if not room or ("\n" not in line and cell_len(line) + 2 + cell_len(reason) <= room):
+    if not console.room:
         return f"{line}: {reason}"
-    return "\n".join([line, *textwrap.wrap(reason, max(room, 20), initial_indent="  ", subsequent_indent="  ")])
+    return "\n".join([line, *wrap(reason, max(console.width, 20), initial_indent="  ", subsequent_indent="  ")])
 
 
 def not_records(planned: list[Planned], contents: Outline) -> list[str]:
@@ -314,7 +314,7 @@ def warn_of_precision(cells: list[Cell]) -> None:
     from vitinit.runners.measuring import precision
 
     for line in precision.warnings(cell.spec.recipe for cell in cells):
-        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
+        console.print(line, style="yellow", soft_wrap=True)
 
 
 def left_out(planned: list[Planned]) -> list[str]:
@@ -347,7 +347,7 @@ def left_out(planned: list[Planned]) -> list[str]:
 def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
     from vitinit.runners.launching.plan import STATES
 
-    table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD)
+    table = Table(title=grid.title, box=box.SIMPLE_HEAD)
     states = [state for state in STATES if any(item.state == state for item in planned)]
     metrics = {METRICS[contents.done[p.cell.run_id].last.metric] for p in planned if p.state == "done"}
     measured = " or ".join(sorted(metrics, reverse=True)) or METRICS["top1"]
@@ -361,9 +361,9 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
         counts = Counter(item.state for item in items)
         scores = [row.score for row in last if row.score is not None]
         mean = f"{sum(scores) / len(scores):.2f}% (n={len(scores)})" if scores else ""
-        table.add_row(safe(row), safe(dataset), *(str(counts[state] or "") for state in states), mean)
+        table.add_row(row, dataset, *(str(counts[state] or "") for state in states), mean)
     failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
-    return Group(table, *(safe(line) for line in failed), _details(planned, contents))
+    return Group(table, *failed, *_details(planned, contents))
 
 
 def _counts(planned: list[Planned]) -> str:
@@ -374,7 +374,7 @@ def _counts(planned: list[Planned]) -> str:
     return f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[each]} {each}" for each in STATES if counts[each])
 
 
-def _details(planned: list[Planned], contents: Outline) -> str:
+def _details(planned: list[Planned], contents: Outline) -> list[str]:
     """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
     lines = [_counts(planned)]
     lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
@@ -386,4 +386,4 @@ def _details(planned: list[Planned], contents: Outline) -> str:
     lines += dict.fromkeys(f"skip {p.skipped}: {p.reason}" for p in planned if p.state == "skip")
     lines += recorded_otherwise(planned, contents)
     lines += not_records(planned, contents)
-    return "\n".join(safe(line) for line in lines)
+    return lines

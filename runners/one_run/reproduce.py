@@ -126,10 +126,9 @@ def repeat(
     """
     from vitinit.benchmark.grids.schema import Cell
     from vitinit.benchmark.records.store import Store
-    from vitinit.runners.basics.setting import Setting
-    from vitinit.runners.basics.stop import Stop, on_signals
+    from vitinit.runners.basics.setting import Setting, Unfinished
+    from vitinit.runners.basics.stop import Stop, Stopped, on_signals
     from vitinit.runners.one_run.carry_out import carry_out
-    from vitinit.runners.one_run.claims import Taken
 
     check_trusted(record, trust)
     check_possible(record, data_dir, execution.device, execution.loader)
@@ -148,10 +147,11 @@ def repeat(
     with on_signals(stop), display:
         display.begin([cell], {record.run_id: 1.0})
         display.start(cell)
-        try:
-            outcome = carry_out(cell, setting, stop, display.event)
-        except Taken as taken:
-            raise VitinitError(f"run {record.run_id} in {out}: {taken}") from None
+        outcome = carry_out(cell, setting, stop, display.event)
+        if isinstance(outcome, Unfinished):
+            if outcome.status == "stopped":
+                raise Stopped(outcome.reason)
+            raise VitinitError(f"run {record.run_id} in {out}: {outcome.reason}")
         display.end(outcome)
     return outcome
 

@@ -273,6 +273,16 @@ def test_norms_that_scale_branches_keep_their_values_in_a_model_that_no_adapter_
     assert torch.equal(m.blocks[1].norm2.weight, scale)
 
 
+@pytest.mark.parametrize("name", ["timm Swin V2", "timm Swin V2 CR"])
+def test_blocks_that_timm_starts_as_the_identity_stay_so(name: str) -> None:
+    m = zoo.build(name).eval()
+    vitinit.initialize(m, **BASE)
+    for block in (part for part in m.modules() if type(part).__name__.endswith(("V2Block", "V2CrBlock"))):
+        size = vars(block).get("input_resolution") or block.feat_size
+        x = torch.randn(1, *size, block.dim)
+        torch.testing.assert_close(block(x), block.norm3(x) if hasattr(block, "norm3") else x)
+
+
 @pytest.mark.parametrize(
     ("both", "says"),
     [
@@ -365,6 +375,20 @@ def test_a_forward_that_is_set_on_an_instance_is_noticed() -> None:
     refused(m, "set on the instance", "mimetic")
     attn.same_attention = True
     vitinit.initialize(m, "mimetic")
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"), [("blocks.1", ("mimetic", "depth_scaled")), ("blocks.1.mlp", ("zero_branch",))]
+)
+def test_a_forward_that_is_set_on_a_block_is_noticed(path: str, methods: tuple[str, ...]) -> None:
+    m = tiny()
+    part = m.get_submodule(path)
+    part.forward = types.MethodType(type(part).forward, part)
+    for method in methods:
+        refused(m, rf"'{path}' .*set on the instance", method)
+    part.same_attention = True
+    for method in methods:
+        vitinit.initialize(m, method)
 
 
 def test_rotations_that_are_drawn_by_the_library_are_kept() -> None:
@@ -460,6 +484,26 @@ def test_a_layer_scale_of_numpy_is_a_number(value: Any) -> None:
 @pytest.mark.parametrize("wrong", [images(2).to_sparse(), images(2).to("meta"), images(2).to(torch.complex64)])
 def test_images_without_plain_numbers_are_refused(wrong: torch.Tensor) -> None:
     refused(tiny(), "plain numbers", "lsuv", images=wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (torch.full((2, 3, 32, 32), torch.nan), "images hold numbers that are not finite"),
+        (1e300 * images(2).double(), "images hold numbers that are not finite"),
+        (torch.zeros(2, 3, 32, 32), "images are 0 everywhere"),
+        (images(2).byte(), "images must be normalised"),
+    ],
+)
+@pytest.mark.parametrize("method", ["lsuv", "whitened_patches"])
+def test_images_that_say_nothing_are_blamed_themselves(method: str, wrong: torch.Tensor, says: str) -> None:
+    refused(tiny(), says, method, images=wrong)
+
+
+def test_lsuv_names_the_layer_that_gives_nothing() -> None:
+    m = tiny()
+    nn.init.zeros_(m.norm.weight)
+    refused(m, "outputs of head have standard deviation 0", "lsuv", images=images(2))
 
 
 class WithState(nn.Module):
