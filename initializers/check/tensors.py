@@ -20,7 +20,7 @@ POSITION = 1.1 * SINUSOIDAL
 OUTLIER = 20.0
 """Standard deviations. Of 10^9 normal numbers the largest is at 6.1, of uniform ones at 1.7."""
 BOUND = 2.0
-"""Of `trunc_normal_`, by default."""
+"""Bound of `trunc_normal_` by default."""
 TINY = 1e-30
 """Below it a number is what unused memory holds, not what anybody draws: the smallest start of any library is 1e-6."""
 FACTOR = 1.5
