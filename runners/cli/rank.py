@@ -14,7 +14,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, console
-from vitinit.runners.cli.run.command import default_workers
+from vitinit.runners.cli.run import default_workers
 from vitinit.runners.terminal.duration import duration
 
 

@@ -89,7 +89,7 @@ def _summary(found: FoundRecord) -> dict[str, Any]:
         params = flat(json.dumps(part.params)) if part and part.params else {}
         summary[kind] = part and " ".join([part.name, *(f"{key}={value}" for key, value in params.items())])
     recipe = spec.recipe
-    of = f"{recipe.optimizer.name}, lr {recipe.lr:g}"
+    of = f"{recipe.optimizer.name}, lr {recipe.lr:g}, {recipe.schedule.name}"
     summary["recipe"] = f"{recipe.name}: {recipe.epochs} epochs, batches of {recipe.batch_size}, {of}"
     summary["seed"] = spec.seed
     if isinstance(record, RunRecord):

@@ -84,6 +84,11 @@ def images_seen(spec: RunSpec, counts: tuple[int, int]) -> float:
     return spec.recipe.epochs * counts[0] + len(spec.recipe.evaluated_epochs) * counts[1] / 3
 
 
+def estimated_work(spec: RunSpec, images: int) -> float:
+    """Return how long a run on so many images takes, in any unit: images seen times operations of one image."""
+    return spec.recipe.epochs * images * spec.model.forward_operations(classes=10)  # a head is small
+
+
 def model_of(spec: RunSpec) -> str:
     """Return what one image takes time by: the model and the precision."""
     return f"{spec.model.model_dump_json()}{spec.recipe.precision}"

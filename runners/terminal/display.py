@@ -26,9 +26,9 @@ def together(place: tuple[str, str], last: list[EpochRow]) -> str:
 
 
 class Display:
-    """A context manager; tell it what starts, what a run says, and what ends."""
+    """A context manager; tell it what starts, what a run says, and what ends. Without `bar` it prints lines only."""
 
-    def __init__(self, console: Console, brief: bool = False) -> None:
+    def __init__(self, console: Console, brief: bool = False, bar: bool = True) -> None:
         self._console = console
         self._brief = brief
         """Finished runs of one row and dataset are one line, once the last of them has ended."""
@@ -39,6 +39,7 @@ class Display:
             TextColumn("{task.fields[text]}", markup=False),
             console=console,
             transient=brief,
+            disable=not bar,
         )
         self._tasks: dict[str, TaskID] = {}
         self._cells: dict[str, Cell] = {}
@@ -59,8 +60,8 @@ class Display:
             self._progress.remove_task(task)
         self._progress.stop()
 
-    def _say(self, text: str, style: str = "") -> None:
-        """A line. That it cannot be written, as the disk is full or nobody reads, is no reason to end a run."""
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line. That it cannot be written, as the disk is full or nobody reads, is no reason to end a run."""
         with contextlib.suppress(OSError):
             self._console.print(text, style=style)
 
@@ -85,10 +86,10 @@ class Display:
         task, cell = self._tasks[event.run_id], self._cells[event.run_id]
         epochs = cell.spec.recipe.epochs
         if event.trouble:
-            self._say(f"{event.run_id}  {event.trouble}", "yellow")
+            self.say(f"{event.run_id}  {event.trouble}", "yellow")
             return
         if event.resumed:
-            self._say(f"{event.run_id}  goes on from {event.resumed}")
+            self.say(f"{event.run_id}  goes on from {event.resumed}")
             return
         if event.epoch is None:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
@@ -105,7 +106,7 @@ class Display:
     def put_off(self, run_id: str, why: str) -> None:
         """A run is over here for now. It has not ended: it starts again, or its `end` follows."""
         self._progress.remove_task(self._tasks.pop(run_id))
-        self._say(f"{run_id}  {self._cells[run_id].describe()}: {why}")
+        self.say(f"{run_id}  {self._cells[run_id].describe()}: {why}")
 
     def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""
@@ -124,16 +125,16 @@ class Display:
         if outcome.status == "done" and self._brief:
             self._finished.setdefault(self._cells[outcome.run_id].place, []).append(outcome)
         elif outcome.status == "done":
-            self._say(
+            self.say(
                 f"{outcome.run_id}  {label}: {outcome.last.scored(2)} after {count(len(outcome.history), 'epoch')}, "
                 f"{outcome.seconds:.0f} s"
             )
         elif outcome.status == "failed":
-            self._say(f"{outcome.run_id}  {label}: failed, {outcome.error}: {outcome.message}", "red")
+            self.say(f"{outcome.run_id}  {label}: failed, {outcome.error}: {outcome.message}", "red")
         elif outcome.status == "elsewhere":
-            self._say(f"{outcome.run_id}  {label}: {outcome.reason}")
+            self.say(f"{outcome.run_id}  {label}: {outcome.reason}")
         else:
-            self._say(f"{outcome.run_id}  {label}: stopped, {outcome.reason}")
+            self.say(f"{outcome.run_id}  {label}: stopped, {outcome.reason}")
 
     def _say_finished(self, place: tuple[str, str]) -> None:
         """One line for the finished runs of a row and column, with the last that ends."""
@@ -142,7 +143,7 @@ class Display:
         if self._open[place] or not runs:
             return
         seconds = sum(run.seconds for run in runs)
-        self._say(f"{together(place, [run.last for run in runs])}, {seconds:.0f} s")
+        self.say(f"{together(place, [run.last for run in runs])}, {seconds:.0f} s")
 
     def _update(self) -> None:
         total = sum(self._work.values())

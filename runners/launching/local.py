@@ -1,4 +1,4 @@
-"""Runs in processes of their own: a fork server starts them, they tell how they go on, and a stop reaches them all."""
+"""The executor `local`: several runs at once, each in a process of its own that a fork server starts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import signal
 import threading
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
-from typing import Any
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
@@ -27,10 +25,8 @@ from vitinit.runners.terminal.display import Display
 END_S = 10.0
 """Seconds that the process of a run has to end after its last word."""
 
-
 PRELOAD = [
-    "vitinit.runners.launching.together",
-    "vitinit.runners.launching.preflight",
+    "vitinit.runners.one_run.carry_out",
     "sklearn.datasets",
     "sklearn.model_selection",
     "torchvision.datasets",
@@ -43,62 +39,67 @@ class _Running:
     process: ForkServerProcess
 
 
-def carry_out_all(
-    cells: list[Cell], setting: Setting, workers: int, display: Display, parent: Stop | None
-) -> Generator[End, None, None]:
-    """Carry runs out, so many at once, a fresh process a run; yields the end of each as it comes.
+@dataclass(frozen=True)
+class Local:
+    """So many runs at once, a fresh process a run; a process that dies becomes a failure record.
 
-    Raises:
-        VitinitError: no process can be started, or the results folder cannot be written.
-        KeyboardInterrupt: a stop was asked for; runs in progress have saved where they were.
+    Of several runs on one GPU, those that it had no memory for are tried again one by one.
     """
-    context = _fork_server()
-    waiting = list(reversed(cells))
-    running: dict[Connection, _Running] = {}
-    trouble: VitinitError | None = None
-    asked_to_stop, ask = context.Pipe(duplex=False)
-    stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=parent)
-    with on_signals(stop):
-        try:
-            while (waiting or running) and not stop.reason:
-                while waiting and len(running) < workers and not stop.reason:
-                    cell = waiting.pop()
-                    display.start(cell)
-                    if owner := claims.live(claims.folder(setting.root, setting.study, cell.run_id), exact=True):
-                        yield Unfinished(cell.spec.run_id, "elsewhere", f"being run by {owner.describe()}")
-                        continue
-                    try:
-                        receiver, process = _start(context, cell, setting)
-                    except VitinitError as error:
-                        if not stop.reason:
-                            raise
-                        display.end(Unfinished(cell.spec.run_id, "stopped", str(error)))
-                        break
-                    running[receiver] = _Running(cell, process)
-                for ready in wait([*running, asked_to_stop]) if running else ():
-                    if stop.reason:
-                        break
-                    assert isinstance(ready, Connection)
-                    message = _receive(ready, running[ready])
-                    if isinstance(message, Event):
-                        display.event(message)
-                        continue
-                    run = running.pop(ready)
-                    if isinstance(message, VitinitError):
-                        # the results folder cannot be written: what runs may end, nothing more is started
-                        trouble, message = message, Unfinished(run.cell.spec.run_id, "stopped", str(message))
-                        waiting.clear()
-                    yield message or _died(run, setting)
-        finally:
-            _stop(running, display, setting.grace_s)
-        if stop.reason:
-            raise KeyboardInterrupt(stop.reason)
-    if trouble:
-        raise trouble
+
+    workers: int
+
+    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
+        """See `execute.Executor`."""
+        context = fork_server()
+        waiting, crowded, workers = list(reversed(cells)), list[Cell](), self.workers
+        running: dict[Connection, _Running] = {}
+        trouble: VitinitError | None = None
+        asked_to_stop, ask = context.Pipe(duplex=False)
+        stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=stop)
+        with on_signals(stop):
+            try:
+                while (waiting or running or crowded) and not stop.reason:
+                    if not waiting and not running:
+                        waiting, crowded, workers = crowded[::-1], [], 1
+                    while waiting and len(running) < workers and not stop.reason:
+                        cell = waiting.pop()
+                        display.start(cell)
+                        try:
+                            receiver, process = _start(context, cell, replace(setting, beside_others=workers > 1))
+                        except VitinitError as error:
+                            if not stop.reason:
+                                raise
+                            display.end(Unfinished(cell.run_id, "stopped", str(error)))
+                            break
+                        running[receiver] = _Running(cell, process)
+                    for ready in wait([*running, asked_to_stop]) if running else ():
+                        if stop.reason:
+                            break
+                        assert isinstance(ready, Connection)
+                        message = _receive(ready, running[ready])
+                        if isinstance(message, Event):
+                            display.event(message)
+                            continue
+                        run = running.pop(ready)
+                        if isinstance(message, VitinitError):
+                            # the results folder cannot be written: what runs may end, nothing more is started
+                            trouble, message = message, Unfinished(run.cell.run_id, "stopped", str(message))
+                            waiting, crowded = [], []
+                        if isinstance(message, Unfinished) and message.status == "crowded":
+                            display.put_off(message.run_id, message.reason)
+                            crowded.append(run.cell)
+                        else:
+                            yield message or _died(run, setting)
+            finally:
+                _stop(running, display, setting.grace_s)
+            if stop.reason:
+                raise KeyboardInterrupt(stop.reason)
+        if trouble:
+            raise trouble
 
 
-def _fork_server() -> ForkServerContext:
-    """A process that has torch imported already but has run nothing: each run starts clean and at once.
+def fork_server() -> ForkServerContext:
+    """Start a process that imports torch but runs nothing, and forks a clean process for each run at once.
 
     It ends with the launcher. A signal to the whole process group must not end it before: it is started with these
     signals blocked, and a run unblocks them when it can handle them.
@@ -145,7 +146,7 @@ def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError 
 
 def _died(run: _Running, setting: Setting) -> End:
     """Record that a run's process died, unless the run was recorded before, or another launcher has it already."""
-    run_id, code = run.cell.spec.run_id, run.process.exitcode or 0
+    run_id, code = run.cell.run_id, run.process.exitcode or 0
     if -code in SIGNALS:
         return Unfinished(run_id, "stopped", f"{_how_it_died(code)} before it had begun")
     store = Store(setting.root)
@@ -175,7 +176,7 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
                 if isinstance(message, Event):
                     display.event(message)
                     continue
-                run_id = running.pop(receiver).cell.spec.run_id
+                run_id = running.pop(receiver).cell.run_id
                 if message is None or isinstance(message, VitinitError):
                     message = Unfinished(run_id, "stopped", str(message or "its process ended"))
                 display.end(message)
@@ -183,51 +184,14 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
         for run in running.values():
             run.process.kill()
             display.end(
-                Unfinished(run.cell.spec.run_id, "stopped", "killed before it had saved; its last checkpoint counts")
+                Unfinished(run.cell.run_id, "stopped", "killed before it had saved; its last checkpoint counts")
             )
         for run in running.values():
             run.process.join()
 
 
-def training_images(cells: list[Cell], setting: Setting, parent: Stop | None) -> dict[DatasetSpec, int]:
-    """`preflight`, in a process that has torch; a request to stop ends it."""
-    context = _fork_server()
-    receiver, sender = context.Pipe(duplex=False)
-    asked_to_stop, ask = context.Pipe(duplex=False)
-    stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=parent)
-    process = context.Process(target=_tell_images, args=(cells, setting, sender), daemon=True)
-    answer: dict[DatasetSpec, int] | VitinitError
-    with on_signals(stop):
-        process.start()
-        sender.close()
-        wait([receiver, asked_to_stop])
-        if stop.reason:
-            process.kill()
-            raise KeyboardInterrupt(stop.reason)
-        try:
-            answer = receiver.recv()
-        except EOFError:
-            process.join()
-            answer = VitinitError(f"the datasets cannot be read: {_how_it_died(process.exitcode or 0)}")
-    if isinstance(answer, VitinitError):
-        raise answer
-    return answer
-
-
-def _tell_images(cells: list[Cell], setting: Setting, sender: Connection) -> None:
-    from vitinit.runners.launching.preflight import preflight
-
-    answer: Any
-    try:
-        answer = preflight(cells, setting)
-    except VitinitError as error:
-        answer = error
-    sender.send(answer)
-
-
 def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
-    from vitinit.runners.launching.together import to_its_end
-    from vitinit.runners.training.distributed import ALONE
+    from vitinit.runners.one_run.carry_out import carry_out
 
     stop = Stop()
 
@@ -247,7 +211,7 @@ def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
     with on_signals(stop, impatient=False):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
-            end: object = to_its_end(cell, setting, stop, send, ALONE)
+            end: object = carry_out(cell, setting, stop, send)
         except VitinitError as error:
             end = error
         send(end)

@@ -1,22 +1,25 @@
-"""Optimisers by name: those of timm that work with `step()` alone, their parameters, and building one for a model.
+"""Optimisers by name: those that work with `step()` alone, their parameters, and building one for a model.
 
-Imports torch and timm only inside its functions.
+They are timm's, and every class under `@register` in a file of this folder. Imports torch and timm only inside its
+functions.
 """
 
 from __future__ import annotations
 
 import inspect
-import types
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from vitinit.benchmark.files import kept
+from vitinit.benchmark.signatures import checkable, guess
 from vitinit.benchmark.spec import ADAMW, OptimizerSpec, Recipe
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
+from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,22 +32,45 @@ OF_THE_LOOP = (
     "adamw_lr",  # deprecated in timm
 )
 """Arguments that no grid gives: they choose an implementation, or the loop depends on them."""
-LEAVES: dict[Any, Any] = {
-    bool: Annotated[bool, Strict()],
-    int: Annotated[int, Strict()],
-    float: Annotated[float, Field(strict=True, allow_inf_nan=False)],
-    str: Annotated[str, Strict()],
-    type(None): type(None),
-}
-"""Types of values that YAML and JSON have; an int is no bool here, and a float no NaN."""
+
+Class = TypeVar("Class", bound="type[Optimizer]")
+REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", __package__)
+
+
+def register(name: str) -> Callable[[Class], Class]:
+    """Name an optimiser. The parameters of its `__init__`, typed and with defaults, are those that a recipe can give.
+
+    A class without a parameter `weight_decay` goes with recipes whose weight decay is 0.
+    """
+
+    def add(cls: Class) -> Class:
+        REGISTRY.put(cls, name=name)
+        return cls
+
+    return add
+
+
+@cache
+def own() -> dict[str, type[Optimizer]]:
+    """Return the optimisers of the files in this folder, by name.
+
+    Raises:
+        VitinitError: timm has one of the same name.
+    """
+    from timm.optim import list_optimizers
+
+    if taken := REGISTRY.by_name().keys() & set(list_optimizers()):
+        raise VitinitError(f"timm has an optimizer called {min(taken)!r} already: give yours another name")
+    return REGISTRY.known
 
 
 def described() -> dict[str, str]:
-    """All optimisers of timm and torch by name, each with one line about it, in order of their names."""
+    """All optimisers of timm, torch and this folder by name, each with one line about it, in order of their names."""
     from timm.optim import list_optimizers
 
     with_text = dict(each for each in list_optimizers(with_description=True) if isinstance(each, tuple))
-    return dict(sorted({**_beyond_timm(), **with_text}.items()))
+    ours = {name: f"{cls.__module__.partition('.')[0]}: {cls.__name__}" for name, cls in own().items()}
+    return dict(sorted({**_of_torch_alone(), **ours, **with_text}.items()))
 
 
 @cache
@@ -53,10 +79,11 @@ def refusal(name: str) -> str:
     import torch
     from timm.optim import get_optimizer_info
 
-    if name in _beyond_timm():
-        cls = getattr(torch.optim, _beyond_timm()[name].partition(".")[2].removeprefix("optim."))
-        needs_closure = inspect.signature(cls.step).parameters["closure"].default is inspect.Parameter.empty
-        return "needs a closure that computes the loss anew" if needs_closure else "timm does not build it"
+    if name in own():
+        return ""
+    if name in _of_torch_alone():
+        sparse = name == "sparseadam"
+        return "takes sparse gradients alone" if sparse else "needs a closure that computes the loss anew"
     info = get_optimizer_info(name)
     if info.second_order:
         return "needs second derivatives, which the training loop does not compute"
@@ -84,20 +111,28 @@ def parameters(name: str) -> type[BaseModel]:
     return _parameters(name)
 
 
-def resolve(optimizer: OptimizerSpec) -> OptimizerSpec:
+def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
     """The same with defaults filled in, so that the run's identity does not depend on them; AdamW by itself stays.
 
     Parameters are checked by their types and by two steps on two small tensors. torch and timm are imported for it,
     which takes seconds, so the answer is kept. What depends on a library that may go is asked each time.
+
+    Args:
+        optimizer: as a recipe names it.
+        decays: the recipe has a weight decay.
 
     Raises:
         VitinitError: there is no such optimiser, it cannot be used here, or a parameter is not valid.
     """
     if optimizer == ADAMW:
         return optimizer
-    key = kept.key((Path(__file__),), optimizer.model_dump_json())
-    if found := kept.read(KIND, key, OptimizerSpec):
-        return found
+    key = kept.key((Path(__file__).parent,), f"{optimizer.model_dump_json()} {decays}")
+    return kept.answer(
+        KIND, key, OptimizerSpec, lambda: _resolved(optimizer, decays), lambda found: not _in_a_library(found.name)
+    )
+
+
+def _resolved(optimizer: OptimizerSpec, decays: bool) -> OptimizerSpec:
     for field in optimizer.params.keys() & {*OF_THE_RECIPE, *OF_THE_LOOP}:
         where = "is a field of the recipe itself" if field in OF_THE_RECIPE else "is not for a recipe to choose"
         raise VitinitError(f"optimizer {optimizer.name!r}: {field} {where}")
@@ -107,57 +142,93 @@ def resolve(optimizer: OptimizerSpec) -> OptimizerSpec:
     except ValidationError as error:
         raise explain(error, f"optimizer {optimizer.name!r}", schema) from None
     resolved = OptimizerSpec(name=optimizer.name, params=params)
-    _try_out(resolved)
-    if not _in_a_library(optimizer.name):
-        kept.write(KIND, key, resolved)
+    _try_out(resolved, decays)
     return resolved
 
 
 def build(model: nn.Module, recipe: Recipe) -> Optimizer:
-    """The optimiser of a recipe that names one, by `timm.optim.create_optimizer_v2`.
+    """The optimiser of a recipe that names one; timm's by `timm.optim.create_optimizer_v2`.
 
     Biases, norms and what the model's `no_weight_decay` names do not decay. Muon updates matrices, and convolutions as
     matrices; all else is left to its AdamW, positions and the class token too.
+
+    Raises:
+        VitinitError: the recipe asks for what the optimiser, or the model, has not.
     """
     from timm.optim import create_optimizer_v2
 
     name = recipe.optimizer.name
     params = parameters(name).model_validate(recipe.optimizer.params).model_dump()
+    if cls := own().get(name):
+        if recipe.weight_decay and "weight_decay" not in inspect.signature(cls).parameters:
+            raise VitinitError(f"{name} has no weight decay; the recipe is to have weight_decay: 0")
+        return cls(groups(model, recipe), lr=recipe.lr, **params)  # type: ignore[call-arg]
     hybrid = "fallback_lr_scale" in params
+    _check_layers(model, recipe)
     return create_optimizer_v2(
-        model, name, lr=recipe.lr, weight_decay=recipe.weight_decay, fallback_no_weight_decay=hybrid, **params
+        model,
+        name,
+        lr=recipe.lr,
+        weight_decay=recipe.weight_decay,
+        fallback_no_weight_decay=hybrid,
+        layer_decay=recipe.layer_decay,
+        **params,
     )
 
 
+def groups(model: nn.Module, recipe: Recipe) -> list[dict[str, Any]]:
+    """Parameter groups as timm makes them: by weight decay, and by layer where the recipe has `layer_decay`.
+
+    Raises:
+        VitinitError: the recipe has `layer_decay`, and the model does not say what its layers are.
+    """
+    from timm.optim import param_groups_layer_decay, param_groups_weight_decay
+
+    undecayed: Any = getattr(model, "no_weight_decay", tuple)()  # timm's transformers have it
+    if recipe.layer_decay is None:
+        return param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
+    _check_layers(model, recipe)
+    return param_groups_layer_decay(model, recipe.weight_decay, undecayed, layer_decay=recipe.layer_decay)
+
+
+def _check_layers(model: nn.Module, recipe: Recipe) -> None:
+    if recipe.layer_decay is not None and not hasattr(model, "group_matcher"):
+        raise VitinitError(f"layer_decay needs timm's `group_matcher`, and {type(model).__name__} has none")
+
+
 @cache
-def _beyond_timm() -> dict[str, str]:
-    """Return optimisers of torch that timm has no name for."""
+def _of_torch_alone() -> dict[str, str]:
+    """Return optimisers of torch that timm and this folder have no name for."""
     import torch
     from timm.optim import list_optimizers
 
-    ours = {cls.__name__: cls for cls in vars(torch.optim).values() if inspect.isclass(cls)}
-    kinds = (name for name, cls in ours.items() if issubclass(cls, torch.optim.Optimizer) and name != "Optimizer")
-    return {name.lower(): f"torch.optim.{name}" for name in kinds if name.lower() not in list_optimizers()}
+    theirs = {cls.__name__: cls for cls in vars(torch.optim).values() if inspect.isclass(cls)}
+    kinds = (name for name, cls in theirs.items() if issubclass(cls, torch.optim.Optimizer) and name != "Optimizer")
+    known = {*list_optimizers(), *own()}
+    return {name.lower(): f"torch.optim.{name}" for name in kinds if name.lower() not in known}
 
 
 def _in_a_library(name: str) -> bool:
     from timm.optim import get_optimizer_info
 
-    return isinstance(get_optimizer_info(name).opt_class, str)
+    return name not in own() and isinstance(get_optimizer_info(name).opt_class, str)
 
 
 @cache
 def _parameters(name: str) -> type[BaseModel]:
     from timm.optim import get_optimizer_class, get_optimizer_info
 
-    info, cls = get_optimizer_info(name), get_optimizer_class(name, bind_defaults=False)
-    defaults = {**({"momentum": 0.9} if info.has_momentum else {}), **(info.defaults or {})}  # as timm's factory
+    cls: Any = own().get(name)
+    defaults: dict[str, Any] = {}
+    if cls is None:
+        info, cls = get_optimizer_info(name), get_optimizer_class(name, bind_defaults=False)
+        defaults = {**({"momentum": 0.9} if info.has_momentum else {}), **(info.defaults or {})}  # as timm's factory
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(cls, eval_str=True).parameters.values():
         default = defaults.get(parameter.name, parameter.default)
         if parameter.name in OF_THE_RECIPE or parameter.name in OF_THE_LOOP:
             continue
-        kind = _type(_guess(default) if parameter.annotation is inspect.Parameter.empty else parameter.annotation)
+        kind = checkable(guess(default) if parameter.annotation is inspect.Parameter.empty else parameter.annotation)
         if kind is not None:
             fields[parameter.name] = kind, str(default).removeprefix("torch.") if _is_dtype(default) else default
     return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
@@ -169,26 +240,7 @@ def _is_dtype(value: Any) -> bool:
     return isinstance(value, torch.dtype)
 
 
-def _guess(default: Any) -> Any:
-    """The type of a parameter without annotation: that of its default, where 0 stands for a number."""
-    if isinstance(default, tuple):
-        return tuple[tuple(map(_guess, default))]  # type: ignore[misc]
-    return float if type(default) is int else type(default)
-
-
-def _type(kind: Any) -> Any:
-    """A type as pydantic checks it, without the members that YAML has no value for; None where nothing is left."""
-    if kind in LEAVES:
-        return LEAVES[kind]
-    origin, members = get_origin(kind), [found for one in get_args(kind) if (found := _type(one)) is not None]
-    if origin in (Union, types.UnionType) and set(members) - {type(None)}:
-        return Union[tuple(members)]  # noqa: UP007
-    if origin in (tuple, list) and members:
-        return origin[tuple(members)]
-    return None
-
-
-def _try_out(optimizer: OptimizerSpec) -> None:
+def _try_out(optimizer: OptimizerSpec, decays: bool) -> None:
     """Take two steps with two small tensors.
 
     Raises:
@@ -198,7 +250,7 @@ def _try_out(optimizer: OptimizerSpec) -> None:
     from torch import nn
 
     model = nn.Linear(4, 4)
-    recipe = Recipe(name="trial", epochs=1, batch_size=1, lr=1e-3, weight_decay=0.1, optimizer=optimizer)
+    recipe = Recipe(name="trial", epochs=1, batch_size=1, lr=1e-3, weight_decay=0.1 * decays, optimizer=optimizer)
     with torch.random.fork_rng(devices=[]):
         try:
             made = build(model, recipe)
