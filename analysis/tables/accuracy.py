@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import context
-from vitinit.analysis.tables.notes import notes, quantity
+from vitinit.analysis.tables.notes import quantity
+from vitinit.analysis.tables.own_notes import notes
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import (
     Across,
