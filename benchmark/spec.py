@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_va
 
 from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
 from vitinit.benchmark.models import registry
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.schedules import COSINE, WSD, AnySchedule
 from vitinit.initializers.errors import VitinitError
 
@@ -56,6 +56,10 @@ RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|i
 """Sections that timm knows, with integers below 100; others it would pass over."""
 
 
+OWN_FILE = re.compile(r"(\.py:\w+@[0-9a-f]{7})[0-9a-f]{9}$")
+"""Name of a dataset in somebody's file: tables show the beginning of the digest of its content."""
+
+
 class DatasetSpec(Frozen):
     """Which images are trained on, and on which accuracy is measured."""
 
@@ -93,7 +97,7 @@ class DatasetSpec(Frozen):
 
         For example `cifar10[10000, redrawn]`, or `cifar10[8000, val 2000], validation` for accuracy on the 2,000.
         """
-        name = f"folder:{self.path}" if self.path else self.name
+        name = f"folder:{self.path}" if self.path else OWN_FILE.sub(r"\1", self.name)
         parts = [str(self.train_size)] if self.train_size else []
         parts += [f"val {self.val_size}"] if self.val_size else []
         parts += ["redrawn"] if self.train_draw == "seed" else []
@@ -294,9 +298,9 @@ class Recipe(Frozen):
         return (self.mix_images or self.batch_size) if self.mixes else 1
 
 
-def _of_its_family(model: Any) -> ModelSpec:
+def _of_its_family(model: Any) -> BaseModelSpec:
     """A spec as it is; from fields, that of the family that they name."""
-    if isinstance(model, ModelSpec):
+    if isinstance(model, BaseModelSpec):
         return model
     if not isinstance(model, dict):
         raise ValueError("should be a mapping of fields")
@@ -307,7 +311,7 @@ def _of_its_family(model: Any) -> ModelSpec:
         raise ValueError(str(error)) from None
 
 
-AnyModel = Annotated[SerializeAsAny[ModelSpec], PlainValidator(_of_its_family)]
+AnyModel = Annotated[SerializeAsAny[BaseModelSpec], PlainValidator(_of_its_family)]
 """The spec of a model of any family."""
 
 
@@ -375,7 +379,7 @@ def _sorted_json(part: Frozen, name: str = "") -> str:
 def _with_sorted_keys(text: bytes, name: str, kind: type[Frozen]) -> str:
     # Thousands of records share a few datasets, models and recipes: sorting them anew would take most of the time.
     fields = json.loads(text)
-    later = kind.later if issubclass(kind, ModelSpec) else LATER.get(name, {})
+    later = kind.later if issubclass(kind, BaseModelSpec) else LATER.get(name, {})
     fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
     if kind is InitializerSpec:
         fields = by_content(fields)

@@ -58,6 +58,7 @@ docs/tutorials/cluster
 :caption: How to
 
 docs/use
+docs/check
 docs/how-to/own-images
 docs/how-to/optimizer
 docs/how-to/resume
@@ -65,6 +66,9 @@ docs/how-to/failures
 docs/how-to/several-gpus
 docs/how-to/latex
 docs/how-to/pandas
+docs/how-to/trained-model
+docs/how-to/timm-model
+docs/how-to/notebook
 docs/how-to/compare-studies
 ```
 

@@ -132,7 +132,7 @@ def _key(key: int | str) -> str:
 
 
 def _field(loc: tuple[int | str, ...], numbers: set[tuple[int | str, ...]]) -> str:
-    """Where a value is, with dots; places in lists count from 1, keys of mappings that are `numbers` stay."""
+    """Write the path of a value with dots; places in lists count from 1, keys of mappings that are `numbers` stay."""
     keys = (key + 1 if isinstance(key, int) and loc[:at] not in numbers else key for at, key in enumerate(loc, 1))
     return ".".join(map(_key, keys))
 
@@ -205,7 +205,7 @@ def _model_at(model: Any, loc: Sequence[int | str]) -> type[BaseModel] | None:
 
 
 def cause(error: BaseException) -> str:
-    """Why code of somebody cannot be imported; a field without a type, which pydantic says in 456 letters, in short."""
+    """Return the reason why foreign code cannot be imported; pydantic's message on an untyped field is cut short."""
     if isinstance(error, ExitRequested) and error.__cause__:
         error = error.__cause__
     untyped = isinstance(error, PydanticUserError) and error.code == "model-field-missing-annotation"
@@ -228,7 +228,7 @@ LIBRARIES = (
 
 
 def located(error: BaseException) -> str:
-    """What an error says, and in brackets the line of ours or the user's that a reader has to look at.
+    """Return an error's message, and in brackets the line of ours or the user's that a reader has to look at.
 
     That is the innermost outside the standard library and `LIBRARIES`.
     """

@@ -103,7 +103,7 @@ def initializers(study: Study) -> dict[str, Figure]:
         if len(runs) > 1:
             maps = []
             names = [safe(one_line(row, LONGEST)) + marked([run.record]) for row, run in runs.items()]
-            for layer in range(min(run.record.spec.model.depth for run in runs.values())):
+            for layer in range(min(run.maps.grams_ELBnn.shape[1] for run in runs.values())):
                 grams_RBnn = np.stack([run.maps.grams_ELBnn[-1, layer] for run in runs.values()])
                 maps.append(Map(f"layer {layer + 1}", cka(grams_RBnn, grams_RBnn), names, ""))
             title = "Between initialisations, after training"

@@ -48,7 +48,7 @@ def start_charts(study: Study) -> dict[str, Chart]:
     charts = {}
     for place, frame in starts(study).groupby("column"):
         models = [run.spec.model for row in study.rows for run in study.cells.get((str(place), row), ())]
-        sides = {model.grid if model.attention_maps else None for model in models}  # None: not between all tokens
+        sides = {model.attention_side for model in models}  # None: not between all tokens
         side = sides.pop() if len(sides) == 1 else None
         found = lines(frame.groupby([frame["quantity"] + "\n" + frame["row"], "layer"])["value"])
         shown = []

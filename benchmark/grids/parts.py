@@ -13,6 +13,7 @@ from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import DatasetSpec, OptimizerSpec, Recipe
+from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parents[1]
@@ -32,7 +33,7 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path."""
     fields = dict(named)
     name = str(fields.get("name"))
-    before, colon, path = name.partition(":")
+    before, colon, path = (name, "", "") if own_files.is_pinned(name) else name.partition(":")
     known = datasets.get(before if colon and before in datasets.names() else name)
     if colon and "path" in fields:
         raise VitinitError(f"dataset {name!r}: its path is there twice, {path!r} and {fields['path']!r}")

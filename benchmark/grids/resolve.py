@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import Fit, fit
 from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipes
-from vitinit.benchmark.grids.schema import Block, GridFile, Row, Series
+from vitinit.benchmark.grids.schema import Block, GridFile, Parts, Row, Series, SweptBlock
 from vitinit.benchmark.models import registry as models
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.initializers.errors import BrokenFile, VitinitError, explain, unknown_name
 
@@ -32,10 +32,11 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
     fits: dict[str, Fit] = {}
     for number, block in enumerate(content.blocks, 1):
         try:
-            resolve_recipes(block.recipe)
+            over = block.over if isinstance(block, SweptBlock) else Parts()
+            resolve_recipes({**block.recipe, **over.recipe})
             found = [resolve_dataset(dataset) for dataset in block.datasets]
             if not all(row.model for row in content.rows.values()):
-                resolve_model(block.model)
+                resolve_model({**block.model, **over.model})
         except VitinitError as error:
             raise VitinitError(f"grid {study!r}, block {number}: {error}") from None
         for dataset in found:
@@ -53,6 +54,7 @@ def _resolve_series(
     label: str, row: Row, dataset: DatasetSpec, block: Block, seeds: list[int], where: str, fits: dict[str, Fit]
 ) -> list[Series]:
     try:
+        row = _set(row, block.over) if isinstance(block, SweptBlock) else row
         model = resolve_model({**block.model, **row.model})
         question = repr((model, row.base, row.method))
         if question not in fits:
@@ -79,18 +81,36 @@ def _resolve_series(
         raise VitinitError(f"{where}: {error}") from None
 
 
-def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
-    """The spec of a model from a preset (optional) and explicit fields, which win.
+def _set(row: Row, over: Parts) -> Row:
+    """The row with fields that win over its own; those of a method, or base, that has them."""
+    parts = {"base": row.base, "method": row.method}
+    for kind, part in parts.items():
+        values = getattr(over, kind)
+        if part and values:
+            from vitinit.initializers import registry
+
+            has = registry.get(str(part["name"])).model_fields
+            parts[kind] = {**part, **{name: value for name, value in values.items() if name in has}}
+    model, recipe = {**row.model, **over.model}, {**row.recipe, **over.recipe}
+    return row.model_copy(update={**parts, "model": model, "recipe": recipe})
+
+
+def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
+    """The spec of a model from a preset (optional) and explicit fields, which win; or of one by its name (`timm`).
 
     Raises:
         VitinitError: there is no such preset or family, or the family has no such field or value.
     """
     explicit, presets = dict(fields), models.presets()
     preset = explicit.pop("preset", None)
+    if arch := models.by_name(explicit):
+        if preset is not None or explicit.get("arch", arch) != arch:
+            raise VitinitError(f"model: {arch} names a model, and so does {'arch' if preset is None else 'preset'}")
+        explicit = models.get(arch).of_grid(explicit)
     if preset is not None and str(preset) not in presets:
         raise unknown_name("model", str(preset), presets)
     try:
-        return models.spec_of({**presets.get(str(preset), {}), **explicit})
+        return models.spec_of({**presets.get(str(preset), {}), **explicit}).resolved()
     except ValidationError as error:
         raise explain(error, "model") from None
 

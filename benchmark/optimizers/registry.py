@@ -7,19 +7,19 @@ functions.
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from vitinit.benchmark.files import kept
+from vitinit.benchmark.signatures import checkable, guess
 from vitinit.benchmark.spec import ADAMW, OptimizerSpec, Recipe
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
-from vitinit.initializers.plugins import modules
+from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,17 +32,9 @@ OF_THE_LOOP = (
     "adamw_lr",  # deprecated in timm
 )
 """Arguments that no grid gives: they choose an implementation, or the loop depends on them."""
-LEAVES: dict[Any, Any] = {
-    bool: Annotated[bool, Strict()],
-    int: Annotated[int, Strict()],
-    float: Annotated[float, Field(strict=True, allow_inf_nan=False)],
-    str: Annotated[str, Strict()],
-    type(None): type(None),
-}
-"""Types of values that YAML and JSON have; an int is no bool here, and a float no NaN."""
 
 Class = TypeVar("Class", bound="type[Optimizer]")
-_registered: dict[str, type[Optimizer]] = {}
+REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", __package__)
 
 
 def register(name: str) -> Callable[[Class], Class]:
@@ -52,8 +44,7 @@ def register(name: str) -> Callable[[Class], Class]:
     """
 
     def add(cls: Class) -> Class:
-        if _registered.setdefault(name, cls) is not cls:
-            raise VitinitError(f"two optimizers are called {name!r}: {_registered[name].__module__}, {cls.__module__}")
+        REGISTRY.put(cls, name=name)
         return cls
 
     return add
@@ -68,10 +59,9 @@ def own() -> dict[str, type[Optimizer]]:
     """
     from timm.optim import list_optimizers
 
-    list(modules(__package__))  # importing them registers
-    if taken := _registered.keys() & set(list_optimizers()):
+    if taken := REGISTRY.by_name().keys() & set(list_optimizers()):
         raise VitinitError(f"timm has an optimizer called {min(taken)!r} already: give yours another name")
-    return _registered
+    return REGISTRY.known
 
 
 def described() -> dict[str, str]:
@@ -137,8 +127,12 @@ def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
     if optimizer == ADAMW:
         return optimizer
     key = kept.key((Path(__file__).parent,), f"{optimizer.model_dump_json()} {decays}")
-    if found := kept.read(KIND, key, OptimizerSpec):
-        return found
+    return kept.answer(
+        KIND, key, OptimizerSpec, lambda: _resolved(optimizer, decays), lambda found: not _in_a_library(found.name)
+    )
+
+
+def _resolved(optimizer: OptimizerSpec, decays: bool) -> OptimizerSpec:
     for field in optimizer.params.keys() & {*OF_THE_RECIPE, *OF_THE_LOOP}:
         where = "is a field of the recipe itself" if field in OF_THE_RECIPE else "is not for a recipe to choose"
         raise VitinitError(f"optimizer {optimizer.name!r}: {field} {where}")
@@ -149,8 +143,6 @@ def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
         raise explain(error, f"optimizer {optimizer.name!r}", schema) from None
     resolved = OptimizerSpec(name=optimizer.name, params=params)
     _try_out(resolved, decays)
-    if not _in_a_library(optimizer.name):
-        kept.write(KIND, key, resolved)
     return resolved
 
 
@@ -236,7 +228,7 @@ def _parameters(name: str) -> type[BaseModel]:
         default = defaults.get(parameter.name, parameter.default)
         if parameter.name in OF_THE_RECIPE or parameter.name in OF_THE_LOOP:
             continue
-        kind = _type(_guess(default) if parameter.annotation is inspect.Parameter.empty else parameter.annotation)
+        kind = checkable(guess(default) if parameter.annotation is inspect.Parameter.empty else parameter.annotation)
         if kind is not None:
             fields[parameter.name] = kind, str(default).removeprefix("torch.") if _is_dtype(default) else default
     return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
@@ -246,25 +238,6 @@ def _is_dtype(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.dtype)
-
-
-def _guess(default: Any) -> Any:
-    """The type of a parameter without annotation: that of its default, where 0 stands for a number."""
-    if isinstance(default, tuple):
-        return tuple[tuple(map(_guess, default))]  # type: ignore[misc]
-    return float if type(default) is int else type(default)
-
-
-def _type(kind: Any) -> Any:
-    """A type as pydantic checks it, without the members that YAML has no value for; None where nothing is left."""
-    if kind in LEAVES:
-        return LEAVES[kind]
-    origin, members = get_origin(kind), [found for one in get_args(kind) if (found := _type(one)) is not None]
-    if origin in (Union, types.UnionType) and set(members) - {type(None)}:
-        return Union[tuple(members)]  # noqa: UP007
-    if origin in (tuple, list) and members:
-        return origin[tuple(members)]
-    return None
 
 
 def _try_out(optimizer: OptimizerSpec, decays: bool) -> None:

@@ -192,7 +192,7 @@ def drawn_images(model: nn.Module, count: int, seed: int, size: int | None) -> t
 
 
 def failure(model: nn.Module, images_BCHW: Tensor) -> str:
-    """Why a model does not take images, in one line; empty where it does."""
+    """Return the reason why a model does not take images, in one line; empty where it does."""
     try:
         with torch.no_grad():
             model(images_BCHW)

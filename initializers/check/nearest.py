@@ -51,19 +51,19 @@ TOKEN = re.compile(r"(^|\.)(cls_token|class_token|class_embedding)$")
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a tensor is for, and all that its distribution may depend on."""
+    """Purpose of a tensor, and all that its distribution may depend on."""
 
     role: str
     place: Place
     shape: tuple[int, ...]
     bias: bool = False
     fan_in: int = 0
-    """Of the weight that a bias belongs to, and the shape of a convolution beside it, are in `shape`."""
+    """Fan-in of the weight that a bias belongs to."""
     groups: int = 1
 
 
 def purposes(model: nn.Module) -> dict[str, Purpose]:
-    """That of every parameter of a Linear or convolution, of position embeddings, class tokens and norms, by name."""
+    """Return the purpose of each parameter of Linears, convolutions, norms, positions and class tokens, by name."""
     at, heads = places(model), set(classifiers(model).values())
     scales = {id(one) for one in layer_scales(model)}
     position = position_name(model)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH = 88
+WIDTH = 80
 """Columns of the page."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -24,7 +24,7 @@ class Finding:
     what: str
     """Measurement, beside the limit that it passes."""
     mend: str
-    """What usually helps."""
+    """Usual remedy."""
     source: str
     """Paper, issue or formula that the limit or the mend is from."""
 
@@ -77,7 +77,7 @@ class Layer:
     rank: float | None = None
     """Participation ratio of the squared singular values of its input tokens, from 1 up to their number."""
     entropy: float | None = None
-    """Of attention, over ln N: 1 where it is uniform."""
+    """Entropy of attention, over ln N: 1 where it is uniform."""
     distance: float | None = None
     """Between query and key, weighted by attention, in tokens."""
     logits: float | None = None
@@ -96,7 +96,7 @@ class Check:
     """Class."""
     parameters: int
     images: str
-    """What it was measured on."""
+    """Images that the measurement used, in words."""
     classes: int
     loss: float | None
     """Cross-entropy at the start; None where it is not finite."""
@@ -110,9 +110,9 @@ class Check:
     layers: tuple[Layer, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    """What is out of the ordinary by design."""
+    """Properties that are unusual by design."""
     unseen: tuple[str, ...]
-    """What the check cannot see of this model."""
+    """Parts of the model that the check cannot see."""
 
     @property
     def sound(self) -> bool:
@@ -136,7 +136,7 @@ class Check:
             lines += _wrap(f"   usually helps: {one.mend}", "     ")
             lines += _wrap(f"   source: {one.source}", "     ")
         lines += [""] if self.findings else []
-        lines += ["Start: nearest named base of each group of tensors (KS: Kolmogorov-Smirnov distance)"]
+        lines += ["Start: nearest named base of each group (KS: Kolmogorov-Smirnov distance)"]
         for group in self.groups:
             lines += _wrap(f"  {group}", "    ")
         if self.layers:
@@ -158,15 +158,16 @@ class Check:
 
     def _table(self) -> list[str]:
         lines = [
-            "By layer: rms, cosine and rank of its input tokens; entropy / ln N, distance and logits of attention",
-            f"{'':<24}{'rms':>8}{'cosine':>8}{'rank':>7}{'entropy':>9}{'distance':>10}{'logits':>8}{'gradient':>10}",
+            "By layer: rms, cosine and rank of its input tokens; of attention entropy / ln N,",
+            "distance in tokens and std of logits; norm of the gradient",
+            f"{'':<20}{'rms':>8}{'cosine':>8}{'rank':>7}{'entropy':>9}{'distance':>10}{'logits':>8}{'gradient':>10}",
         ]
         for one in self.layers:
-            name = one.name if len(one.name) <= 23 else "..." + one.name[-20:]
+            name = one.name if len(one.name) <= 19 else "..." + one.name[-16:]
             cells = (one.stream, one.cosine, one.rank, one.entropy, one.distance, one.logits, one.gradient)
             widths = (8, 8, 7, 9, 10, 8, 10)
             lines.append(
-                f"{name:<24}" + "".join(f"{_number(cell):>{width}}" for cell, width in zip(cells, widths, strict=True))
+                f"{name:<20}" + "".join(f"{_number(cell):>{width}}" for cell, width in zip(cells, widths, strict=True))
             )
         return lines
 

@@ -39,10 +39,10 @@ class Seen:
     entropy: float
     """In nats, mean over heads."""
     lowest: float
-    """Of the head where it is lowest."""
+    """Lowest entropy of a head."""
     distance: float | None
     share: float
-    """Of the key that gets most attention from all queries together, of the head where it is largest."""
+    """Share of all attention that the most attended key gets, in the head where it is largest."""
     by_place: bool
     """True where all images have the same logits."""
 

@@ -34,7 +34,7 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         model = cell.spec.model
-        shape = f"{model.arch} {model.width} x {model.depth}, {model.grid**2} tokens, {cell.spec.recipe.precision}"
+        shape = f"{model.shape}, {cell.spec.recipe.precision}"
         groups.setdefault((cell.spec.dataset.label, shape, str(cell.spec.recipe.epochs)), []).append(cell)
     console.print(title)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)

@@ -19,7 +19,7 @@ from rich.table import Table
 from vitinit import benchmark, initializers
 from vitinit.benchmark.files import kept
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import printable, unknown_name
+from vitinit.initializers.errors import VitinitError, printable, unknown_name
 from vitinit.runners.cli.options import console
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
-KINDS = ("initializers", "datasets", "models", "fits", "recipes", "optimizers", "grids")
+KINDS = ("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "grids")
 CODE = (Path(initializers.__path__[0]), Path(__file__))
 """What the list of initialisers depends on, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
@@ -44,7 +44,7 @@ TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text"
 def list_(
     kind: Annotated[
         str,
-        typer.Argument(help="initializers, datasets, models, fits, recipes, optimizers or grids"),
+        typer.Argument(help="initializers, datasets, models, timm, fits, recipes, optimizers or grids"),
     ],
     name: Annotated[str | None, typer.Argument(help="This one only, with all there is to say of it.")] = None,
 ) -> None:
@@ -55,6 +55,7 @@ def list_(
         "initializers": _initializers,
         "datasets": _datasets,
         "models": _models,
+        "timm": _timm,
         "fits": _fits,
         "recipes": _recipes,
         "optimizers": _optimizers,
@@ -107,20 +108,19 @@ def _initializers(name: str | None) -> None:
 
 def _described() -> Initializers:
     """Kept until our code changes; where a package names some of its own, whose code may change too, made anew."""
-    theirs, key = plugins.installed(plugins.INITIALIZERS), kept.key(CODE, "")
-    found = None if theirs else kept.read("lists", key, Initializers)
-    if found is None:
+
+    def describe() -> Initializers:
         from vitinit.initializers import registry
 
         classes = {each: registry.get(each) for each in registry.names()}
-        found = Initializers(
+        return Initializers(
             lines={each: _description(cls) for each, cls in classes.items()},
             texts={each: _text(cls) for each, cls in classes.items()},
             whole={each: _parameters(cls) for each, cls in classes.items()},
         )
-        if not theirs:
-            kept.write("lists", key, found)
-    return found
+
+    key = None if plugins.installed(plugins.INITIALIZERS) else kept.key(CODE, "")
+    return kept.answer("lists", key, Initializers, describe)
 
 
 def _first_line(documented: type) -> str:
@@ -251,6 +251,19 @@ def _models(name: str | None) -> None:
     console.print(table)
     _line("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}", indent=0)
     _line("Every field of one: vitinit list models NAME", indent=0)
+    _line("Any classifier of timm by its name: model: {timm: NAME, ...}; names: vitinit list timm [PATTERN]", indent=0)
+
+
+def _timm(pattern: str | None) -> None:
+    """Print the names of timm's models, of a pattern such as `vit_*` where one is given."""
+    from timm import list_models
+
+    names = list_models(pattern or "*")
+    if not names:
+        raise VitinitError(f"timm has no model {pattern!r}; a pattern such as '*vit*' finds several")
+    for name in names:
+        _line(name, indent=0)
+    _line("In a grid: model: {timm: NAME, img_size: 32, ...}, with arguments of timm.create_model", indent=0)
 
 
 def _fits(name: str | None) -> None:
@@ -370,14 +383,14 @@ def _grids(name: str | None) -> None:
 def _counted() -> Grids:
     """Kept until our code or a grid changes: to count runs is to resolve them all."""
     key = kept.key((Path(benchmark.__path__[0]), Path(initializers.__path__[0])), "grids")
-    found = kept.read("lists", key, Grids)
-    if found is None:
+
+    def count() -> Grids:
         from vitinit.benchmark.grids import grid
 
         loaded = {each: grid.load(each) for each in grid.names()}
-        found = Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})
-        kept.write("lists", key, found)
-    return found
+        return Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})
+
+    return kept.answer("lists", key, Grids, count)
 
 
 def _table(*headings: str, right: tuple[str, ...] = ()) -> Table:

@@ -47,7 +47,8 @@ OnlyOption = Annotated[
     typer.Option(
         metavar="KEY=TEXT",
         rich_help_panel=WHAT,
-        help="Only these runs; keys: row, dataset, base, method, arch, seed, id; * is any text. Repeatable.",
+        help="Only these runs; keys: row, dataset, base, method, arch, seed, id and every field (lr, width); * is any "
+        "text. Repeatable.",
     ),
 ]
 WeightsOption = Annotated[
@@ -56,6 +57,15 @@ WeightsOption = Annotated[
         metavar="FILE",
         rich_help_panel=WHAT,
         help="Checkpoint of a larger model, for methods that need one (weight_selection) and name none.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        rich_help_panel=WHAT,
+        help="In place of the grid's value: recipe.lr=1e-3, width=96, dataset.train_size=1000. Repeatable.",
     ),
 ]
 LimitOption = Annotated[

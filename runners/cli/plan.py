@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich import box
@@ -19,8 +19,10 @@ from rich.console import Group
 from rich.styled import Styled
 from rich.table import Table
 
+from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.records.epoch import METRICS
 from vitinit.benchmark.records.store import Outline, Store
+from vitinit.benchmark.settings import named_fields, short
 from vitinit.benchmark.terminal import aligned
 from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
 from vitinit.runners.basics.machine import gpu_possible
@@ -33,13 +35,14 @@ from vitinit.runners.cli.options import (
     OnlyOption,
     ResultsOption,
     SeedsOption,
+    SetOption,
     WeightsOption,
     console,
 )
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Cell, Grid
-    from vitinit.benchmark.spec import DatasetSpec
+    from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
     from vitinit.runners.launching.plan import Planned, State
 
 MOST_NAMED = 30
@@ -54,6 +57,7 @@ def plan(
     only: OnlyOption = None,
     limit: LimitOption = None,
     weights: WeightsOption = None,
+    fixed: SetOption = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Hours in place of the list: from records, else measured in seconds.")
     ] = False,
@@ -65,7 +69,7 @@ def plan(
     results: ResultsOption = LOCAL,
 ) -> None:
     """Show every run of a grid and what is to become of it. Nothing is written."""
-    loaded = load_grid(grid, seeds, weights)
+    loaded = load_grid(grid, seeds, weights, fixed)
     planned, contents = planned_of(loaded, Store(results), only, data_dir)
     planned = limited(planned, limit, ("to do",))
     if estimate:
@@ -83,6 +87,7 @@ def status(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     weights: WeightsOption = None,
+    fixed: SetOption = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it anew until nothing is live, queued or to do, or until Ctrl-C.")
     ] = False,
@@ -93,7 +98,7 @@ def status(
     """Count what is done, live, failed, skipped and still to do, by row and dataset."""
     from rich.live import Live
 
-    store, loaded = Store(results), load_grid(grid, seeds, weights)
+    store, loaded = Store(results), load_grid(grid, seeds, weights, fixed)
 
     def look() -> tuple[list[Planned], Outline]:
         return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
@@ -149,15 +154,15 @@ def limited(
     return [item for item in planned if item.state not in states] + to_do[:limit]
 
 
-def load_grid(grid: str, seeds: str | None, weights: Path | None = None) -> Grid:
-    """A grid by name or file, with the seeds of `--seeds` and the checkpoint of `--weights` if there are any."""
+def load_grid(grid: str, seeds: str | None, weights: Path | None = None, fixed: list[str] | None = None) -> Grid:
+    """A grid by name or file, with what `--seeds`, `--weights` and `--set` say."""
     from vitinit.benchmark.grids import grid as grids
 
     if Path(grid).name == grid and not Path(grid).suffix and grid not in grids.names():
         own = [file for file in (f"{grid}.yaml", f"{grid}.yml") if Path(file).is_file()]
         if own or (LOCAL / grid).is_dir():
             raise VitinitError(f"unknown grid {grid!r}; did you mean {[*own, f'{grid}.yaml'][0]}?")
-    return grids.load(grid, _seeds(seeds), weights)
+    return grids.load(grid, _seeds(seeds), weights, _fixed(fixed or []))
 
 
 def planned_of(
@@ -182,10 +187,25 @@ def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
     for condition in only:
         if not any(_matches(cell, condition) for cell in grid.cells):
             key, _, pattern = condition.partition("=")
-            known = {_names(cell)[key] for cell in grid.cells}
+            known = {value for cell in grid.cells if (value := _value(cell, key)) is not None}
             known = known if len(known) <= MOST_NAMED else set()
             return VitinitError(f"--only: no run of grid {grid.name!r} matches: {unknown_name(key, pattern, known)}")
     return VitinitError(f"--only {' --only '.join(only)}: no run of grid {grid.name!r} matches all of them")
+
+
+def _fixed(given: list[str]) -> dict[str, Any]:
+    """Values by field, of `--set`: each as YAML."""
+    from vitinit.benchmark.files.yaml_text import mapping
+
+    fixed: dict[str, Any] = {}
+    for text in given:
+        field, equals, value = text.partition("=")
+        if not field or not equals:
+            raise VitinitError(f"--set {plain(text, 60)!r}: write FIELD=VALUE, as in recipe.lr=1e-3")
+        if field in fixed:
+            raise VitinitError(f"--set {field} is there twice")
+        fixed[field] = mapping(f"value: {value}".encode(), Path(f"--set {field}"))["value"]
+    return fixed
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -225,13 +245,39 @@ def _names(cell: Cell) -> dict[str, str]:
     }
 
 
+def _equals(value: str, pattern: str) -> bool:
+    """Whether a field has a value: numbers by what they are, 1e-3 as 0.001, text by pattern."""
+    with suppress(ValueError):
+        return float(value) == float(pattern)
+    return fnmatch.fnmatchcase(value.lower(), pattern.lower().replace("[", "[[]"))
+
+
+def _value(cell: Cell, key: str) -> str | None:
+    names = _names(cell)
+    return names[key] if key in names else named_fields(cell.spec).get(key)
+
+
+def _no_field(cell: Cell, key: str, known: Collection[str]) -> bool:
+    """Refuse a field that no run has; a model of another family may have it."""
+    from vitinit.benchmark.models.registry import families
+
+    every = {field for family in families().values() for field in family.model_fields}
+    if key.removeprefix("model.") not in every and key.partition(".")[0] not in ("base", "method", "model"):
+        raise unknown_name("key of --only", key, known)
+    return False
+
+
 def _matches(cell: Cell, condition: str) -> bool:
     values = _names(cell)
     key, separator, pattern = condition.partition("=")
     if not separator:
-        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)}")
+        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)} and every field")
     if key not in values:
-        raise unknown_name("key of --only", key, values)
+        fields = named_fields(cell.spec)
+        if key not in fields:
+            names = {short(field) for field in fields} | values.keys()
+            return _no_field(cell, key, names)
+        return _equals(fields[key], pattern)
     value, pattern = values[key].lower(), pattern.lower()
     # brackets may be those of "cifar10[5000]", and the bare name means the dataset at any size
     patterns = pattern, pattern.replace("[", "[[]")
@@ -318,7 +364,25 @@ def warn_of_precision(cells: list[Cell]) -> None:
 
 
 def left_out(planned: list[Planned]) -> list[str]:
-    """Lines for each folder of images: that `val` is its test split, and what it holds besides images."""
+    """Lines for each model by name, and for each folder of images: that `val` is its test split, what else it holds."""
+    return [*_models(planned), *_folders(planned)]
+
+
+def _models(planned: list[Planned]) -> list[str]:
+    """A line for each model by name: its size, and what fits it."""
+    bases: dict[NamedModel, list[InitializerSpec]] = {}
+    for item in planned:
+        spec = item.cell.spec
+        if isinstance(spec.model, NamedModel):
+            bases.setdefault(spec.model, []).append(spec.base)
+    if not bases:
+        return []
+    from vitinit.benchmark.grids.fits import summary
+
+    return [summary(model, each) for model, each in bases.items()]
+
+
+def _folders(planned: list[Planned]) -> list[str]:
     folders = dict.fromkeys(path for item in planned if (path := item.cell.spec.dataset.path))
     if not folders:
         return []

@@ -27,6 +27,7 @@ from vitinit.runners.cli.options import (
     ProfileOption,
     ResultsOption,
     SeedsOption,
+    SetOption,
     WeightsOption,
     console,
 )
@@ -66,6 +67,7 @@ def run(
     only: OnlyOption = None,
     limit: LimitOption = None,
     weights: WeightsOption = None,
+    fixed: SetOption = None,
     retry_failed: options.RetryOption = False,
     force: options.ForceOption = None,
     dry_run: options.DryRunOption = False,
@@ -125,7 +127,7 @@ def run(
             follow(world)
             return
         place, execution = Inline(world), shared(execution, world)
-    loaded, folder = load_grid(grid, seeds, weights), datasets.data_dir(data_dir)
+    loaded, folder = load_grid(grid, seeds, weights, fixed), datasets.data_dir(data_dir)
     lock = _submitting(context, results, loaded.name) if job and not dry_run else None
     fetch = _Fetch(folder) if download and not dry_run else None
     planned, contents = planned_of(loaded, Store(results), only, data_dir, missing=fetch)

@@ -46,13 +46,12 @@ class Products(Frozen):
 
 def products() -> Products:
     """Those of this processor; measured in a process of its own, and kept in the user's cache folder."""
-    key = _key()
-    if found := kept.read(KIND, key, Products):
-        return found
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        measured = pool.submit(_measure).result()
-    kept.write(KIND, key, measured)
-    return measured
+
+    def measure() -> Products:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(_measure).result()
+
+    return kept.answer(KIND, _key(), Products, measure)
 
 
 def warnings(recipes: Iterable[Recipe]) -> list[str]:

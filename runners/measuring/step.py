@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.runners.basics.streams import stream
@@ -43,7 +43,7 @@ def random_data(count: int, size: int) -> Data:
     return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "")
 
 
-def seconds_per_image(model: ModelSpec, recipe: Recipe, device: torch.device, compiled: bool = False) -> float:
+def seconds_per_image(model: BaseModelSpec, recipe: Recipe, device: torch.device, compiled: bool = False) -> float:
     """Time the training loop itself on random images of the model's size, loading and augmentation included."""
     size = recipe.batch_size if device.type == "cuda" else min(recipe.batch_size, CPU_BATCH)
     recipe = recipe.model_copy(update={"batch_size": size})

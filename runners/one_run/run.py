@@ -35,10 +35,13 @@ from vitinit.runners.one_run.solutions import Solutions
 from vitinit.runners.one_run.trunk import Trunk, trunk_of
 from vitinit.runners.probes.keeping import keep_weights
 from vitinit.runners.probes.masking import masked
+from vitinit.runners.probes.take import refusal
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training, fingerprint, train
 
+TRIED = 2
+"""As many images show whether attention can be measured."""
 PROBE_IMAGES = 64
 """How many training images attention at initialisation is measured on."""
 
@@ -138,10 +141,19 @@ class _Opened:
         method = self.cell.spec.method
         return registry.build(method.name, method.params, "method") if method else None
 
+    @cached_property
+    def unmeasured(self) -> str:
+        """Why attention of a model by name cannot be measured; empty where it can, or where it has none."""
+        spec = self.cell.spec.model
+        if not spec.by_name:
+            return ""
+        model = build_model(spec, len(self.data.classes)).to(self.device)
+        return refusal(model, self.loader.plain(torch.arange(min(TRIED, len(self.data.train.labels)))))
+
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
         dense = self.loader.metric == "miou"
-        model = build_model(self.cell.spec.model, len(self.data.classes), dense).to(self.device)
+        model = build_model(self.cell.spec.model, len(self.data.classes), dense, self.cell.spec.seed).to(self.device)
         for part in (self.base, self.method):
             if part:
                 with contained(f"{part.kind} {part.name!r}"):
@@ -199,6 +211,7 @@ def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Ev
         loader.plain(probe),
         progress,
         Resources(solutions if setting.reuse_solutions else registry.solve_anew, training_images),
+        measure=not opened.unmeasured,
     )
     took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}
     return Begun(training, report.model_copy(update=took), targets_LHNN=targets_LHNN)
@@ -206,10 +219,13 @@ def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Ev
 
 def _observe(opened: _Opened, setting: Setting, begun: Begun, checkpoints: Checkpoints) -> Observer | None:
     """None where the model has no attention to look at."""
-    spec, attends = opened.cell.spec, has_attention(begun.training.model)
+    spec, attends = opened.cell.spec, has_attention(begun.training.model) and not opened.unmeasured
+    if opened.unmeasured and (setting.probes or setting.keep_maps):
+        checkpoints.report(f"probes are left out: {opened.unmeasured}")
     snapshots_at = (0, *setting.maps_at, spec.recipe.epochs) if setting.keep_maps else ()
     if snapshots_at and spec.model.attention_maps is None:
         why = "layers that differ in heads or tokens" if attends else "no attention"
+        why = "none that its spec tells the shape of" if attends and spec.model.by_name else why
         checkpoints.report(f"attention maps are not kept: {spec.model.label} has {why}")
         snapshots_at = ()
     if not attends:

@@ -73,16 +73,10 @@ def test_a_file_that_cannot_be_used_is_blamed_on_no_row(tmp_path: Path, monkeypa
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{group}]\nbroken = broken_module:NAME\n")
     (tmp_path / "broken_module.py").write_text("1 / 0")
-    caches = registry._discover, datasets._found, families.families
-    try:
-        for cache in caches:
-            cache.cache_clear()
-        with monkeypatch.context() as patch:
-            patch.syspath_prepend(tmp_path)
-            message = refused(tmp_path, with_block(model={"width": 36 + 12 * len(group)}))  # not asked before
-    finally:
-        for cache in caches:
-            cache.cache_clear()
+    for each in (registry, datasets, families):
+        monkeypatch.setattr(each.REGISTRY, "searched", False)
+    monkeypatch.syspath_prepend(tmp_path)
+    message = refused(tmp_path, with_block(model={"width": 36 + 12 * len(group)}))  # not asked before
     assert message.startswith("entry point 'broken' (broken_module:NAME) cannot be loaded: ZeroDivisionError: ")
 
 

@@ -29,11 +29,10 @@ from vitinit.benchmark.terminal import NEVER_FOLDED
 from vitinit.initializers import registry as initializers
 from vitinit.initializers.methods.impulse import Impulse, solvers
 from vitinit.runners.basics.environment import ROOT
-from vitinit.runners.cli import listing
 from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console
 
 COMMANDS = [
-    *(["plan"], ["run"], ["status"], ["rank"], ["show"], ["reproduce"], ["proposition"], ["list"]),
+    *(["plan"], ["run"], ["status"], ["rank"], ["check"], ["show"], ["reproduce"], ["proposition"], ["list"]),
     *(["data", name] for name in ("get", "prepare")),
     *(["store", name] for name in ("check", "export")),
     *(["slurm", name] for name in ("profiles", "check", "cancel", "logs")),
@@ -54,7 +53,7 @@ def test_it_fits_80_columns_and_every_option_of_run_and_every_family_is_named_wh
     assert places == sorted(places)
     assert {"--checkpoint-minutes", "--retry-failed", "--no-download"} <= set(re.findall(r"--[a-z-]+", text))
     heads = [line.split()[1:] for line in printed["fits"].splitlines() if line.startswith(("base ", "method "))]
-    assert heads == [list(models.families())] * 2
+    assert heads == [list(models.described())] * 2
     assert "…" not in text + printed["fits"]
 
 
@@ -235,7 +234,7 @@ def test_what_fits_what_is_a_table_with_reasons(here) -> None:
     assert "choose a ConViT" in " ".join(printed.split()), "the name of another family is not taken to pieces"
     lines = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
     archs = next(line[1:] for line in lines if line[0] == "method")
-    assert archs == list(models.families())
+    assert archs == list(models.described())
     cells = {line[0]: dict(zip(archs, line[1:], strict=True)) for line in lines if len(line) == len(archs) + 1}
     assert set(cells) - {"base", "method"} == set(initializers.names())
     assert cells["mimetic"]["vit"] == cells["impulse"]["deit"] == "yes"
@@ -366,9 +365,8 @@ def test_a_method_without_a_docstring_is_listed_with_the_others(here, monkeypatc
 
     Bare.__doc__ = None
     initializers.names()  # all files are read before one is added
-    monkeypatch.setitem(initializers._classes, "bare", Bare)
-    monkeypatch.setattr(listing.kept, "read", lambda *_: None)  # the list of before
-    monkeypatch.setattr(listing.kept, "write", lambda *_: None)
+    monkeypatch.setitem(initializers.REGISTRY.known, "bare", Bare)
+    monkeypatch.setenv("VITINIT_CACHE", "off")
     for words in ((), ("bare",)):
         code, printed = here("list", "initializers", *words)
         assert (code, "bare (method)" in printed) == (0, True)

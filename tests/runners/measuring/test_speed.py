@@ -93,7 +93,7 @@ ASKS = re.compile(r"recipe small asks for (\w+), in which this processor is (\d+
 
 def measured(**gflops: float) -> None:
     """What this processor is said to reach, as if it had been measured."""
-    kept.write(precision.KIND, precision._key(), precision.Products(**gflops))
+    kept.answer(precision.KIND, precision._key(), precision.Products, lambda: precision.Products(**gflops))
 
 
 def test_a_precision_that_is_many_times_slower_here_is_measured_once_and_said(here, grids):
@@ -107,6 +107,7 @@ def test_a_precision_that_is_many_times_slower_here_is_measured_once_and_said(he
     found = precision.Products.model_validate_json(file.read_text().partition("\n")[2])
     times = found.fp32 / found.bf16
     assert ASKS.findall(output) == ([("bf16", f"{times:.0f}")] if times >= precision.MANY else [])
+    file.unlink()
     measured(fp32=100.0, bf16=50.0, fp16=20.0)
     for command in (("plan",), ("run", "--dry-run", "--executor", "local")):
         assert not ASKS.search(here(*command, "bf16.yaml", "--device", "cpu")[1])
