@@ -58,6 +58,7 @@ docs/tutorials/cluster
 :caption: How to
 
 docs/use
+docs/check
 docs/how-to/own-images
 docs/how-to/optimizer
 docs/how-to/resume

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH = 88
+WIDTH = 80
 """Columns of the page."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -136,7 +136,7 @@ class Check:
             lines += _wrap(f"   usually helps: {one.mend}", "     ")
             lines += _wrap(f"   source: {one.source}", "     ")
         lines += [""] if self.findings else []
-        lines += ["Start: nearest named base of each group of tensors (KS: Kolmogorov-Smirnov distance)"]
+        lines += ["Start: nearest named base of each group (KS: Kolmogorov-Smirnov distance)"]
         for group in self.groups:
             lines += _wrap(f"  {group}", "    ")
         if self.layers:
@@ -158,15 +158,16 @@ class Check:
 
     def _table(self) -> list[str]:
         lines = [
-            "By layer: rms, cosine and rank of its input tokens; entropy / ln N, distance and logits of attention",
-            f"{'':<24}{'rms':>8}{'cosine':>8}{'rank':>7}{'entropy':>9}{'distance':>10}{'logits':>8}{'gradient':>10}",
+            "By layer: rms, cosine and rank of its input tokens; of attention entropy / ln N,",
+            "distance in tokens and std of logits; norm of the gradient",
+            f"{'':<20}{'rms':>8}{'cosine':>8}{'rank':>7}{'entropy':>9}{'distance':>10}{'logits':>8}{'gradient':>10}",
         ]
         for one in self.layers:
-            name = one.name if len(one.name) <= 23 else "..." + one.name[-20:]
+            name = one.name if len(one.name) <= 19 else "..." + one.name[-16:]
             cells = (one.stream, one.cosine, one.rank, one.entropy, one.distance, one.logits, one.gradient)
             widths = (8, 8, 7, 9, 10, 8, 10)
             lines.append(
-                f"{name:<24}" + "".join(f"{_number(cell):>{width}}" for cell, width in zip(cells, widths, strict=True))
+                f"{name:<20}" + "".join(f"{_number(cell):>{width}}" for cell, width in zip(cells, widths, strict=True))
             )
         return lines
 

@@ -145,7 +145,7 @@ Read = Any
 
 
 def _opened(data: str, data_dir: Path | None) -> tuple[Read, int]:
-    """How to read images of a dataset, and its number of classes, which is found by opening it at a small size."""
+    """Return a function that reads images of a dataset, and its number of classes; opens it once at a small size."""
     import torch
 
     from vitinit.benchmark.datasets import load as datasets

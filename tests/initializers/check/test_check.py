@@ -215,7 +215,7 @@ def test_the_page() -> None:
     assert "sound" in lines[0]
     assert report.sound
     assert "random images" in report.images
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
     assert "<script" not in report._repr_html_()
     assert plot([0.0, 1.0, None, 0.5]) == "▁█ ▅"
 
