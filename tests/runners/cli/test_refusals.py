@@ -71,7 +71,7 @@ BAD_GRIDS = [
     (METHOD, {"name": "impulse", "kernel_size": 5}, "kernel_size 5.*token grid 4x4"),
     (METHOD, {"name": "impulse", "solver": "grad"}, "solver: unknown name 'grad'; did you mean 'gradient'. available"),
     (METHOD, "convit_gpsa", "gated positional.*ConViT"),
-    (METHOD, "here/mine.py:Mine", "'here/mine.py:Mine': a grid takes package.module:Class"),
+    (METHOD, "here/mine.py:Mine", "cannot read .*here/mine.py: No such file"),
     ("rows__Mimetic", {"base": "trunc_normal", "method": "convit_gpsa", "model": GATED}, "square number of heads.*3"),
     ("rows__Mimetic", {"base": "kaiming_uniform"}, "same run.*Kaiming uniform"),
     ("blocks__0__recipe__epoch", 1, "block 1: recipe 'small': unknown field 'epoch'; did you mean 'epochs'"),
