@@ -20,7 +20,7 @@ from vitinit.initializers.foreign import contained
 from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
 
 PREFIX = "vitinit_own_file_"
-"""Of the names that such modules have in this process."""
+"""Prefix of the names of such modules in this process."""
 IN_A_GRID = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)(@(?P<digest>[0-9a-f]{16}))?", re.DOTALL)
 PINNED = re.compile(r"(?P<file>[^/\\]+\.py):(?P<attribute>\w+)@(?P<digest>[0-9a-f]{16})")
 

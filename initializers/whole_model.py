@@ -191,7 +191,7 @@ def _rule(name: str, known: list[Family]) -> Rule | None:
 
 
 def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
-    """That of a parameter of a model, by its name or by the norm that it is in."""
+    """Return the rule of a parameter of a model, by its name or by the norm that it is in."""
     rule = _rule(name, known)
     if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
         rule = NORM.get(name.rpartition(".")[2])
