@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from vitinit import initializers
-from vitinit.benchmark import fields, models, schedules, spec
+from vitinit.benchmark import fields, models, schedules, signatures, spec
 from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files import kept
 from vitinit.benchmark.models import registry as families
@@ -26,7 +26,7 @@ KIND = "fits"
 CODE = (
     Path(initializers.__path__[0]),
     Path(models.__path__[0]),
-    *(Path(file) for file in (fields.__file__, schedules.__file__, spec.__file__, __file__)),
+    *(Path(file) for file in (fields.__file__, schedules.__file__, signatures.__file__, spec.__file__, __file__)),
 )
 """All of ours that an answer depends on."""
 
