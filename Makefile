@@ -12,7 +12,7 @@ FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-fidelity bench-scale test \
+.PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-speed bench-fidelity bench-scale results test \
   test-faults test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-browser test-wheel test-examples test-latex \
   test-slurm slurm-up slurm-down docs check format lock clean
 
@@ -74,6 +74,9 @@ bench-smoke: setup ## The same path in seconds
 	$(BIN)/python -m analysis.tables --study smoke
 	$(BIN)/python -m analysis.figures --study smoke --quiet
 
+results: setup ## Pages of the committed studies, from records
+	$(BIN)/python -m analysis.pages --results results/reference
+
 test: setup ## The tests, on every core
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
@@ -133,6 +136,9 @@ slurm-down: ## Stop it
 
 bench-saving: setup ## What checkpoints cost
 	PYTHONPATH=. $(BIN)/python tests/scale/saving.py
+
+bench-speed: setup ## Speed of loaders, training, initialisers, checkpoints
+	PYTHONPATH=. $(BIN)/python tests/scale/speed.py
 
 bench-solvers: setup ## What impulse solvers cost
 	PYTHONPATH=. $(BIN)/python tests/scale/solvers.py

@@ -22,7 +22,7 @@ import yaml
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.tables.notes import without_record
-from vitinit.analysis.text import count, one_line, signed
+from vitinit.analysis.text import count, signed
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import VitinitError
@@ -164,7 +164,7 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice], room: in
     images, n = runs[0].dataset.val or 0, len(choices[0].best.scores)
     of = f"{images:,} validation images of {runs[0].spec.dataset.name}"
     text = _folded(f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:", room)
-    width = max(len(one_line(choice.row)) for choice in choices)
+    width = max(len(choice.row) for choice in choices)
     for choice in choices:
         words = []
         if leads := choice.lead:
@@ -173,7 +173,7 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice], room: in
         words += [f"the {choice.edge} tried"] if choice.edge else []
         words += [f"{_written(fields, value)} diverged" for value in choice.diverged]
         value = _written(fields, choice.best.value)
-        head = f"  {one_line(choice.row):<{width}}  {value:<10} {choice.best.mean:6.2f}"
+        head = f"  {choice.row:<{width}}  {value:<10} {choice.best.mean:6.2f}"
         whole = f"{head}  {'; '.join(words)}".rstrip()
         one = room is None or len(whole) <= room
         text += [whole] if one else [*_folded(head, room), *_folded(f"    {'; '.join(words)}", room)]
@@ -196,11 +196,8 @@ def _without_choice(study: frame.Study, choices: list[Choice]) -> list[str]:
     reasons = {run.row: run.reason for run in study.contents.skipped.values()}
     skipped = [row for row in study.rows if row not in {choice.row for choice in choices}]
     return [
-        *(one_line(f"Nothing is chosen for {row!r}: it was skipped: {reasons[row]}") for row in skipped),
-        *(
-            one_line(f"Nothing is chosen for {row!r}: the grid has it, and it has no record")
-            for row in without_record(study)
-        ),
+        *(f"Nothing is chosen for {row!r}: it was skipped: {reasons[row]}" for row in skipped),
+        *(f"Nothing is chosen for {row!r}: the grid has it, and it has no record" for row in without_record(study)),
     ]
 
 
@@ -263,15 +260,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> None:
     if args.out and not args.grid:
         raise VitinitError("--out is where --grid is written to: name that too")
+    from vitinit.benchmark.terminal import Terminal
+
     study = frame.load(args.results, args.study)
     fields, choices = choose(study)
-    for line in lines(study, fields, choices, command.width()):
-        print(line)
+    command.say(lines(study, fields, choices, Terminal().room))
     if args.grid:
         text = filled(args.grid, study.name, fields, choices)
         if args.out:
             command.write(args.out, text)
-            print(f"wrote {args.out}")
+            command.say([f"wrote {args.out}"])
         else:
             print(text)
 

@@ -6,9 +6,8 @@ import argparse
 import atexit
 import gc
 import os
-import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files, refuse_deleted_folder
@@ -79,10 +78,13 @@ def guarded(command: Callable[[], None]) -> int:
     return 0
 
 
-def width() -> int | None:
-    """Columns of the terminal that is printed on, or what COLUMNS says; None where neither is there: nothing folds."""
-    told = os.environ.get("COLUMNS") or (sys.stdout and sys.stdout.isatty())
-    return shutil.get_terminal_size().columns if told else None
+def say(lines: Iterable[str]) -> None:
+    """Print lines, which may hold text from records."""
+    from vitinit.benchmark.terminal import Terminal
+
+    terminal = Terminal()
+    for line in lines:
+        terminal.print(line, soft_wrap=True)
 
 
 def folder(path: Path) -> Path:

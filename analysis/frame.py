@@ -158,7 +158,7 @@ class Study:
         if self.contents.problems:
             parts.append(count(len(self.contents.problems), "invalid file"))
         where = ", ".join(str(folder / self.name) for folder in self.folders)
-        return one_line(f"Study {self.name}: {', '.join(parts)}, in {where}")
+        return f"Study {self.name}: {', '.join(parts)}, in {where}"
 
     def require_runs(self) -> None:
         """Raise VitinitError when no run is finished."""

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis import command, frame
-from vitinit.analysis.tables.render import interval_text, p_written
+from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.shared import LEVEL, own_bases, values_by_seed
-from vitinit.analysis.text import count, escape_latex, one_line, signed
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -53,28 +52,23 @@ class Standing:
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence."""
-        if self.least_p[0] >= LEVEL:
-            return f"{_are(self.base.n)} too few for any claim: p cannot go under {self.least_p[0]:.2g}."
-        if self.p[0] < LEVEL and self.base.mean < 0:
-            return "It is worse than its own base."
-        if not self.claimed(0):
-            return "No gain over its own base is shown."
-        if not self.placebo and self.p[1:]:
-            return "It gains over its own base. Its placebo has no finished run of a common seed."
-        if not self.placebo:
-            return "It gains over its own base. Whether it is a pattern that helps no placebo can tell."
-        if self.least_p[1] >= LEVEL:
-            return f"It gains over its own base. {_are(self.placebo.n, ' of its placebo')} too few to say more."
-        if self.p[1] < LEVEL and self.placebo.mean < 0:
-            return "It gains over its own base, but its placebo gains more."
-        if not self.claimed(1):
-            return "It gains over its own base. That it is the pattern that helps is not shown: see its placebo."
-        return "It gains over its own base, and over its placebo: norms and singular values do not explain all of it."
+        """The answer in one sentence or two, by the template `verdict.txt.j2`."""
+        return template("verdict.txt.j2", found=self, level=LEVEL).strip()
 
 
-def _are(seeds: int, of: str = "") -> str:
-    return f"{count(seeds, 'seed')}{of} {'is' if seeds == 1 else 'are'}"
+@dataclass(frozen=True)
+class Machines:
+    """Where the runs of a study and of those beside it were carried out."""
+
+    here: list[str]
+    there: list[str]
+    mixed: dict[str, list[int]]
+    """Seeds whose runs come from more than one machine or library, by study."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """True where the two differ."""
+        return bool(self.there) and self.here != self.there
 
 
 def standing(study: frame.Study) -> Standing:
@@ -101,7 +95,7 @@ def standing(study: frame.Study) -> Standing:
     base, *placebos = found
     if base is None:
         both = " and ".join(study.contrasts[0])
-        why = "".join(f"; {failed}" for failed in _failures(study))
+        why = "".join(f"; {failure}" for failure in _failures(study))
         raise VitinitError(f"study {study.name!r}: {both} have no finished run of a common seed{why}")
     corrected = holm([1.0 if pair is None or pair.p is None else pair.p for pair in found])
     least = holm([1.0 if pair is None else pair.least_p for pair in found])
@@ -109,96 +103,62 @@ def standing(study: frame.Study) -> Standing:
 
 
 def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str | None = None) -> list[str]:
-    """All that is printed, the answer first."""
-    row = one_line(found.row)
-    text = [f"{row}: {found.verdict}", *_doubts(study), ""]
-    for (pair, name), p in zip(found.pairs, found.p, strict=False):
-        between = f" {interval_text(pair.interval)}" if pair.interval else ""
-        shown = p_written(p)
-        is_p = f"p {'' if shown[0] == '<' else '= '}{shown}"
-        text.append(f"  minus {name:<12} {signed(pair.mean)}{between}  {is_p}  n = {pair.n}")
+    """Return all that is printed, the answer first, by the template `standing.txt.j2`."""
     from vitinit.analysis.stats import could_claim
 
+    beside = beside if beside and beside.contents.done else None
     last, least = list(zip(found.pairs, found.least_p, strict=False))[-1]
-    seen = could_claim(last[0], LEVEL / len(found.p)) if least < LEVEL else None
-    if seen is not None:
-        text.append(f"  With this n and spread, the test would find {seen:.1f} points in four of five such studies.")
-    corrected = ", Holm over these two" if found.placebo else ", Holm over two" if found.p[1:] else ""
-    text += [f"  Points of test {study.measured} by seed, 95 % interval (t); p: sign flips{corrected}.", ""]
-    if found.least_p[0] < LEVEL:
-        text += [
-            "  p is that of one look: going on, stopping or changing the method because of it makes false gains more",
-            "  frequent, for these are test images. A changed method needs other seeds and images for a claim.",
-            "",
-        ]
-    text += [*_among(found, study, beside), ""]
-    text += _machines(study, beside)
-    mean, std = found.scores.mean(), found.scores.std(ddof=1) if len(found.scores) > 1 else None
-    spread = "" if std is None else rf" $\pm$ {std:.2f}"
-    differences = " & ".join(signed(pair.mean).replace("−", "$-$") for pair, _ in found.pairs)
-    minus = ", ".join(f"{name.replace('its', 'minus')} (n = {pair.n})" for pair, name in found.pairs)
-    failed = sum(run.row == found.row for run in study.contents.failed.values())
-    n = f"n = {len(found.scores)}" + (f", {failed} failed" if failed else "")
-    text += [
-        f"LaTeX ({study.measured} ({n}), {minus}):",
-        rf"  {escape_latex(row)} & {mean:.2f}{spread} & {differences} \\",
-    ]
-    ending = f"More seeds: {more}" if more else "These are all seeds of this tier."
-    return text if more is None else [*text, ending]
-
-
-def _doubts(study: frame.Study) -> list[str]:
-    """What the verdict leaves out or mixes: runs that failed, an initialiser whose file changed between its runs."""
-    text = [f"But {failed}: not in these numbers." for failed in _failures(study)]
     versions: dict[str, set[str]] = defaultdict(set)
     for run in study.contents.done.values():
         for name, source in run.sources.items():
             versions[name].add(source)
-    return text + [
-        f"But the file of {one_line(name)} changed between the runs: these numbers mix {len(found)} versions of it."
-        for name, found in sorted(versions.items())
-        if len(found) > 1
-    ]
+    return template(
+        "standing.txt.j2",
+        found=found,
+        study=study,
+        beside=beside,
+        more=more,
+        level=LEVEL,
+        failures=_failures(study),
+        changed={name: len(its) for name, its in sorted(versions.items()) if len(its) > 1},
+        claimable=could_claim(last[0], LEVEL / len(found.p)) if least < LEVEL else None,
+        base=study.examples[found.row, None].base.name,
+        gains=_among(found, study, beside) if beside else [],
+        machines=_machines(study, beside),
+        failed=sum(run.row == found.row for run in study.contents.failed.values()),
+    ).splitlines()
 
 
 def _failures(study: frame.Study) -> list[str]:
-    """Which rows failed, at which seeds and how."""
+    """Say of each row that failed how, and at which seeds."""
     failed: dict[tuple[str, str], list[int]] = defaultdict(list)
     for failure in study.contents.failed.values():
         failed[failure.row, failure.error].append(failure.spec.seed)
     return [
-        f"{one_line(row)} failed at seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, sorted(seeds)))} "
-        f"({one_line(error)})"
+        template("failure.txt.j2", row=row, error=error, seeds=sorted(seeds)).strip()
         for (row, error), seeds in sorted(failed.items())
     ]
 
 
-def _among(found: Standing, study: frame.Study, beside: frame.Study | None) -> list[str]:
+def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[tuple[float, str]]:
     """Gains over the same base of the methods that were recorded in the same setting, the best first.
 
     A gain over a weaker base is larger for that alone, so gains over different bases are not put in one list.
     """
     from vitinit.analysis.stats import paired
 
-    if beside is None or not beside.contents.done:
-        return ["No committed records of this tier to stand beside."]
     ours = study.examples[found.row, None]
     values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
     gains = [
-        (pair.mean, f"{one_line(row)} (n = {pair.n})")
+        (pair.mean, f"{row} (n = {pair.n})")
         for row, base in own_bases(beside).items()
         if (theirs := beside.examples[row, None]).method and theirs.method.name != "placebo"
         if (theirs.model, theirs.recipe, theirs.base) == (ours.model, ours.recipe, ours.base)
         if (row, column) in values and (base, column) in values
         if (pair := paired(values[row, column], values[base, column]))
     ]
-    base = one_line(ours.base.name)
-    if not gains:
-        return [f"{beside.name} holds no gains over the base {base} with this model and recipe to stand beside."]
-    gains.append((found.base.mean, f"> {one_line(found.row)} (n = {found.base.n})"))
-    return [f"Gains over the base {base}, beside {beside.name}:"] + [
-        f"  {signed(gain):>7}  {label}" for gain, label in sorted(gains, key=lambda each: -each[0])
-    ]
+    own = [(found.base.mean, f"> {found.row} (n = {found.base.n})")] if gains else []
+    return sorted([*gains, *own], key=lambda each: -each[0])
 
 
 def _libraries(run: RunRecord) -> dict[str, str]:
@@ -206,9 +166,7 @@ def _libraries(run: RunRecord) -> dict[str, str]:
     return {name: version for name, version in run.environment.get("packages", {}).items() if name != "vitinit"}
 
 
-def _machines(study: frame.Study, beside: frame.Study | None) -> list[str]:
-    """What differs between where these runs and those beside them were carried out, and within a seed of either."""
-
+def _machines(study: frame.Study, beside: frame.Study | None) -> Machines:
     runs = [run for one in (study, beside) if one for run in one.contents.done.values()]
     versions: dict[str, set[str]] = defaultdict(set)
     for run in runs:
@@ -225,23 +183,9 @@ def _machines(study: frame.Study, beside: frame.Study | None) -> list[str]:
         return found
 
     by_seed = {one.name: facts(one) for one in (study, beside) if one}
-    here, *others = (sorted(set().union(*found.values())) for found in by_seed.values())
     mixed = {name: sorted(seed for seed, on in found.items() if len(on) > 1) for name, found in by_seed.items()}
-    text = []
-    for there in others:
-        if there and here != there:
-            text += [
-                f"Here: {'; '.join(here)}. There: {'; '.join(there)}.",
-                "Another machine or library gives other bits, so gains compare by their size only.",
-                *([] if any(mixed.values()) else ["Each difference by seed is within one machine."]),
-            ]
-    text += [
-        f"In {name} the runs of seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))} come from more than "
-        "one machine or library: so do their differences."
-        for name, seeds in mixed.items()
-        if seeds
-    ]
-    return [*text, ""] if text else []
+    here, there = (sorted(set().union(*facts(one).values())) if one else [] for one in (study, beside))
+    return Machines(here, there, {name: seeds for name, seeds in mixed.items() if seeds})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -260,8 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> None:
     study = frame.load(args.results, args.study)
     beside = frame.load([args.beside.parent], args.beside.name) if args.beside and args.beside.is_dir() else None
-    for line in lines(standing(study), study, beside, args.more):
-        print(line)
+    command.say(lines(standing(study), study, beside, args.more))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,10 @@ interquartile mean and probability of improvement, with bootstrap intervals stra
 are too narrow as well. Measured over four datasets of normal values, 600 samples each: IQM 84 % with 3 seeds, 90 % with
 5, 94 % with 10; probability of improvement 90, 95 and 95 %.
 
-Every function draws from its own generator of a fixed seed: the same records give the same bytes.
+Every function draws from its own generator of a fixed seed: the same records give the same bytes. Why not scipy.stats:
+its `bootstrap` draws other resamples, so the committed numbers would change; `permutation_test` gives the same p, at 13
+pairs in 270 ms in place of 0.1 ms, and `could_claim` needs ten thousand of them; `t.interval` is equal to ten digits,
+and its import takes longer than a table does. `scipy.special` has what all three are made of.
 """
 
 from __future__ import annotations

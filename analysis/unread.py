@@ -16,9 +16,7 @@ NOTE = "answers by its class token: nothing reads the patches of the last layer"
 
 def last_is_unread(run: RunRecord) -> bool:
     """Whether nothing reads the patches of the last layer."""
-    model = run.spec.model
-    seen: list[int] = getattr(model, "layer_tokens", [0])
-    return seen[-1] > model.tokens and run.metric == "top1"
+    return not run.spec.model.reads_patches and run.metric == "top1"
 
 
 def marked(runs: Iterable[RunRecord]) -> str:

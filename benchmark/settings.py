@@ -56,6 +56,28 @@ def flat(setting: str) -> dict[str, str]:
     return dict(flatten("", json.loads(setting)))
 
 
+@lru_cache(maxsize=4096)
+def _named_fields(setting: str) -> dict[str, str]:
+    fields = flat(setting)
+    return {**fields, **{short(field): value for field, value in fields.items()}}
+
+
+def named_fields(spec: RunSpec) -> dict[str, str]:
+    """Every field of a run as text, by its path and by the name that tables have for it: `recipe.lr` and `lr`."""
+    return _named_fields(spec.model_dump_json(exclude={"seed"}))
+
+
+def short(field: str) -> str:
+    """Return the name that tables have for a field, from its path."""
+    if field in ("recipe.optimizer.name", "recipe.schedule.name"):
+        return field.split(".")[1]
+    if field.startswith("model.args."):
+        return field.removeprefix("model.args.")
+    if field.startswith(("model.", "recipe.")) and field != "recipe.name":
+        return field.partition(".")[2]
+    return ".".join(field.split(".")[-2:])
+
+
 def _distinguish(settings: dict[Setting, dict[str, str]], apart: Iterable[Setting]) -> dict[Setting, str]:
     """For each setting, the few fields that separate those of one row that must be; an empty text where none do."""
     by_row = defaultdict(list)
@@ -74,9 +96,7 @@ def _distinguish(settings: dict[Setting, dict[str, str]], apart: Iterable[Settin
     for field in sorted(fields, key=lambda field: (telling.index(field) if field in telling else len(telling), field)):
         if kinds([*chosen, field]) > kinds(chosen):
             chosen.append(field)
-    names = {f: ".".join(f.split(".")[-2:]) for f in chosen}
-    names |= {f: f.partition(".")[2] for f in chosen if f.startswith(("model.", "recipe.")) and f != "recipe.name"}
-    names |= {"recipe.optimizer.name": "optimizer"}
+    names = {field: short(field) for field in chosen}
     return {key: ", ".join(f"{names[f]} {s[f]}" for f in chosen if _applies(f, s)) for key, s in settings.items()}
 
 

@@ -16,7 +16,8 @@ from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_va
 
 from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
 from vitinit.benchmark.models import registry
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.schedules import COSINE, WSD, AnySchedule
 from vitinit.initializers.errors import VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -36,6 +37,8 @@ LATER: dict[str, dict[str, Any]] = {
         "evaluate_every": 1,
         "statistics": "dataset",
         "optimizer": {"name": "adamw", "params": {}},
+        "layer_decay": None,
+        "schedule": {"name": "cosine"},
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -51,6 +54,10 @@ MAX_EPOCHS = 100_000
 
 RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]|t(weights|3aw?)))*")
 """Sections that timm knows, with integers below 100; others it would pass over."""
+
+
+OWN_FILE = re.compile(r"(\.py:\w+@[0-9a-f]{7})[0-9a-f]{9}$")
+"""Name of a dataset in somebody's file: tables show the beginning of the digest of its content."""
 
 
 class DatasetSpec(Frozen):
@@ -90,7 +97,7 @@ class DatasetSpec(Frozen):
 
         For example `cifar10[10000, redrawn]`, or `cifar10[8000, val 2000], validation` for accuracy on the 2,000.
         """
-        name = f"folder:{self.path}" if self.path else self.name
+        name = f"folder:{self.path}" if self.path else OWN_FILE.sub(r"\1", self.name)
         parts = [str(self.train_size)] if self.train_size else []
         parts += [f"val {self.val_size}"] if self.val_size else []
         parts += ["redrawn"] if self.train_draw == "seed" else []
@@ -130,7 +137,7 @@ class InitializerSpec(Frozen):
 
 
 class OptimizerSpec(Frozen):
-    """An optimiser by name with its parameters; `benchmark.optimizers` checks them, fills in defaults.
+    """An optimiser by name with its parameters; `benchmark.optimizers.registry` checks them, fills in defaults.
 
     Without a parameter, `adamw` is torch's AdamW with the recipe's `betas` and `eps`.
     """
@@ -158,7 +165,7 @@ ADAMW = OptimizerSpec(name="adamw")
 
 
 class Recipe(Frozen):
-    """Optimiser, schedule, augmentation. Cosine decay with linear warm-up, always."""
+    """Optimiser, schedule, augmentation."""
 
     name: str
     epochs: Annotated[Count, Field(le=MAX_EPOCHS)]
@@ -167,11 +174,15 @@ class Recipe(Frozen):
     min_lr: NotNegative = 0.0
     warmup_epochs: WholeNumber = 0
     warmup_lr: NotNegative = 0.0
+    schedule: AnySchedule = COSINE
+    """One of `SCHEDULES` by its name, as `wsd`, or a mapping of its name and fields; after a linear warm-up."""
     schedule_per: Literal["epoch", "step"] = "epoch"
     """The learning rate changes once an epoch (timm's default) or at every optimiser step."""
     weight_decay: NotNegative = 0.0
     optimizer: OptimizerSpec = ADAMW
     """One of `vitinit list optimizers` by its name, as `lion`, or a mapping of its name and parameters."""
+    layer_decay: Share | None = None
+    """Learning rate of a layer over that of the next one (timm's parameter groups). None: all have the same."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
     """Only read by AdamW; another optimiser has those among its own parameters."""
     eps: Positive = 1e-8
@@ -213,6 +224,7 @@ class Recipe(Frozen):
                 raise ValueError(f"{name} {getattr(self, name):g} is more than lr {self.lr:g}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs {self.warmup_epochs} is more than epochs {self.epochs}")
+        self.schedule.check(self.epochs, self.warmup_epochs)
         for name, limits in (("crop_scale", self.crop_scale), ("crop_ratio", self.crop_ratio)):
             if limits and limits[0] > limits[1]:
                 raise ValueError(f"{name} is the least and the largest value, not {list(limits)}")
@@ -235,6 +247,11 @@ class Recipe(Frozen):
         if self.batch_size % self.mix_unit:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by mix_images {self.mix_images}")
         return self
+
+    @property
+    def stable_epochs(self) -> int:
+        """How many epochs, the first ones, are the same in a longer run."""
+        return self.schedule.stable_epochs(self.epochs)
 
     @property
     def evaluated_epochs(self) -> list[int]:
@@ -281,9 +298,9 @@ class Recipe(Frozen):
         return (self.mix_images or self.batch_size) if self.mixes else 1
 
 
-def _of_its_family(model: Any) -> ModelSpec:
+def _of_its_family(model: Any) -> BaseModelSpec:
     """A spec as it is; from fields, that of the family that they name."""
-    if isinstance(model, ModelSpec):
+    if isinstance(model, BaseModelSpec):
         return model
     if not isinstance(model, dict):
         raise ValueError("should be a mapping of fields")
@@ -294,7 +311,7 @@ def _of_its_family(model: Any) -> ModelSpec:
         raise ValueError(str(error)) from None
 
 
-AnyModel = Annotated[SerializeAsAny[ModelSpec], PlainValidator(_of_its_family)]
+AnyModel = Annotated[SerializeAsAny[BaseModelSpec], PlainValidator(_of_its_family)]
 """The spec of a model of any family."""
 
 
@@ -329,6 +346,14 @@ class RunSpec(Frozen):
         """16 hex digits of the sha256 of `canonical()`."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
+    @property
+    def trunk_id(self) -> str | None:
+        """What runs have in common whose first epochs are the same, up to the decay of each; None without a decay."""
+        if not self.recipe.stable_epochs:
+            return None
+        trunk = self.recipe.model_copy(update={"epochs": MAX_EPOCHS, "schedule": WSD()})
+        return self.model_copy(update={"recipe": trunk}).run_id
+
 
 def _files(value: Any, change: Callable[[dict[str, str]], dict[str, str]]) -> Any:
     """A value of parameters with every file in it, a mapping of `path` and `sha256`, changed."""
@@ -354,7 +379,7 @@ def _sorted_json(part: Frozen, name: str = "") -> str:
 def _with_sorted_keys(text: bytes, name: str, kind: type[Frozen]) -> str:
     # Thousands of records share a few datasets, models and recipes: sorting them anew would take most of the time.
     fields = json.loads(text)
-    later = kind.later if issubclass(kind, ModelSpec) else LATER.get(name, {})
+    later = kind.later if issubclass(kind, BaseModelSpec) else LATER.get(name, {})
     fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
     if kind is InitializerSpec:
         fields = by_content(fields)

@@ -18,9 +18,13 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 include_patterns = [
     "README.md",
     "[a-z]*/README.md",
+    "results/reference/README.md",
+    "results/reference/*/README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/*.md",
+    "docs/tutorials/*.md",
+    "docs/how-to/*.md",
     "docs/reference/*.md",
 ]
 root_doc = "README"
@@ -29,7 +33,6 @@ CONTENTS = """
 :hidden:
 
 Quick start <self>
-Use it in your own training <docs/use>
 Add a method <initializers/README>
 Grids and protocol <benchmark/README>
 Running <runners/README>
@@ -38,6 +41,44 @@ Tables and figures <analysis/README>
 Results <results/README>
 Contributing <CONTRIBUTING>
 Changes <CHANGELOG>
+```
+
+```{toctree}
+:hidden:
+:caption: Tutorials
+
+docs/tutorials/first-study
+docs/tutorials/your-method
+docs/tutorials/your-model
+docs/tutorials/cluster
+```
+
+```{toctree}
+:hidden:
+:caption: How to
+
+docs/use
+docs/check
+docs/how-to/own-images
+docs/how-to/optimizer
+docs/how-to/resume
+docs/how-to/failures
+docs/how-to/several-gpus
+docs/how-to/latex
+docs/how-to/pandas
+docs/how-to/trained-model
+docs/how-to/timm-model
+docs/how-to/notebook
+docs/how-to/compare-studies
+```
+
+```{toctree}
+:hidden:
+:glob:
+:caption: Studies
+
+results/reference/README
+results/reference/*/README
 ```
 
 ```{toctree}

@@ -1,4 +1,4 @@
-"""What is said of a model family, so that every method works on it. Data, and one file per family in `adapters/`.
+"""Description of a model family, so that every method works on it. Data, and one file per family in `adapters/`.
 
 An adapter has two halves that are found apart from one another: where attention modules of a type have their weights,
 and where a model has its positions and its other parameters. Types are named by text, so that no library is imported.
@@ -38,7 +38,7 @@ class Part:
 
 
 def linear(path: str) -> Part:
-    """That of an `nn.Linear` which holds nothing else."""
+    """Return the part that one `nn.Linear` holds alone."""
     return Part(f"{path}.weight", f"{path}.bias")
 
 
@@ -49,7 +49,7 @@ def fused(weight: str, bias: str, of: int = 3) -> tuple[Part, ...]:
 
 @dataclass(frozen=True)
 class Attention:
-    """Where a type of attention module has what methods set. Paths begin at the module.
+    """Paths to the parameters that methods set in a type of attention module. Paths begin at the module.
 
     Softmax attention over tokens, H heads of d features: weights of H d rows and D columns, W_proj the other way round.
     Values may have another d than queries and keys.
@@ -74,7 +74,7 @@ class Attention:
     table: str = ""
     """Relative position bias: entries x heads."""
     table_index: str = ""
-    """Which entry belongs to query and key: N x N, or the same flat. Tokens without a place come first."""
+    """Index of the table's entry by query and key: N x N, or the same flat. Tokens without a place come first."""
     window: str = ""
     """Rows and columns of the tokens that see each other."""
     mask: str = ""
@@ -116,7 +116,7 @@ WINDOWS: dict[str, Any] = {
     "table_index": "relative_position_index",
     "window": "window_size",
 }
-"""What attention in windows calls its relative position bias, in timm and torchvision."""
+"""Attribute names of the relative position bias of attention in windows, in timm and torchvision."""
 
 
 def one_linear(*types: Type, biases: tuple[str, str, str] = ("qkv.bias",) * 3, **more: Any) -> Attention:
@@ -138,7 +138,7 @@ class Normal:
 
 
 Rule = float | Normal | Literal["position", "class_token", "probe", "layer_scale", "keep"]
-"""How a base sets a parameter that is part of no Linear, convolution or norm: to a constant; drawn; as the base has it
+"""Rule for a parameter that is part of no Linear, convolution or norm: a constant; drawn; as the base has it
 for position embeddings, class tokens and the probe of a pooling head; or not at all, because the library's own value
 belongs to the architecture, as that of a layer scale, which is set where it is asked for."""
 RULES: tuple[str, ...] = get_args(get_args(Rule)[-1])
@@ -157,13 +157,13 @@ class Adapter:
     grid: Callable[[Any], tuple[int, int]] | None = None
     """Rows and columns of the patches of a model."""
     rotary: Callable[[Any], bool] = lambda model: False
-    """Whether a model rotates queries and keys by their place."""
+    """True for a model with rotary position embeddings."""
     parameters: Mapping[str, Rule] = field(default_factory=dict)
     """Parameters of no Linear, convolution or norm, by shell patterns of their names in the model."""
     filters: bool = False
-    """Whether tokens are mixed by depthwise convolutions alone, as in a ConvMixer."""
+    """True where depthwise convolutions alone mix tokens, as in a ConvMixer."""
     token_mixing: tuple[str, ...] = ()
-    """What modules are called that mix tokens by one Linear between patches, or by an MLP of two."""
+    """Attribute names of modules that mix tokens by one Linear between patches, or by an MLP of two."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Types of attention modules for which no method is made, each with the reason."""
     scaling_norms: tuple[Type, ...] = ()
@@ -187,19 +187,19 @@ class Adapter:
                 )
 
     def rule(self, parameter: str) -> Rule | None:
-        """That of a parameter, by its name in the model."""
+        """Return the rule of a parameter, by its name in the model; None where there is none."""
         return next((rule for name, rule in self.parameters.items() if fnmatch.fnmatchcase(parameter, name)), None)
 
 
 def found(start: Any, path: str) -> Any:
-    """What a path of attributes leads to; None where it leads nowhere, or to a module that does nothing."""
+    """Follow a path of attributes; None where it leads nowhere, or to a no-op module."""
     for name in path.split("."):
         start = getattr(start, name, None)
     return None if not path or isinstance(start, nn.Identity) else start
 
 
 def lacking(start: nn.Module, path: str) -> str:
-    """Where a path of attributes ends too early, and what is there."""
+    """Describe the point at which a path of attributes ends too early."""
     at, passed, names = start, list[str](), path.split(".")
     while names and isinstance(inner := getattr(at, names[0], None), nn.Module):
         at = inner
@@ -213,7 +213,7 @@ def lacking(start: nn.Module, path: str) -> str:
 
 
 def left_out(start: Any, part: Part) -> bool:
-    """Whether there is a module that does nothing in its place."""
+    """Return True where a no-op module stands in place of the part."""
     for name in part.weight.split("."):
         start = getattr(start, name, None)
         if isinstance(start, nn.Identity):

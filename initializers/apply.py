@@ -35,19 +35,19 @@ WRAPPERS = {
     "BaseTunerLayer": "it has adapters of peft, which start as the library has them: initialise the model before",
     "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
 }
-"""What wraps models, by the name of a class that its own comes from, and what to do."""
+"""Wrappers of models by the name of a base class, with what the user should do."""
 LOW_RANK = re.compile(r"(^|[._])lora_", re.IGNORECASE)
 """In the names of parameters of low-rank adapters, in peft, loralib and by hand."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What base and method did."""
+    """Result of applying base and method."""
 
     changed: list[list[str]]
-    """Of each of them, the names of parameters and buffers that it changed."""
+    """Names of the parameters and buffers that each of them changed."""
     aim: Tensor | Aim | None
-    """What the last of them wants of attention."""
+    """Attention that the last of them aims at."""
     seconds: float
     shared: list[list[str]]
     """Paths of the parameters that changed and that several modules share: they were set once."""
@@ -248,7 +248,7 @@ def _put_back(held: list[tuple[Tensor, Tensor]], homes: list[tuple[dict[str, Any
 
 
 def in_its_type(new: Tensor, original: Tensor) -> Tensor:
-    """What is written in place of `original`: rounded to its type; in float64, what is not new keeps its digits."""
+    """Return the value for `original`: rounded to its type; in float64, unchanged entries keep their digits."""
     rounded = new.to(original.dtype)
     return torch.where(new == original.to(new), original, rounded) if original.dtype == torch.float64 else rounded
 

@@ -22,7 +22,7 @@ from vitinit.initializers.errors import VitinitError
 AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
 ENDS = ("weight", "bias")
-"""Of a Linear."""
+"""Parameters of a Linear."""
 HEADS = (
     "num_heads",
     "heads",
@@ -86,11 +86,11 @@ class AttentionLayer:
     module: Any
     """The attention module; an adapter says where it has what."""
     block: nn.Module | None = None
-    """What holds the module, unless that is the whole model."""
+    """Block that holds the module, unless that is the whole model."""
 
     @property
     def kind(self) -> Attention:
-        """Where the weights are."""
+        """Paths to the weights."""
         kind = adapters.kind_of(self.module)
         assert isinstance(kind, Attention)
         return kind
@@ -102,7 +102,7 @@ class AttentionLayer:
 
     @property
     def gated(self) -> bool:
-        """Whether this is gated positional self-attention (ConViT)."""
+        """True for gated positional self-attention (ConViT)."""
         return self.kind.gated
 
     def weight(self, part: Part) -> Tensor:
@@ -154,12 +154,12 @@ class AttentionLayer:
 
     @property
     def normalised(self) -> bool:
-        """Whether queries and keys are normalised before they meet: the size of W_q and W_k then has no effect."""
+        """True where queries and keys are normalised (QK-norm): the size of W_q and W_k then has no effect."""
         return any(found(self.module, path) is not None for path in (self.kind.query_norm, self.kind.key_norm))
 
     @property
     def proj_follows(self) -> bool:
-        """Whether W_proj gets what the heads have attended to, with no norm and no gate between."""
+        """True where W_proj reads the output of the heads, with no norm and no gate between."""
         return all(found(self.module, path) is None for path in self.kind.before_proj)
 
     @property
@@ -198,7 +198,7 @@ class AttentionLayer:
         return list(dict.fromkeys(names))
 
     def given(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-        """What the module's forward pass gets, of what `attention` takes: tokens, and a mask where windows have one."""
+        """Return the inputs of the forward pass that `attention` takes: tokens, and a mask where windows have one."""
         taken = signature(self.module.forward).bind(*inputs, **named).arguments
         x_BND, mask = next(iter(taken.values())).detach(), taken.get(self.kind.mask)
         if x_BND.ndim != 3:
@@ -207,7 +207,7 @@ class AttentionLayer:
         return x_BND, None if mask is None else mask.repeat(len(x_BND) // len(mask), 1, 1)
 
     def normed(self, x_BND: Tensor) -> Tensor:
-        """What W_q and W_k get of what the module gets: after its norm, where it has one inside."""
+        """Return the input of W_q and W_k: that of the module, after its norm where it has one inside."""
         norm = found(self.module, self.kind.norm)
         return norm(x_BND) if norm else x_BND
 
@@ -278,7 +278,7 @@ class _Survey(NamedTuple):
     beside: list[str]
     """Names of attention modules that do not attend from token to token."""
     refused: str
-    """Why the first attention that no method is made for is refused; empty where there is none."""
+    """Reason for refusing the first attention that no method is made for; empty where there is none."""
 
 
 def _survey(model: nn.Module) -> _Survey:
@@ -381,7 +381,7 @@ def guessed(module: nn.Module) -> dict[str, Part]:
 
 
 def has_attention(model: nn.Module) -> bool:
-    """Whether the model has attention layers, of a known kind or not; a ConvMixer has none."""
+    """Return True where the model has attention layers, of a known kind or not; a ConvMixer has none."""
     found = _survey(model)
     return bool(found.layers or found.refused)
 
@@ -436,7 +436,7 @@ def seen_grids(model: nn.Module) -> list[tuple[int, int]]:
 
 
 def position_name(model: nn.Module) -> str:
-    """What the position embedding is called in a model, whether it has one or not; empty where its family has none."""
+    """Return the name that the position embedding has in models of this family; empty where the family has none."""
     known = family(model)
     if known and known.adapter.position:
         return f"{known.path}.{known.adapter.position}".lstrip(".")
@@ -465,7 +465,7 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
 
 
 def rotary(model: nn.Module) -> bool:
-    """Whether the model rotates queries and keys by their place."""
+    """Return True for a model with rotary position embeddings."""
     known = family(model)
     return known is not None and known.rotary
 

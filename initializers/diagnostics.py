@@ -1,4 +1,4 @@
-"""What is measured of the attention of a model: how far heads look, how spread out they are, spectra of their weights.
+"""Measurements of a model's attention: distance, entropy, and spectra of its weights.
 
 Measuring changes nothing and draws no random number.
 """
@@ -33,7 +33,7 @@ class _Reached(Exception):
 
 @torch.no_grad()
 def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Tensor:
-    """What an attention layer, by default the first, receives: B images or windows x N x D, class token left out."""
+    """Return the input of an attention layer (default: the first): B images or windows x N x D, no class token."""
     seen: list[Tensor] = []
     attends = attention_layers(model)[layer]
 
@@ -107,7 +107,7 @@ def each_attention(
 
 @dataclass(frozen=True)
 class AttentionStatistics:
-    """Of each layer, between patch tokens, mean over images and, where attention is in windows, over these."""
+    """Attention statistics of each layer, between patch tokens, mean over images and windows."""
 
     maps: list[Tensor]
     """H x N x N; rows add up to 1."""
@@ -220,7 +220,7 @@ def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
 
 
 def spectra(left_HDd: Tensor, right_HDd: Tensor) -> Spectra:
-    """Of the products left right^T, one a head, by singular values of d x d matrices.
+    """Compute the spectra of the products left right^T, one a head, by singular values of d x d matrices.
 
     A singular value counts as zero below D eps times the largest, eps that of the type of the weights.
     """
@@ -232,7 +232,7 @@ def spectra(left_HDd: Tensor, right_HDd: Tensor) -> Spectra:
 
 
 def spectrum(weight: Tensor) -> Spectra:
-    """Of one weight as a matrix of (out, rest).
+    """Compute the spectrum of one weight as a matrix of (out, rest).
 
     A singular value counts as zero below its longer side times eps times the largest, eps that of its type.
     """

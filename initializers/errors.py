@@ -35,13 +35,19 @@ _BOUNDED.maxlevel = 2
 _BOUNDED.maxstring = _BOUNDED.maxother = 120
 
 
-def plain(text: str, width: int | None = None) -> str:
-    """Foreign text (names, messages and reasons from files) made safe to print, on one line.
+def printable(text: str) -> str:
+    """Text on one line that a terminal prints and does not obey, whoever wrote it; spaces stay."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
-    White space is collapsed and everything unprintable is replaced by `?`: a terminal obeys escape sequences, whoever
-    wrote them. Cut at `width` characters. Markup of rich or LaTeX is left to those who print with them.
+
+def plain(text: str, width: int | None = None) -> str:
+    """Foreign text (names, messages and reasons from files) as one printable line, white space collapsed.
+
+    Cut at `width` characters. Every writer begins with it: a terminal, LaTeX, Markdown, HTML and figures.
     """
-    line = " ".join("".join(char if char.isprintable() or char.isspace() else "?" for char in text).split())
+    line = " ".join(printable(text).split())
     return line if width is None or len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
@@ -126,7 +132,7 @@ def _key(key: int | str) -> str:
 
 
 def _field(loc: tuple[int | str, ...], numbers: set[tuple[int | str, ...]]) -> str:
-    """Where a value is, with dots; places in lists count from 1, keys of mappings that are `numbers` stay."""
+    """Write the path of a value with dots; places in lists count from 1, keys of mappings that are `numbers` stay."""
     keys = (key + 1 if isinstance(key, int) and loc[:at] not in numbers else key for at, key in enumerate(loc, 1))
     return ".".join(map(_key, keys))
 
@@ -199,7 +205,7 @@ def _model_at(model: Any, loc: Sequence[int | str]) -> type[BaseModel] | None:
 
 
 def cause(error: BaseException) -> str:
-    """Why code of somebody cannot be imported; a field without a type, which pydantic says in 456 letters, in short."""
+    """Return the reason why foreign code cannot be imported; pydantic's message on an untyped field is cut short."""
     if isinstance(error, ExitRequested) and error.__cause__:
         error = error.__cause__
     untyped = isinstance(error, PydanticUserError) and error.code == "model-field-missing-annotation"
@@ -217,12 +223,12 @@ def _type_of(text: str) -> str:
 
 LIBRARIES = (
     *("torch", "torchvision", "numpy", "scipy", "sklearn", "timm", "PIL", "pydantic"),
-    *("pandas", "matplotlib", "seaborn", "jinja2", "bokeh"),
+    *("pandas", "matplotlib", "jinja2", "bokeh"),
 )
 
 
 def located(error: BaseException) -> str:
-    """What an error says, and in brackets the line of ours or the user's that a reader has to look at.
+    """Return an error's message, and in brackets the line of ours or the user's that a reader has to look at.
 
     That is the innermost outside the standard library and `LIBRARIES`.
     """

@@ -35,6 +35,7 @@ def initialize(
     images_BCHW: Tensor | None = None,
     progress: Progress = lambda done, total: None,
     resources: Resources | None = None,
+    measure: bool = True,
 ) -> tuple[InitReport, Tensor | None]:
     """Set every parameter of `model` in place: the base first, then the method over it.
 
@@ -49,6 +50,7 @@ def initialize(
         images_BCHW: normalised images to measure attention on; they never influence a parameter.
         progress: called by slow methods.
         resources: what methods may use beyond the model and random numbers.
+        measure: whether to measure attention; without it, all of that stays empty.
 
     Returns:
         What was done, and the attention targets of the layers that have one (layers x heads x N x N, bool), or None.
@@ -68,7 +70,7 @@ def initialize(
     def diagnose(model: nn.Module) -> list[LayerStart]:
         nonlocal measuring
         start = time.perf_counter()
-        found = starts(model, images_BCHW) if has_attention(model) else []
+        found = starts(model, images_BCHW) if measure and has_attention(model) else []
         measuring += time.perf_counter() - start
         return found
 
@@ -87,7 +89,7 @@ def initialize(
             part.freeze(model)
     aim = applied.aim
 
-    layers = attention_layers(model) if has_attention(model) else []
+    layers = attention_layers(model) if measure and has_attention(model) else []
     report = {
         "seconds": applied.seconds - measuring,
         "method_parameters": applied.changed[1] if method is not None else [],
@@ -112,7 +114,7 @@ def initialize(
 
 
 def with_weights(report: PlaceboReport, method: dict[str, Tensor], placebo: dict[str, Tensor]) -> PlaceboReport:
-    """What a placebo says, with what it replaced outside attention, where `treated` has the name of a tensor."""
+    """Add to a placebo's report the tensors outside attention that it replaced."""
     weights = [
         ReplacedWeight(name=name, method=spectrum(method[name]), placebo=spectrum(placebo[name]))
         for name, done in report.treated.items()

@@ -1,4 +1,4 @@
-"""Finding what there is one file of each: in a folder of ours, and by entry point in installed packages.
+"""The registry of whatever is one file each: in a folder of ours, or behind an entry point of an installed package.
 
 Imports no torch.
 """
@@ -10,15 +10,20 @@ import importlib.metadata
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from vitinit.initializers.errors import BrokenFile, ExitRequested, VitinitError, cause
+from vitinit.initializers.errors import BrokenFile, ExitRequested, VitinitError, cause, unknown_name
 from vitinit.initializers.foreign import contained
 
-INITIALIZERS = "vitinit.initializers"
-"""The entry point group in which packages name their initialisers."""
+INITIALIZERS, DATASETS, MODELS, ADAPTERS = GROUPS = (
+    "vitinit.initializers",
+    "vitinit.datasets",
+    "vitinit.models",
+    "vitinit.adapters",
+)
+"""The entry point groups in which packages name their own."""
 FOLDERS = "VITINIT_METHODS"
 """Environment variable: folders with files of one's own. `vitinit rank` sets it for the processes that it starts."""
 
@@ -36,6 +41,8 @@ def modules(package: str) -> Iterator[ModuleType]:
         BrokenFile: one cannot be imported.
     """
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if found.name == f"{package}.__main__":
+            continue
         try:
             with contained(found.name):
                 module = importlib.import_module(found.name)
@@ -49,12 +56,12 @@ def modules(package: str) -> Iterator[ModuleType]:
 
 
 def installed(group: str) -> bool:
-    """Whether any installed package names something in an entry point group."""
+    """Return True where an installed package names something in an entry point group."""
     return bool(importlib.metadata.entry_points(group=group))
 
 
 def entry_points(group: str) -> Iterator[tuple[str, Any]]:
-    """What installed packages name in an entry point group: each with where it is, as package.module:NAME.
+    """Load the entry points of a group from installed packages: each with its place, as package.module:NAME.
 
     Raises:
         VitinitError: one cannot be loaded.
@@ -68,3 +75,112 @@ def entry_points(group: str) -> Iterator[tuple[str, Any]]:
             raise VitinitError(
                 f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {cause(error)}"
             ) from error
+
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Entries by name: those of the files of some packages, and those that an entry point group names.
+
+    Args:
+        noun: An entry, in messages.
+        packages: Their files are imported when an entry is first asked for, and not before.
+        group: The entry point group in which installed packages name their own.
+        wanted: Values that are entries, in messages.
+        accepts: Whether a value is an entry.
+        collect: Take every such value of a file. Otherwise files register entries themselves, by a decorator that
+            calls `put`.
+        check: Refuses, by a VitinitError, an entry and where it is from.
+        name: The name of an entry, where `put` is not told.
+        order: Sort key of entries; default: the name.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        *packages: str,
+        group: str = "",
+        wanted: str = "",
+        accepts: Callable[[object], bool] = lambda value: True,
+        collect: bool = False,
+        check: Callable[[T, str], None] = lambda entry, where: None,
+        name: Callable[[T], str] = lambda entry: entry.name,  # type: ignore[attr-defined]
+        order: Callable[[T], Any] | None = None,
+    ) -> None:
+        self.noun, self.packages, self.group, self.wanted = noun, packages, group, wanted
+        self.accepts, self.collect, self.check, self.name, self.order = accepts, collect, check, name, order
+        self.known: dict[str, T] = {}
+        self.origins: dict[str, str] = {}
+        self.searched = False
+
+    def put(self, entry: T, where: str = "", name: str | None = None) -> T:
+        """Add an entry; a class or function of the same module and name, as of a notebook's cell, is replaced.
+
+        Args:
+            entry: What is registered.
+            where: Where it is from; default: module and name of the class or function that it is.
+            name: Its name; default: what it says itself.
+
+        Raises:
+            VitinitError: It is no valid entry, or its name is taken.
+        """
+        origin = f"{entry.__module__}.{entry.__qualname__}" if hasattr(entry, "__qualname__") else where
+        self.check(entry, where or origin)
+        name = self.name(entry) if name is None else name
+        other = self.known.get(name, entry)
+        if other is not entry and not (origin and self.origins.get(name) == origin):
+            where = f"{self.origins.get(name)} and in {where or origin}" if where or origin else self.packages[0]
+            raise VitinitError(f"two {self.noun}s are called {name!r}: in {where}")
+        self.known[name], self.origins[name] = entry, origin
+        return entry
+
+    def search(self) -> None:
+        """Import the files of the packages and load the entry points, if that has not been done.
+
+        Raises:
+            BrokenFile: One of them cannot be used.
+        """
+        if self.searched:
+            return
+        try:
+            for package in self.packages:
+                for module in modules(package):
+                    for attribute, value in list(vars(module).items()) if self.collect else ():
+                        if self.accepts(value):
+                            self.put(value, f"{module.__name__}.{attribute}")
+            for where, value in entry_points(self.group) if self.group else ():
+                self.load(value, where)
+        except VitinitError as error:
+            raise error if isinstance(error, BrokenFile) else BrokenFile(str(error)) from error
+        self.searched = True
+
+    def load(self, value: Any, where: str) -> T:
+        """Add a value that is named from outside.
+
+        Raises:
+            VitinitError: It is something else, or its name is taken.
+        """
+        if not self.accepts(value):
+            raise VitinitError(f"{where} is not {self.wanted}")
+        return self.put(value, where)
+
+    def by_name(self) -> dict[str, T]:
+        """All entries, in their order."""
+        self.search()
+        return dict(sorted(self.known.items(), key=lambda item: self.order(item[1]) if self.order else item[0]))
+
+    def entries(self) -> list[T]:
+        """All entries, in their order."""
+        return list(self.by_name().values())
+
+    def get(self, name: str) -> T:
+        """The entry of this name.
+
+        Raises:
+            VitinitError: There is none.
+        """
+        self.search()
+        if name not in self.known:
+            raise unknown_name(self.noun, name, self.known)
+        return self.known[name]

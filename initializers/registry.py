@@ -1,4 +1,4 @@
-"""What an initialiser is, and where all of them are found.
+"""Base class of initialisers, and their registry.
 
 An initialiser is one decorated class in one file. Its fields are its parameters: typed, validated, with defaults.
 It is found when its file lies in `bases/` or `methods/`, when an installed package names it in the entry point group
@@ -24,11 +24,12 @@ import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
+from vitinit.initializers import own_files
 from vitinit.initializers.attention import PATCHED, AttentionLayer, attention_layers, patched, position_name
-from vitinit.initializers.errors import BrokenFile, VitinitError, cause, explain, unknown_name
+from vitinit.initializers.errors import VitinitError, cause, explain, unknown_name
 from vitinit.initializers.foreign import contained
-from vitinit.initializers.plugins import INITIALIZERS, entry_points, look_into_own_folders, modules
-from vitinit.initializers.report import LayerStart, PlaceboReport
+from vitinit.initializers.plugins import INITIALIZERS, Registry, look_into_own_folders, modules
+from vitinit.initializers.report import LayerStart
 from vitinit.initializers.sharing import repeated
 
 Progress = Callable[[int, int], None]
@@ -52,20 +53,20 @@ def solve_anew(inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]])
 
 @dataclass(frozen=True)
 class Resources:
-    """What a run has for a method beside the model and random numbers."""
+    """Inputs of a method beside the model and random numbers."""
 
     remember: Remember = solve_anew
     training_images: TrainingImages | None = None
     diagnose: Callable[[nn.Module], list[LayerStart]] = lambda model: []
     """Measures the model as it is now, for the record alone: no parameter may depend on it."""
-    note: Callable[[PlaceboReport], None] = lambda report: None
-    """Takes what a placebo has to say into the record."""
+    note: Callable[[Any], None] = lambda report: None
+    """Takes a method's own report into the record."""
 
     def images(self, count: int, user: str) -> Tensor:
         """Return training images, as `training_images` does, for a method that cannot do without them.
 
         Raises:
-            VitinitError: there are none; names their user, as in "method 'lsuv'".
+            VitinitError: there are none; names their user, as in "method 'NAME'".
         """
         if self.training_images is None:
             raise VitinitError(f"{user} needs training images: vitinit.initialize(..., images=batch)")
@@ -74,7 +75,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Aim:
-    """What a method wants of attention; it is only measured against."""
+    """Attention that a method aims at; used for measuring only."""
 
     targets_LHNN: Tensor
     """H of every layer, from the input on, that has a target: layers x heads x N x N, entries 0 or 1."""
@@ -95,7 +96,7 @@ class Initializer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: ClassVar[str]
-    """What grids and the command line call it."""
+    """Name in grids and on the command line."""
     kind: ClassVar[Literal["base", "method"]] = "method"
     """A base sets every parameter of a model; a method overwrites some of them afterwards."""
     touches: ClassVar[tuple[str, ...]]
@@ -106,7 +107,7 @@ class Initializer(BaseModel):
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
     condition: ClassVar[str] = ""
-    """What whether it fits a model depends on, where the default parameters do not say; shown to people."""
+    """Condition for fitting a model, where the default parameters do not say; shown to people."""
     later: ClassVar[dict[str, Any]] = {}
     """Parameters that came after the first records, each with its default, which leaves a run as it was before.
 
@@ -130,29 +131,29 @@ class Initializer(BaseModel):
             )
 
     def ours(self, model: nn.Module) -> str:
-        """What of it, on a model that it fits, is in no paper, in a phrase; empty where nothing is."""
+        """Return in a phrase what of it, on a model that it fits, is in no paper; empty where nothing is."""
         return ""
 
     def patterned(self, model: nn.Module) -> bool:
-        """Whether weights that it sets, of two or more dimensions, have a pattern on a model that it fits.
+        """Return True where the matrices that it sets have a pattern, on a model that it fits.
 
         Where it says no, as where they are all 0, there is no `placebo` of it.
         """
         return True
 
     def remark(self, model: nn.Module) -> str:
-        """What a user should know of the weights as set, in a phrase for `vitinit.Report`; empty where nothing."""
+        """Return a remark on the weights as set, a phrase for `vitinit.Report`; empty where there is none."""
         return ""
 
     def left_alone(self, model: nn.Module) -> str:
-        """What it leaves as it is of what it would set, in a phrase for `vitinit.Report`; empty where nothing.
+        """Return in a phrase for `vitinit.Report` what it leaves alone of what it would set; empty where nothing.
 
         Apart from `remark`, so that whoever overrides that says this too.
         """
         return ""
 
     def advice(self) -> str:
-        """What `vitinit.Report` says where attention is hardly more on the targets of `apply` than elsewhere."""
+        """Return the advice of `vitinit.Report` where attention hardly prefers the targets of `apply`."""
         return ""
 
     def attention_of(
@@ -262,7 +263,7 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one size have the same values; a NaN is one."""
+    """Return True where two tensors of one size have the same values; NaN equals NaN."""
     return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True))
 
 
@@ -294,19 +295,7 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     return changed
 
 
-_classes: dict[str, type[Initializer]] = {}
-_silent: list[str] = []
-"""Files in our rooms that register nothing."""
-AnyInitializer = TypeVar("AnyInitializer", bound=type[Initializer])
-
-
-def register(cls: AnyInitializer) -> AnyInitializer:
-    """Class decorator: make an initialiser available under its `name`.
-
-    Raises:
-        VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `later`
-            that is not its defaults or a `sets` of unknown parts, or the name is taken by another class.
-    """
+def _check(cls: type[Initializer], where: str) -> None:
     for attribute in ("name", "touches"):
         if not hasattr(cls, attribute):
             raise VitinitError(f"initializer class {cls.__qualname__} needs the class variable {attribute!r}")
@@ -321,15 +310,38 @@ def register(cls: AnyInitializer) -> AnyInitializer:
     _check_defaults(cls)
     if missing := sorted(cls.__abstractmethods__):
         raise VitinitError(f"initializer class {cls.__qualname__} must implement {', '.join(missing)}")
-    other = _classes.setdefault(cls.name, cls)
-    if (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise VitinitError(
-            f"two initializers are called {cls.name!r}: {other.__module__}.{other.__qualname__} "
-            f"and {cls.__module__}.{cls.__qualname__}"
-        )
-    _classes[cls.name] = cls
     _source_hash(cls)
+
+
+ROOMS = f"{__package__}.bases", f"{__package__}.methods"
+REGISTRY: Registry[type[Initializer]] = Registry(
+    "initializer",
+    *ROOMS,
+    group=INITIALIZERS,
+    wanted="an Initializer class",
+    accepts=lambda value: isinstance(value, type) and issubclass(value, Initializer),
+    check=_check,
+)
+AnyInitializer = TypeVar("AnyInitializer", bound=type[Initializer])
+
+
+def register(cls: AnyInitializer) -> AnyInitializer:
+    """Class decorator: make an initialiser available under its `name`.
+
+    Raises:
+        VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `later`
+            that is not its defaults or a `sets` of unknown parts, or the name is taken by another class.
+    """
+    _forget_before_edit(cls)
+    REGISTRY.put(cls)
     return cls
+
+
+def _forget_before_edit(cls: Any) -> None:
+    """Forget the class that a file of one's own had before it was edited."""
+    other = REGISTRY.known.get(getattr(cls, "name", ""))
+    if other is not None and other is not cls and own_files.same_file(cls.__module__, other.__module__):
+        del REGISTRY.known[other.name]
 
 
 @cache
@@ -372,32 +384,17 @@ def _check_defaults(cls: type[Initializer]) -> None:
             ) from error
 
 
-@cache
-def _discover() -> None:
-    _silent.clear()
-    look_into_own_folders()
-    try:
-        for room in ("bases", "methods"):
-            for module in modules(f"{__package__}.{room}"):  # a file registers its class as it is imported
-                homes = {cls.__module__ for cls in _classes.values()}
-                if not any(f"{home}.".startswith(f"{module.__name__}.") for home in homes):
-                    _silent.append(f"{module.__name__.replace('.', '/')}.py")
-        for where, loaded in entry_points(INITIALIZERS):
-            _checked_class(loaded, where)
-    except VitinitError as error:
-        raise BrokenFile(str(error)) from error
-
-
-def _checked_class(found: object, where: str) -> type[Initializer]:
-    if not (isinstance(found, type) and issubclass(found, Initializer)):
-        raise VitinitError(f"{where} is not an Initializer class")
-    return register(found)
-
-
 def names(kind: Literal["base", "method"] | None = None) -> list[str]:
     """Names of all initialisers, or of the bases or the methods alone."""
-    _discover()
-    return sorted(name for name, cls in _classes.items() if kind in (None, cls.kind))
+    look_into_own_folders()
+    return [name for name, cls in REGISTRY.by_name().items() if kind in (None, cls.kind)]
+
+
+def _silent() -> list[str]:
+    """Files in our rooms that register nothing."""
+    homes = [f"{cls.__module__}." for cls in REGISTRY.known.values()]
+    files = (module.__name__ for room in ROOMS for module in modules(room))
+    return [f"{file.replace('.', '/')}.py" for file in files if not any(home.startswith(f"{file}.") for home in homes)]
 
 
 def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initializer]:
@@ -406,25 +403,29 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     Raises:
         VitinitError: nothing is called that, or it is of the other kind.
     """
-    _discover()
+    look_into_own_folders()
+    REGISTRY.search()
     if ":" in name:
         module, _, attribute = name.partition(":")
-        if module.endswith(".py"):
-            raise VitinitError(
-                f"initializer {name!r}: a grid takes package.module:Class, of a module that Python finds (PYTHONPATH); "
-                "vitinit rank takes a file"
-            )
+        if module.endswith(".py") and not own_files.is_pinned(name):
+            raise VitinitError(f"initializer {name!r}: a grid and vitinit rank take a file, and nothing else does")
         try:
             with contained(f"module {module!r}"):
-                found = getattr(importlib.import_module(_today(module)), attribute)
+                if own_files.is_pinned(name):
+                    found = own_files.load(name)
+                else:
+                    found = getattr(importlib.import_module(_today(module)), attribute)
+        except VitinitError:
+            raise
         except Exception as error:  # a plug-in may raise anything while it is imported
             raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
-        cls = _checked_class(found, name)
-    elif name in _classes:
-        cls = _classes[name]
+        _forget_before_edit(found)
+        cls = REGISTRY.load(found, name)
+    elif name in REGISTRY.known:
+        cls = REGISTRY.known[name]
     else:
-        unknown = unknown_name(kind or "initializer", name, names(kind))
-        raise VitinitError(f"{', '.join(_silent)} registers nothing (@register); {unknown}") if _silent else unknown
+        unknown, silent = unknown_name(kind or "initializer", name, names(kind)), _silent()
+        raise VitinitError(f"{', '.join(silent)} registers nothing (@register); {unknown}") if silent else unknown
     if kind not in (None, cls.kind):
         raise VitinitError(f"initializer {name!r} is a {cls.kind}, not a {kind}; the {kind}s: {', '.join(names(kind))}")
     return cls

@@ -16,7 +16,7 @@ class _Frozen(BaseModel):
 
 
 class Fidelity(_Frozen):
-    """How close the first layer's attention is to its targets `H`."""
+    """Fidelity of the first layer's attention to its targets `H`."""
 
     mse: NonNegative
     """Mean squared error between attention map and H, over all heads and cells."""
@@ -35,7 +35,7 @@ class LayerNorms(_Frozen):
 
 
 class Spectra(_Frozen):
-    """Of one product of weights of a layer, one value per head; or of one weight, one value."""
+    """Spectrum of one product of weights of a layer, one value per head; or of one weight, one value."""
 
     norm: list[NonNegative]
     """Frobenius."""
@@ -50,17 +50,17 @@ class LayerStart(_Frozen):
 
     layer: str
     query_key: Spectra
-    """Of W_q^T W_k of a head, D x D."""
+    """Spectrum of W_q^T W_k of a head, D x D."""
     value_path: Spectra
-    """Of W_proj W_v of a head, D x D."""
+    """Spectrum of W_proj W_v of a head, D x D."""
     entropy: list[NonNegative | None] | None = None
-    """Of attention on the images, in nats, mean over queries and images, one value per head."""
+    """Entropy of attention on the images, in nats, mean over queries and images, one value per head."""
     distance: list[NonNegative | None] | None = None
     """Mean distance between query and key on the images, weighted by attention, in tokens, one value per head."""
 
 
 class MatchedEntropy(_Frozen):
-    """How a placebo came to the attention entropy of its method in one layer, on training images."""
+    """Match of a placebo's attention entropy to that of its method in one layer, on training images."""
 
     layer: str
     scale: NonNegative
@@ -79,12 +79,12 @@ class ReplacedWeight(_Frozen):
 
 
 class PlaceboReport(_Frozen):
-    """What a placebo stands for, and what it did to it."""
+    """Method that a placebo stands for, and what the placebo did to its tensors."""
 
     of: dict[str, Any]
     keep: str
     treated: dict[str, str]
-    """Of everything that the method changed: `rotated`, `gaussian`, or `kept` as the method set it."""
+    """Treatment of each tensor that the method changed: `rotated`, `gaussian`, or `kept` as the method set it."""
     method: list[LayerStart]
     """The method itself, measured as `InitReport.start` is: the placebo's."""
     matched: list[MatchedEntropy] = []
@@ -93,12 +93,12 @@ class PlaceboReport(_Frozen):
 
 
 class InitReport(_Frozen):
-    """What initialisation did to one model."""
+    """Report of the initialisation of one model."""
 
     seconds: NonNegative
     """Base and method together, measuring left out; of a solution that was read, what solving took when it was done."""
     cached: bool = False
-    """Whether a solution was read that an earlier run had computed from the same inputs."""
+    """True where a solution was read that an earlier run had computed from the same inputs."""
     method_parameters: list[str]
     """Names of the parameters and buffers whose values the method changed; the base set all of them."""
     norms: list[LayerNorms]
@@ -109,10 +109,10 @@ class InitReport(_Frozen):
     """On what the first attention layer gets from real images (LayerNormed content plus position embedding), biases
     included. None where there is no target or no image was given."""
     images: int = 0
-    """How many images `real_images` and `offset_maps` are averaged over."""
+    """Number of images that `real_images` and `offset_maps` are averaged over."""
     offset_maps: list[list[list[Share]]] | None = None
     """heads x (2r+1) x (2r+1): mean mass that a query of the first layer puts on the token at each (row, column)
     offset, on the images; a mean over the queries whose token at that offset is inside the grid."""
     start: list[LayerStart] = []
-    """Of every attention layer, on the same images."""
+    """Statistics of every attention layer, on the same images."""
     placebo: PlaceboReport | None = None

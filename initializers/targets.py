@@ -63,7 +63,7 @@ def broken(positions_HN2: Tensor, control: Control, grid: tuple[int, int], gener
 
 
 def target_keys(grid: tuple[int, int], positions_HN2: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether a query has its target inside the grid, and which key it is (0 where it has none), both heads x N.
+    """Return for each query whether its target is inside the grid, and its key (0 where it has none), both heads x N.
 
     Tokens are in row-major order; no wrapping, no padding.
     """

@@ -1,4 +1,4 @@
-"""How many threads a computation has."""
+"""Number of threads of a computation."""
 
 from __future__ import annotations
 

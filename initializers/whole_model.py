@@ -1,4 +1,4 @@
-"""What the bases share: visiting every parameter of a model exactly once, and knowing what each Linear is for."""
+"""Traversal that the bases share: it visits every parameter of a model once, and knows the role of each Linear."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 
 
 Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "pre_head", "other"]
-"""Of attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. Of an MLP: all but its last Linear, and
-that. The classifier, and the Linear `pre_logits` before it."""
+"""Role of a Linear. In attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. In an MLP: all but its
+last, and that one. The classifier, and the Linear `pre_logits` before it."""
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,21 @@ class Place:
     heads: int = 1
     """In the rows of each of these matrices."""
     rows: tuple[int, ...] = ()
-    """Of each of them; empty where all have as many."""
+    """Rows of each of them; empty where all have as many."""
     by_head: bool = False
     """True where rows go by head: those of the first head in all matrices, then those of the second, and so on."""
 
 
+BY_NAME = "vitinit_by_name"
+"""Attribute of a model that a grid has by its name: what no rule covers stays as its library builds it."""
 HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
 """The name of a module that is a classifier, or holds one; `multi_head_attn` does not."""
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)")
-"""Of a block without attention that methods set, such as a Mixer's."""
+"""Linears of the MLP in a block without attention that methods set, such as a Mixer's."""
 
 
 def places(model: nn.Module) -> dict[str, Place]:
-    """That of every Linear, by its name; the same where the model is a part of another."""
+    """Return the role of every Linear, by its name; the same where the model is a part of another."""
     known, heads, found = families(model), set(classifiers(model).values()), dict[str, Place]()
     mixing = {name for family in known for name in family.adapter.token_mixing}
     for name, module in model.named_modules():
@@ -161,7 +163,7 @@ def classifiers(model: nn.Module) -> dict[str, str]:
 
 
 def _repeated(model: nn.Module, home: str, parts: list[str]) -> bool:
-    """Whether a path goes through one of several modules of a kind, side by side, as blocks are."""
+    """Return True where a path goes through one of several like modules side by side, as blocks are."""
     for depth, part in enumerate(parts):
         beside = model.get_submodule(".".join([*home.split(".")[:-1], *parts[:depth]]))
         kind = type(beside.get_submodule(part))
@@ -171,7 +173,7 @@ def _repeated(model: nn.Module, home: str, parts: list[str]) -> bool:
 
 
 def _in_mlp(name: str, mixing: set[str]) -> Role:
-    """That of a Linear beside attention. One that mixes tokens alone is the last of its branch."""
+    """Return the role of a Linear beside attention. One that mixes tokens alone is the last of its branch."""
     if name.rpartition(".")[2] in mixing:
         return "mlp_out"
     mlp = MLP.search(name)
@@ -179,12 +181,20 @@ def _in_mlp(name: str, mixing: set[str]) -> Role:
 
 
 def _rule(name: str, known: list[Family]) -> Rule | None:
-    """That of a parameter in a model; None where there is none."""
+    """Return the rule of a parameter in a model; None where there is none."""
     rule: Rule | None = TIMM.get(name.rpartition(".")[2])
     for family in known:
         inside = name.removeprefix(f"{family.path}.") if family.path else name
         if not family.path or inside != name:
             rule = family.adapter.rule(inside)
+    return rule
+
+
+def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
+    """Return the rule of a parameter of a model, by its name or by the norm that it is in."""
+    rule = _rule(name, known)
+    if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
+        rule = NORM.get(name.rpartition(".")[2])
     return rule
 
 
@@ -224,6 +234,22 @@ class WholeModel(Initializer):
         """Set the learned tokens by which a pooling head looks at the others: N(0, 1/D)."""
         draw_normal_(parameter, parameter.shape[-1] ** -0.5, generator)
 
+    def check(self, model: nn.Module) -> None:
+        """Refuse a model with a parameter that no rule covers."""
+        super().check(model)
+        self.without_rule(model)
+
+    def without_rule(self, model: nn.Module) -> list[str]:
+        """Return the parameters that are left as they were built: of a model by name, those that no rule covers.
+
+        Raises:
+            VitinitError: there are such parameters, and the model is no model by name.
+        """
+        left: list[str] = []
+        for _ in self._draws(model, left):
+            pass
+        return left
+
     def left_alone(self, model: nn.Module) -> str:
         """Position embeddings that are fixed; empty where none is."""
         known = families(model)
@@ -248,8 +274,10 @@ class WholeModel(Initializer):
         for _, draw in sorted(self._draws(model), key=lambda draw: draw[0]):
             draw(generator)
 
-    def _draws(self, model: nn.Module) -> Iterator[tuple[int, Draw]]:
-        """Each with its place in the order."""
+    def _draws(self, model: nn.Module, left: list[str] | None = None) -> Iterator[tuple[int, Draw]]:
+        """Each with its place in the order; `left` takes the names of parameters that stay as they were built."""
+        left = [] if left is None else left
+        keeps = bool(getattr(model, BY_NAME, False))
         known, done, at = families(model), set[int](), places(model)
         scaling = {id(parameter) for parameter in layer_scales(model)}
         first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
@@ -279,15 +307,17 @@ class WholeModel(Initializer):
                 usual = set()
             for name, parameter in own:
                 if name not in usual:
-                    yield self._single(f"{path}.{name}" if path else name, parameter, module, known, width)
+                    full = f"{path}.{name}" if path else name
+                    if keeps and _rule_of(full, parameter, module, known) is None:
+                        left.append(full)
+                    else:
+                        yield self._single(full, parameter, module, known, width)
 
     def _single(
         self, name: str, parameter: Tensor, module: nn.Module, known: list[Family], width: int
     ) -> tuple[int, Draw]:
         """A parameter of no Linear, convolution or norm, or one that these do not have."""
-        rule = _rule(name, known)
-        if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
-            rule = NORM.get(name.rpartition(".")[2])
+        rule = _rule_of(name, parameter, module, known)
         if rule is None:
             raise VitinitError(f"base {self.name!r} has no rule for the parameter {name!r}; {HELP}")
         if rule == "position" and not parameter.requires_grad:
@@ -360,7 +390,7 @@ class ByMatrix(WholeModel):
         """Set a weight, or one matrix of those in its rows: outputs x inputs."""
 
     def matrices(self, place: Place) -> int:
-        """How many matrices the rows of a weight are taken as: by default those that they are."""
+        """Return the number of matrices that the rows of a weight are taken as: by default those that they are."""
         return place.matrices
 
     def joins(self) -> bool:

@@ -1,1 +1,1 @@
-"""How a picklable call becomes cluster jobs. Knows nothing of this benchmark."""
+"""Cluster jobs from picklable calls. Knows nothing of this benchmark."""

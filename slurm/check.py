@@ -1,4 +1,4 @@
-"""Whether a profile fits the cluster: asked before anything is queued."""
+"""Check of a profile against the cluster, before anything is queued."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vitinit.slurm.submit import script
 
 @dataclass(frozen=True)
 class Node:
-    """What a node of a partition has, as sinfo shows it."""
+    """Resources of a node of a partition, as sinfo shows them."""
 
     partition: str
     default: bool
@@ -32,7 +32,7 @@ class Node:
 
 
 def check(profile: Profile) -> list[str]:
-    """What is wrong with a profile on this cluster, a line each; empty when it works.
+    """Return what is wrong with a profile on this cluster, a line each; empty when it works.
 
     The cluster's own answers where it has any; last, sbatch is shown the very script that would be submitted.
     """
@@ -137,7 +137,7 @@ def _accounts(profile: Profile) -> Iterator[str]:
 
 
 def _sbatch(profile: Profile) -> Iterator[str]:
-    """What sbatch says to the script itself; it queues nothing."""
+    """Yield the answers of sbatch to the script itself (a dry run: nothing is queued)."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "script.sh"
         path.write_text(script(profile, 2, Path(folder), "check", Path(folder)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What became of jobs: asked of squeue, scontrol and sacct, and read in their logs."""
+"""State and end of jobs: from squeue, scontrol and sacct, and from their logs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Queued:
 
     state: str
     reason: str
-    """Why it does not run yet, such as Priority; None when there is none."""
+    """Reason for waiting, such as Priority; None when there is none."""
     nodes: str
     time_left: str
     """DAYS-HOURS:MINUTES:SECONDS, or INVALID, UNLIMITED."""
@@ -49,7 +49,7 @@ class Queued:
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job ended."""
+    """End of a job."""
 
     state: str
     """Such as COMPLETED, FAILED, TIMEOUT, CANCELLED, OUT_OF_MEMORY, NODE_FAIL, PREEMPTED."""
@@ -89,7 +89,7 @@ def read_squeue(lines: Iterable[str]) -> dict[str, Queued]:
 
 
 def ended(job_ids: Collection[str]) -> dict[str, JobEnd] | None:
-    """How those of these jobs that are over ended; a job nobody remembers is left out.
+    """Return the ends of those jobs that are over; a job nobody remembers is left out.
 
     The controller remembers a job for some minutes; the accounting, where the cluster has one, for good, from some
     seconds after its end. None when neither can be asked. Jobs of an array that were cancelled one by one before they
@@ -113,7 +113,7 @@ def ended(job_ids: Collection[str]) -> dict[str, JobEnd] | None:
 
 
 def _asked(*command: str) -> str | None:
-    """What a command says; None when it cannot be asked."""
+    """Return the output of a command; None when it cannot run."""
     try:
         done = call(*command)
     except SlurmError:
@@ -165,7 +165,7 @@ def cancel(job_ids: Collection[str]) -> None:
 
 
 def available() -> bool:
-    """Whether jobs can be submitted from here: there is sbatch, and the controller answers within seconds."""
+    """Return True where jobs can be submitted: sbatch exists, and the controller answers within seconds."""
     if shutil.which("sbatch") is None:
         return False
     try:
@@ -205,7 +205,7 @@ def requeue_current() -> bool:
 
 
 def preempted_current() -> bool:
-    """Whether SLURM is about to take the resources away from the job this process runs in, for a more urgent one.
+    """Return True where SLURM is about to preempt the job this process runs in.
 
     What SIGTERM means is not clear otherwise: a preemption, or that another process of the job has failed.
 
@@ -217,7 +217,7 @@ def preempted_current() -> bool:
 
 
 def _shown() -> str:
-    """What the controller knows of the job this process runs in."""
+    """Return the output of `scontrol show job` for the job this process runs in."""
     done = call("scontrol", "--oneliner", "show", "job", _required())
     if done.returncode:
         raise refusal(done)
@@ -233,7 +233,7 @@ def _required() -> str:
 
 
 def restarts() -> int:
-    """How often the job this process runs in has been requeued; 0 outside of a job."""
+    """Return the number of requeues of the job this process runs in; 0 outside of a job."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 
 

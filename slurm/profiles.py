@@ -59,7 +59,7 @@ Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"]+$")]
 
 
 class Profile(BaseModel):
-    """What every job asks for. What is left out is as the cluster gives it by default."""
+    """Request of every job to the cluster. Fields left out take the cluster's defaults."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
 
@@ -195,7 +195,7 @@ def load(name_or_path: str | None) -> Profile:
 
 
 def _explained(error: ValidationError) -> str:
-    """What is wrong with each field, and what was given."""
+    """Return what is wrong with each field, with the value given."""
     wrong: dict[str, str] = {}
     for item in error.errors(include_url=False):
         field = str(item["loc"][0]) if item["loc"] else ""

@@ -27,7 +27,7 @@ T = TypeVar("T")
 _OVERRIDING = {
     f"SBATCH_{name}" for name in ("ARRAY_INX", "JOB_NAME", "OUTPUT", "ERROR", "OPEN_MODE", "SIGNAL", "TIMELIMIT")
 }
-"""What a script always says; the partition or account that a user has set stands for what a profile leaves out."""
+"""Variables that a script always overrides; the user's partition or account stands for what a profile leaves out."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Array:
 
     size: int
     parallel: int
-    """How many of its jobs run at the same time."""
+    """Number of its jobs that run at the same time."""
     after: int | None = None
-    """Which array before it must have ended."""
+    """Index of the array that must have ended before it."""
 
 
 def submit(

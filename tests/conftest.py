@@ -62,9 +62,9 @@ def _no_initializer_of_another_test() -> Iterator[None]:
     """What a test registers by a dotted path is forgotten: other tests of this process go over the registry."""
     yield
     if registry := sys.modules.get("vitinit.initializers.registry"):
-        for name, cls in list(registry._classes.items()):
+        for name, cls in list(registry.REGISTRY.known.items()):
             if not cls.__module__.startswith("vitinit.initializers."):
-                del registry._classes[name]
+                del registry.REGISTRY.known[name]
 
 
 @pytest.fixture(scope="session", autouse=True)

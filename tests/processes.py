@@ -21,7 +21,7 @@ OURS = ("vitinit", "tests")
 FORKS = multiprocessing.get_context("forkserver")
 """Starts processes that have imported torch and the like already: doing so takes seconds."""
 FORKS.set_forkserver_preload(
-    ["tests.faults.harness", "vitinit.runners.launching.together", "sklearn.datasets", "sklearn.model_selection"]
+    ["tests.faults.harness", "vitinit.runners.launching.inline", "sklearn.datasets", "sklearn.model_selection"]
 )
 VITINIT = [sys.executable, "-m", "vitinit.runners.cli"]
 PATIENCE = 900.0

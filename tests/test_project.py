@@ -1,11 +1,13 @@
-"""What says something of the project as a whole: the workflow of CI, how to cite it, what has changed."""
+"""The project as a whole: the workflow of CI, citation, changelog, and the words of docstrings."""
 
+import ast
 import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -80,3 +82,19 @@ def test_timm_is_the_one_that_was_tried():
     (floor,) = re.findall(r'"timm>=(.*)"', PYPROJECT)
     (locked,) = re.findall(r"^timm==(\S+)", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
     assert floor == locked
+
+
+PLAIN = ("initializers", "slurm", "vitinit")
+"""Packages whose docstrings begin with a verb or a noun."""
+
+
+@pytest.mark.parametrize("package", PLAIN)
+def test_docstrings_begin_with_what_a_thing_is_or_does(package: str) -> None:
+    texts = [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", node.value.value.strip())
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    assert texts
+    assert [text for text in texts if re.match(r"(What|Whether|Of|That|How|Where|Who)\b", text[1])] == []

@@ -13,8 +13,9 @@ from tests.processes import fresh
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDES = {path: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("[a-z]*/README.md"))}
-"""Those of the folders."""
+TUTORIALS = [*ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/how-to/*.md")]
+GUIDES = {path: path.read_text(encoding="utf-8") for path in sorted([*ROOT.glob("[a-z]*/README.md"), *TUTORIALS])}
+"""READMEs of the folders, tutorials and how-to pages."""
 RUN_BY_CI = {"make bench-small", "make test", "make setup"}
 """Commands that .ci/run carries out itself."""
 ON_A_CLUSTER = "### On a cluster"
@@ -67,7 +68,7 @@ def test_ci_runs_the_two_commands():
 @TRAINS
 def test_every_other_command_works(tmp_path):
     others = [line for line in commands() if line not in RUN_BY_CI and not line.startswith("source ")]
-    others = [line for line in others if not of_my_grid(line)]
+    others = [line for line in dict.fromkeys(others) if not of_my_grid(line)]
     assert len(others) > 4
     for line in others:
         done = run(line, tmp_path)
@@ -76,6 +77,9 @@ def test_every_other_command_works(tmp_path):
         "smoke.tex",
         "smoke_initialization.tex",
     }
+    for lines in [code for path in TUTORIALS for code in blocks("py", GUIDES[path])]:
+        done = run("python -c " + shlex.quote(lines), tmp_path)
+        assert done.returncode == 0, f"{lines}\n{done.stderr}"
 
 
 def options(text: str) -> set[str]:
@@ -96,8 +100,10 @@ def test_options_named_in_the_readmes_exist():
     prose = [re.sub(r"```.*?```", "", text, flags=re.DOTALL) for text in (README, *GUIDES.values())]
     named = [of_program(code) for text in prose for code in re.findall(r"`([^`]+)`", text)]
     named = [(program, given) for program, given in named if given]
-    assert len({program for program, _ in named}) > 5
-    alone = {"vitinit run", "vitinit rank", "python -m analysis.tables", "python -m analysis.curves"}
+    assert len({program for program, _ in named}) > 3
+    alone = {"vitinit run", "vitinit rank"} | {
+        f"python -m analysis.{name}" for name in ("tables", "curves", "choose", "pages", "report", "figures")
+    }
     programs = sorted(alone | {program for program, _ in named} - {""})
     known = {program: options(run(f"{program} --help", ROOT).stdout) for program in programs}
     for program, given in named:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(os.environ.get("VITINIT_TEST_WHEEL") != "1", rea
 ROOT = Path(__file__).parents[1]
 FLOORS = ("analysis", "benchmark", "initializers", "runners", "slurm")
 OTHERS = (
-    *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib", "seaborn", "bokeh"),
+    *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib", "bokeh"),
     *("typer", "rich", "submitit", "transformers", "vit_pytorch", "lightning", "setuptools"),
 )
 """What the benchmark or a test needs, by the names that are imported."""

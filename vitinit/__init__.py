@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from vitinit.initializers.check.report import Check, Finding, Group, Layer
 from vitinit.initializers.errors import VitinitError, brief
 
 if TYPE_CHECKING:
@@ -31,22 +32,36 @@ if TYPE_CHECKING:
     from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
     from vitinit.initializers.adapters.registry import register, unregister
     from vitinit.initializers.registry import Initializer
+    from vitinit.results import Run, epochs, load, records
+    from vitinit.studies import Study, run, study
 
 __version__ = "0.1.0"
 __all__ = [
     "Adapter",
     "Attention",
     "Change",
+    "Check",
+    "Finding",
+    "Group",
     "Known",
+    "Layer",
     "Normal",
     "Part",
     "Report",
+    "Run",
+    "Study",
     "VitinitError",
     "catalogue",
+    "check",
+    "epochs",
     "fused",
     "initialize",
     "linear",
+    "load",
+    "records",
     "register",
+    "run",
+    "study",
     "unregister",
 ]
 MOST_IMAGES = 2**20
@@ -56,7 +71,7 @@ WIDTH = 80
 
 
 def __getattr__(name: str) -> Any:
-    """What describes models, imported when it is asked for: torch takes seconds."""
+    """Import the classes that describe models on first use: torch takes seconds."""
     if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear"):
         from vitinit.initializers import adapter
 
@@ -65,6 +80,14 @@ def __getattr__(name: str) -> Any:
         from vitinit.initializers.adapters import registry
 
         return getattr(registry, name)
+    if name in ("Run", "epochs", "load", "records"):
+        from vitinit import results
+
+        return getattr(results, name)
+    if name in ("Study", "run", "study"):
+        from importlib import import_module
+
+        return getattr(import_module("vitinit.studies"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -79,7 +102,7 @@ class Known:
     papers: tuple[str, ...]
     """arXiv numbers in the first paragraph of its docstring; none where it is ours or a library's."""
     text: str
-    """What it does."""
+    """Description in one paragraph."""
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
@@ -146,19 +169,19 @@ class Report:
     changes: tuple[Change, ...]
     """Every tensor that is not what it was, in the order of the model."""
     attention_on_target: float | None = None
-    """Of a method that aims at attention maps: attention of the first layer on the token that it is to be on, mean over
+    """For a method that aims at attention maps: attention of the first layer on its target token, mean over
     heads and the queries that have such a token; on the pseudo-input, without biases of q and k."""
     uniform: float | None = None
     """The same of attention that is equal everywhere."""
     beside: tuple[str, ...] = ()
     """Attention modules that do not attend from token to token, which the method left as they were."""
     layer_scale: float | None = None
-    """What layer scales were set to, where that was asked for."""
+    """Value that layer scales were set to, where that was asked for."""
     untrained: tuple[str, ...] = ()
     """Parameters that base or method mean to stay as they start. Excluding them from training is left to you:
     `for name in report.untrained: model.get_parameter(name).requires_grad_(False)`."""
     remarks: tuple[str, ...] = ()
-    """What else base or method say of the weights that they set."""
+    """Further remarks of base or method on the weights that they set."""
     called: tuple[str, ...] = ()
     """Base and method, with those of their parameters that are not at their defaults."""
 
@@ -345,6 +368,45 @@ def initialize(
             + tuple(f"shared, set once: {' = '.join(paths)}" for paths in applied.shared),
             called=tuple(map(_called, parts)),
         )
+
+
+def check(
+    model: nn.Module,
+    images: Tensor | None = None,
+    labels: Tensor | None = None,
+    *,
+    classes: int | None = None,
+    image_size: int | None = None,
+    seed: int = 0,
+) -> Check:
+    """Check whether a classifier of images is sound before it is trained, and say what its start is.
+
+    It looks at values of tensors, names the base that each group of them has, and runs the model on one batch: loss,
+    attention, tokens and gradients by layer, and a step of SGD. Attention is seen where PyTorch computes a softmax, so
+    in any model. It takes seconds to a minute.
+
+    The model is left as it was, bit for bit: weights, buffers, gradients, modes, hooks, `requires_grad` and global
+    random state. Numbers are those of float32, without dropout, with batch statistics where there are batch norms.
+
+    Args:
+        model: on any device, before it is compiled, sharded or wrapped for several processes.
+        images: B x C x H x W, as in training; the first 16 are looked at. None: random images with the model's own
+            mean and standard deviation, where it names them.
+        labels: B classes, as whole numbers from 0. None: random ones.
+        classes: how many classes there are, to compare with the number of logits.
+        image_size: side of random images; by default the model's own.
+        seed: of all random numbers.
+
+    Returns:
+        A page to print, with `findings` (warnings), `groups` (nearest named bases) and `layers`; `sound` without
+        warnings.
+
+    Raises:
+        VitinitError: one line: why the model cannot be run, and what can be done.
+    """
+    from vitinit.initializers.check.checking import check
+
+    return check(model, images, labels, classes, seed, image_size)
 
 
 def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[tuple[Initializer, Mapping[str, Any]]]:

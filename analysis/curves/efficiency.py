@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.train_size import over_sizes, several_sizes, sizes_panel
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import BAND, file_part, legend, measured, panels, safe, span
+from vitinit.analysis.plotting.style import BAND, file_part, legend, panels, safe, score_name, span
 from vitinit.analysis.series import Chart
 from vitinit.analysis.tables import gap
 from vitinit.analysis.tables.notes import compared_with
@@ -35,7 +35,7 @@ def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Char
             continue
         compared = {row: other for row, other in baselines.items() if row in set(gains["row"])}
         base = compared_with(compared) if len(set(compared.values())) == 1 else "the own base"
-        accuracy = sizes_panel(measured(runs), runs, "score", f"{measured(runs)} (%)", study)
+        accuracy = sizes_panel(score_name(runs), runs, "score", f"{score_name(runs)} (%)", study)
         gain = sizes_panel(f"gain relative to {base}", gains, "gain", "gain (%)", study)
         panels = [accuracy, replace(gain, reference=0.0)]
         charts[f"sample_efficiency-{file_part([name])}"] = Chart("Sample efficiency", name, panels)

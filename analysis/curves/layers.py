@@ -126,8 +126,8 @@ def _charts(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, 
         panels, scale = [], Scale("epoch", quantity.axis, "layer")
         lines_of = _lines(having, quantity) if having else {}
         for row, runs in having.items():
-            model = runs[0].spec.model
-            reference = quantity.uniform(model.grid) if quantity.uniform and model.attention_maps else None
+            side = runs[0].spec.model.attention_side
+            reference = quantity.uniform(side) if quantity.uniform and side else None
             title = f"{row}: n={len(runs)}{marked(runs)}"
             panels.append(Panel(title, column, scale, lines_of[row], row, reference))
         if panels:

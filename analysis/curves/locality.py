@@ -17,10 +17,10 @@ from vitinit.analysis.plotting.style import (
     file_part,
     legend_of_panel,
     line_with_band,
-    measured,
     not_in,
     panels,
     safe,
+    score_name,
     span,
 )
 from vitinit.analysis.series import Chart, Panel, Scale, line
@@ -52,7 +52,7 @@ def charts(study: Study) -> dict[str, Chart]:
             columns = {run["column"] for run in its}
             column = columns.pop() if len(columns) == 1 else ""
             name = not_in(charts, f"locality-{file_part([column or key[0]])}")
-            charts[name] = _chart(pd.DataFrame([*its, *zero]), key[0], column, several, f"{measured(study.runs)} (%)")
+            charts[name] = _chart(pd.DataFrame([*its, *zero]), key[0], column, several, f"{score_name(study.runs)} (%)")
     return charts
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.series import Line
-from vitinit.analysis.text import one_line
 from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def without_probes(study: Study) -> list[str]:
     if not probed or not missing:
         return []
     more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-    return [one_line(f"without probes, so in no figure of them: {', '.join(missing[:NAMED])}{more}")]
+    return [f"without probes, so in no figure of them: {', '.join(missing[:NAMED])}{more}"]
 
 
 def outer_labels(grid: list[Axes], y: str) -> None:

@@ -18,7 +18,7 @@ from vitinit.analysis.unread import marked, said, with_mark
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import Collection
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
     from vitinit.analysis.curves.cka import Floats
@@ -103,7 +103,7 @@ def initializers(study: Study) -> dict[str, Figure]:
         if len(runs) > 1:
             maps = []
             names = [safe(one_line(row, LONGEST)) + marked([run.record]) for row, run in runs.items()]
-            for layer in range(min(run.record.spec.model.depth for run in runs.values())):
+            for layer in range(min(run.maps.grams_ELBnn.shape[1] for run in runs.values())):
                 grams_RBnn = np.stack([run.maps.grams_ELBnn[-1, layer] for run in runs.values()])
                 maps.append(Map(f"layer {layer + 1}", cka(grams_RBnn, grams_RBnn), names, ""))
             title = "Between initialisations, after training"
@@ -141,7 +141,6 @@ def _wrap(items: list[T], most: int = ACROSS) -> list[list[T]]:
 def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]) -> Figure:
     """Lines of maps on one scale, from the tenth below all values to 1; what they are of, left of and below them."""
     import matplotlib.pyplot as plt
-    from matplotlib.backend_bases import FigureCanvasBase
 
     darkest = math.floor(10 * min(float(each.values.min()) for maps in lines for each in maps)) / 10
     across, named = max(map(len, lines)), not lines[0][0].axis
@@ -158,7 +157,6 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
         bottom = tops[-1] + size
     height = bottom + margin + CAPTION_LINE * len(caption.splitlines()) + 0.08
     figure = plt.figure(figsize=(WIDTH, height))
-    FigureCanvasBase(figure)  # one that does not draw: seaborn asks for a drawing of all maps with each of them
 
     def axes_at(x: float, top: float, wide: float, high: float) -> Axes:
         return figure.add_axes((x / WIDTH, 1 - (top + high) / height, wide / WIDTH, high / height))
@@ -180,15 +178,18 @@ def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]
     return figure
 
 
-def _show(axes: Axes, shown: Map, darkest: float, written: bool) -> Collection:
-    import seaborn as sns
+def _show(axes: Axes, shown: Map, darkest: float, written: bool) -> QuadMesh:
+    import numpy as np
 
-    sns.heatmap(
-        shown.values, vmin=darkest, vmax=1, cmap="viridis", annot=written, fmt=".2f", annot_kws={"size": 7}, ax=axes,
-        cbar=False, xticklabels=shown.labels, yticklabels=shown.labels,
-    )  # fmt: skip
-    if shown.axis:
+    mesh = axes.pcolormesh(shown.values, vmin=darkest, vmax=1, cmap="viridis")
+    middles = [place + 0.5 for place in range(len(shown.labels))]
+    axes.set_xticks(middles, shown.labels)
+    axes.set_yticks(middles, shown.labels)
+    for (down, across), value in np.ndenumerate(shown.values) if written else ():
+        colour = "black" if value - darkest > 0.6 * (1 - darkest) else "white"
+        axes.text(across + 0.5, down + 0.5, f"{value:.2f}", size=7, ha="center", va="center", color=colour)
+    if not shown.axis:
         axes.invert_yaxis()
     axes.tick_params(length=0, labelrotation=0)
     axes.set_title(shown.title, pad=3, y=1.0)
-    return axes.collections[0]
+    return mesh

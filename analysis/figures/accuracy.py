@@ -15,11 +15,11 @@ from vitinit.analysis.plotting.style import (
     legend,
     line_with_band,
     looks,
-    measured,
     not_in,
     panel_title,
     panels,
     safe,
+    score_name,
     span,
     title_of_scores,
 )
@@ -42,7 +42,7 @@ def over_epochs(study: Study) -> dict[str, Chart]:
     by_column: dict[str, dict[str, list[RunRecord]]] = {}
     for (column, row), records in study.cells.items():
         by_column.setdefault(column, {})[row] = records
-    panels, scale = [], Scale("epoch", f"{measured(study.runs)} (%)", "row")
+    panels, scale = [], Scale("epoch", f"{score_name(study.runs)} (%)", "row")
     for column, cells in by_column.items():
         lines = {row: _line(records) for row, records in cells.items()}
         if len({epoch for line in lines.values() for epoch in line.x}) > 1:

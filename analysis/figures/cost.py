@@ -16,7 +16,7 @@ from vitinit.analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from vitinit.analysis.plotting.style import looks, measured, panel_title, panels, safe, span
+from vitinit.analysis.plotting.style import looks, panel_title, panels, safe, score_name, span
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def cost(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         runs = span(len(took[row, column]) for row in rows if (row, column) in pairs)
         for axes, label, n in (
             (cheap, "initialisation (ms, log scale)", runs),
-            (good, f"gain in {measured(study.runs)} (points)", seeds_of(pairs, column)),
+            (good, f"gain in {score_name(study.runs)} (points)", seeds_of(pairs, column)),
         ):
             axes.set_xlabel(label)
             axes.tick_params(labelbottom=True)

@@ -16,7 +16,7 @@ from vitinit.analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from vitinit.analysis.plotting.style import label_axes, looks, measured, panel_title, panels, safe
+from vitinit.analysis.plotting.style import label_axes, looks, panel_title, panels, safe, score_name
 from vitinit.analysis.tables.contrasts import label
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.shared import contrasts_compared, values_by_seed
@@ -52,7 +52,7 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         return {}
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     rows = [row for row in table.rows if any(key[0] == row for key in pairs)]
-    what = f"{capitalised(measured(study.runs))} minus that of {'the second row' if named else compared_to(table)}"
+    what = f"{capitalised(score_name(study.runs))} minus that of {'the second row' if named else compared_to(table)}"
     caption = "by seed: mean with 95 % interval (t); dots: seeds"
     figure, grid = panels(len(columns), 0.2 * len(rows) + 0.5, what, caption, sharex=True, sharey=True)
     known = looks(study)
@@ -69,5 +69,5 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         axes.tick_params(labelbottom=True)
         one_line_each(axes, rows)
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
-    label_axes(grid, f"difference in {measured(study.runs)} (points)", "")
+    label_axes(grid, f"difference in {score_name(study.runs)} (points)", "")
     return {"differences": figure}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vitinit.analysis import command
 from vitinit.analysis.figures.registry import Drawing, Drawings
@@ -12,8 +13,11 @@ from vitinit.analysis.frame import Study, load_all
 from vitinit.analysis.plotting import fonts, style
 from vitinit.analysis.registry import refuse
 from vitinit.analysis.tables.shared import check_baseline
-from vitinit.analysis.text import count, one_line
+from vitinit.analysis.text import count
 from vitinit.initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def main(
@@ -21,6 +25,7 @@ def main(
     description: str,
     arguments: Sequence[str] | None = None,
     remarks: Callable[[Study], list[str]] = lambda study: [],
+    over: Callable[[Study, str], dict[str, Figure]] | None = None,
 ) -> int:
     """The command line.
 
@@ -29,6 +34,7 @@ def main(
         description: The first sentence of its help.
         arguments: Default: the process's.
         remarks: Lines to print of a study, before anything is drawn.
+        over: Draws a study over a field, where the command has `--x`.
     """
 
     def run() -> None:
@@ -37,6 +43,10 @@ def main(
         parser = command.parser(drawings.package, description, folder)
         names = [drawing.name for drawing in entries]
         parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
+        if over:
+            parser.add_argument(
+                "--x", metavar="FIELD", help="score and gain over this field instead: width, lr, images"
+            )
         parser.add_argument("--quiet", action="store_true", help="print nothing")
         args = parser.parse_args(arguments)
         found = load_all(args.results, args.study)
@@ -45,21 +55,21 @@ def main(
             found[0].require_runs()
         check_baseline(args.baseline, studies)
         style.set_defaults()
-        for line in fonts.use_for(studies):
-            print(line)
+        command.say(fonts.use_for(studies))
         chosen = [drawing for drawing in entries if args.figure in (None, drawing.name)]
         broken: list[VitinitError] = []
+        if over and args.x:
+            chosen = [Drawing(f"over {args.x}", 0, "", "", lambda study: over(study, args.x), to_baseline=False)]
         for study in studies:
             out = study.home / folder
             if args.out:
                 out = args.out / study.name if len(studies) > 1 else args.out
             files, absent = _draw(study, chosen, args.baseline if args.baseline in study.rows else None, out, broken)
             why = [*remarks(study), *absent] if len(studies) == 1 or args.figure else []
-            said = [one_line(f"Study {study.name}: {count(files, 'figure')} in {out}"), *(f"  {line}" for line in why)]
-            for line in [] if args.quiet else said:
-                print(line)
+            said = [f"Study {study.name}: {count(files, 'figure')} in {out}", *(f"  {line}" for line in why)]
+            command.say([] if args.quiet else said)
         if len(studies) > 1 and not (args.figure or args.quiet):
-            print("What is not drawn, and why: --study NAME")
+            command.say(["What is not drawn, and why: --study NAME"])
         refuse(broken)
 
     return command.guarded(run)

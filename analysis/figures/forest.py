@@ -17,7 +17,7 @@ from vitinit.analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from vitinit.analysis.plotting.style import Look, label_axes, legend_below, measured, panel_title, panels, safe
+from vitinit.analysis.plotting.style import Look, label_axes, legend_below, panel_title, panels, safe, score_name
 from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     if not any(gains[name] for row in rows for name in of.get(row, {}).values()):
         return {}
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
-    what = f"{capitalised(measured(study.runs))} minus that of {compared_to(table)}"
+    what = f"{capitalised(score_name(study.runs))} minus that of {compared_to(table)}"
     caption = "by seed: mean with 95 % interval (t), the largest gain first"
     kept = [keep for keep in PLACEBO if any(keep in of.get(row, {}) for row in rows)]
     height = max((0.14 + 0.07 * len(kept)) * len(rows) + 0.4, LOWEST)
@@ -89,6 +89,6 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         draw_zero(axes)
         one_line_each(axes, rows)
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
-    label_axes(grid, f"difference in {measured(study.runs)} (points)", "")
+    label_axes(grid, f"difference in {score_name(study.runs)} (points)", "")
     legend_below(figure, list(handles.values()), list(handles))
     return {"forest": figure}

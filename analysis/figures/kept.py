@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ class Kept:
     @property
     def side(self) -> int:
         """Of the token grid."""
-        return self.record.spec.model.grid
+        return math.isqrt(self.maps.maps_ELHNN.shape[-1])
 
 
 @lru_cache(maxsize=1)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.registry import LAST, Registry, blaming
+from vitinit.analysis.registry import LAST, blaming
 from vitinit.analysis.series import Chart
+from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +57,8 @@ class Drawings(Registry[Drawing]):
     """What the files of one folder draw."""
 
     def __init__(self, package: str) -> None:
-        super().__init__(package)
+        self.package = package
+        super().__init__("figure", package, order=lambda drawing: (drawing.place, drawing.name))
         self._numbers: dict[str, Compute] = {}
 
     def add(

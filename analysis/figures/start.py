@@ -11,7 +11,7 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.plotting.gains import one_line_each
 from vitinit.analysis.plotting.style import counted, file_part, legend_below, panels, safe
 from vitinit.analysis.series import Chart, Panel, Scale, lines, mean_distance
-from vitinit.analysis.tables.start import measured, starts
+from vitinit.analysis.tables.start import has_start, starts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,12 +43,12 @@ LIGHTEST = 0.9
 @FIGURES.numbers("start")
 def start_charts(study: Study) -> dict[str, Chart]:
     """A chart per dataset, a panel per quantity, a line per row over its layers."""
-    if not measured(study):
+    if not has_start(study):
         return {}
     charts = {}
     for place, frame in starts(study).groupby("column"):
         models = [run.spec.model for row in study.rows for run in study.cells.get((str(place), row), ())]
-        sides = {model.grid if model.attention_maps else None for model in models}  # None: not between all tokens
+        sides = {model.attention_side for model in models}  # None: not between all tokens
         side = sides.pop() if len(sides) == 1 else None
         found = lines(frame.groupby([frame["quantity"] + "\n" + frame["row"], "layer"])["value"])
         shown = []

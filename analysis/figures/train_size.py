@@ -12,10 +12,10 @@ from vitinit.analysis.plotting.style import (
     legend,
     line_with_band,
     looks,
-    measured,
     panel_title,
     panels,
     safe,
+    score_name,
     span,
     title_of_scores,
 )
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def over_train_size(study: Study) -> dict[str, Chart]:
     """A panel per dataset that has several sizes, a line per row."""
     panels = [
-        sizes_panel(name, runs, "score", f"{measured(runs)} (%)", study) for name, runs in several_sizes(study).items()
+        sizes_panel(name, runs, "score", f"{score_name(runs)} (%)", study)
+        for name, runs in several_sizes(study).items()
     ]
     return {"train_size": Chart(f"{title_of_scores(study)} over training images", "", panels)} if panels else {}
 

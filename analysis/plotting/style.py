@@ -321,7 +321,7 @@ def safe(label: str) -> str:
     return "".join(char if ord(char) in known else "?" for char in one_line(label, 60)).replace("$", r"\$")
 
 
-def measured(runs: pd.DataFrame) -> str:
+def score_name(runs: pd.DataFrame) -> str:
     """What `score` of these runs is: of test images, of validation images, or of either, as the panels' titles say."""
     return f"{split(runs)} {' or '.join(sorted(set(runs['metric']), reverse=True))}".lstrip()
 

@@ -40,16 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_baseline(args.baseline, studies)
         from vitinit.analysis.plotting import fonts
 
-        for line in fonts.use_for(studies):
-            print(line)
-        for study in found:
-            print(study.summary() if study in studies else f"Study {study.name}: left out, no finished run")
+        command.say(fonts.use_for(studies))
+        command.say(
+            study.summary() if study in studies else f"Study {study.name}: left out, no finished run" for study in found
+        )
         root = studies[0].home if args.study else frame.home(studies[0].folders)
         out: Path = args.out or root / "report.html"
         command.folder(out.parent)
         sections = [section(study, args.baseline if args.baseline in study.rows else None) for study in studies]
         command.write(out, to_html(sections, args.lead))
-        print(f"wrote {out}")
+        command.say([f"wrote {out}"])
         refuse([error for each in sections for error in each.broken])
 
     return command.guarded(run)

@@ -92,9 +92,9 @@ class Section:
     """What the page has not, because a file of code has an error, or one of attention maps."""
 
     @property
-    def measured(self) -> str:
+    def score_name(self) -> str:
         """What its runs are measured by: `test top-1`."""
-        return style.measured(self.study.runs)
+        return style.score_name(self.study.runs)
 
     @property
     def split(self) -> str:

@@ -21,13 +21,12 @@ from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS
 from vitinit.analysis.tables.shared import METRICS, Table, TableLayout, check_baseline
-from vitinit.analysis.text import count, one_line
+from vitinit.analysis.text import count
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from vitinit.analysis.frame import Study
+    from vitinit.benchmark.terminal import Terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,16 +88,17 @@ def _run(args: argparse.Namespace) -> None:
     check_baseline(args.baseline, found)
     _check_rows(args, found)
 
-    from rich.console import Console
+    from vitinit.benchmark.terminal import Terminal
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = Terminal()
     studies = [available[args.table]] if args.table else found
     papers: list[tuple[Publication, str]] = []
     broken: list[BrokenFile] = []
     for study in studies:
         console.print(study.summary())
         if not tables[study.name]:
-            console.print("no table, no run is finished\n")
+            console.print("no table, no run is finished")
+            console.print()
             continue
         out = study.home / "tables"
         if args.out:
@@ -130,7 +130,8 @@ def _run(args: argparse.Namespace) -> None:
         written = 1 if args.table else len(tables[study.name])
         beside = [name for name in ("figures", "curves") if (study.home / name).is_dir()]
         drawn = f"; {' and '.join(beside)} are there, too" if beside and not args.out else ""
-        console.print(one_line(f"{count(written, 'table')} as {', '.join(formats)} in {out}{drawn}") + "\n")
+        console.print(f"{count(written, 'table')} as {', '.join(formats)} in {out}{drawn}")
+        console.print()
     if not FOLDER.is_dir():
         console.print(f"No published numbers stand beside ours: a clone has them, {FOLDER} is not there")
     for paper in papers:
@@ -140,7 +141,7 @@ def _run(args: argparse.Namespace) -> None:
     options += [f"--study {shlex.quote(studies[0].name)}"] if len(studies) == 1 else []
     for name in ("report", *([] if args.all else ["tables --all"]), "curves"):
         line = " ".join([f"{command.python()} -m vitinit.analysis.{name}", *options])
-        console.print(one_line(line), soft_wrap=True)
+        console.print(line, soft_wrap=True)
     refuse(broken)
 
 
@@ -169,7 +170,7 @@ def _check_rows(args: argparse.Namespace, studies: list[Study]) -> None:
         raise VitinitError("no row is left: --rows and --drop. Name one more, or drop one less")
 
 
-def _print_brief(console: Console, table: Table, named: Table | None, look: TableLayout) -> None:
+def _print_brief(console: Terminal, table: Table, named: Table | None, look: TableLayout) -> None:
     """The table, the comparisons that the grid names, and what they say."""
     for each in (table, named):
         if each:
@@ -179,18 +180,20 @@ def _print_brief(console: Console, table: Table, named: Table | None, look: Tabl
         console.print(text)
 
 
-def _print(console: Console, table: Table, look: TableLayout) -> None:
+def _print(console: Terminal, table: Table, look: TableLayout) -> None:
     """Caption and table; with `--all` its notes, too."""
     console.print(caption(table, look))
     console.print()
-    for line in to_terminal(table, console.width, look):
-        console.print(line, no_wrap=True, crop=False)
+    for number, panel in enumerate(to_terminal(table, console.width, look)):
+        if number:
+            console.print()
+        console.print(panel)
     for note in table.notes if look.whole else ():
         console.print(note)
 
 
-def _print_published(console: Console, paper: Publication, name: str) -> None:
-    console.print(one_line(f"Published: {name} of {paper.cited}: {paper.tables[name].title}"))
+def _print_published(console: Terminal, paper: Publication, name: str) -> None:
+    console.print(f"Published: {name} of {paper.cited}: {paper.tables[name].title}")
     console.print(context.to_terminal(paper, name))
     for note in context.notes(paper, name):
         console.print(note)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import context
-from vitinit.analysis.tables.notes import measured, notes
+from vitinit.analysis.tables.notes import quantity
+from vitinit.analysis.tables.own_notes import notes
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import (
     Across,
@@ -21,7 +22,7 @@ from vitinit.analysis.tables.shared import (
     skipped,
     values_by_seed,
 )
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     from vitinit.analysis.stats import Paired
@@ -40,7 +41,7 @@ def accuracy(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(study.layout.title or f"{accuracy_of(study)} by initialisation, study {study.name}"),
+        caption=study.layout.title or f"{accuracy_of(study)} by initialisation, study {study.name}",
         rows=study.rows,
         columns=study.columns,
         baselines=baselines,
@@ -50,12 +51,12 @@ def accuracy(asked: Asked) -> Table:
         across=_across(study.rows, baselines, values, together) if asked.together and len(together) > 1 else {},
         baseline=asked.baseline,
         published=context(study.name),
-        shows=capitalised(measured(study, asked.metric)),
+        shows=capitalised(quantity(study, asked.metric)),
     )
     result.notes.extend(notes(result, asked.metric))
     if unknown := [key for column in study.columns for key in _best(rows, column, values)[1]]:
         where = ", ".join(f"{row} on {column}" for row, column in unknown)
-        result.notes.append(one_line(f"Not compared with the highest mean, as they share under 3 seeds: {where}."))
+        result.notes.append(f"Not compared with the highest mean, as they share under 3 seeds: {where}.")
     return result
 
 

@@ -13,7 +13,7 @@ from vitinit.analysis.published import (
     read_in_part,
     source,
 )
-from vitinit.analysis.text import one_line, signed
+from vitinit.analysis.text import signed
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -68,23 +68,22 @@ def notes(publication: Publication, name: str) -> list[str]:
     lines = [f"Setting: {table.setting}.", f"Source: {table.source}. {publication.source}"]
     lines += [f"{cell.row}, {cell.column}: {cell.note}." for cell in table.cells if cell.note]
     lines.append(f"Read in: {', '.join(f'{letter} {CONFIDENCE[letter]}' for letter in letters)}.")
-    return [one_line(line) for line in lines]
+    return lines
 
 
 def to_terminal(publication: Publication, name: str) -> RichTable:
     """A published table for rich: number, error bar, and the letter of where it was read."""
     from rich import box
     from rich.table import Table as RichTable
-    from rich.text import Text
 
     table = publication.tables[name]
     texts = {(cell.row, cell.column): _text(cell) for cell in table.cells}
     result = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     result.add_column("")
     for column in table.columns:
-        result.add_column(Text(one_line(column)), justify="right")
+        result.add_column(column, justify="right")
     for row in table.rows:
-        result.add_row(Text(one_line(row)), *(Text(texts.get((row, column), "")) for column in table.columns))
+        result.add_row(row, *(texts.get((row, column), "") for column in table.columns))
     return result
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.published import context
-from vitinit.analysis.tables.notes import measured, not_initialisation_alone, over_fewer_seeds, seeds
+from vitinit.analysis.tables.notes import not_initialisation_alone, over_fewer_seeds, quantity, seeds
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.render import interval_text
 from vitinit.analysis.tables.shared import LEVEL, Key, Table, TableCell, contrasts_compared, skipped, values_by_seed
-from vitinit.analysis.text import capitalised, count, one_line
+from vitinit.analysis.text import capitalised, count
 
 if TYPE_CHECKING:
     from vitinit.analysis.stats import Paired, Pooled
@@ -75,7 +75,7 @@ def contrasts(asked: Asked) -> Table:
     waiting = f", {len(places) - len(pairs)} without runs yet" if len(places) > len(pairs) else ""
     seen = [pair for pair in study.contrasts if any(row == label(pair) for row, _ in pairs)]
     notes = [
-        f"Ours: {measured(study, metric)} of the first row, mean ± sample standard deviation over seeds. "
+        f"Ours: {quantity(study, metric)} of the first row, mean ± sample standard deviation over seeds. "
         "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
         f"p: exact two-sided sign-flip test, corrected by Holm over {count(len(places), 'comparison')}, which the grid "
         f"names{waiting}; not shown where it could not be under {LEVEL}, whatever the numbers.",
@@ -86,18 +86,18 @@ def contrasts(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Comparisons that the grid names, study {study.name}"),
+        caption=f"Comparisons that the grid names, study {study.name}",
         rows=[label(contrast) for contrast in study.contrasts],
         columns=study.columns,
         baselines={label(contrast): contrast[1] for contrast in study.contrasts},
         cells=cells,
         comparisons=len(places),
         published=context(study.name),
-        shows=f"{capitalised(measured(study, metric))}, of the first row",
+        shows=f"{capitalised(quantity(study, metric))}, of the first row",
         gain="first minus second row",
         digits=2,
     )
-    result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
+    result.notes.extend([*notes, seeds(result), *over_fewer_seeds(result)])
     return result
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables import contrasts
-from vitinit.analysis.tables.notes import measured, over_fewer_seeds, seeds
+from vitinit.analysis.tables.notes import over_fewer_seeds, quantity, seeds
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell, contrasts_compared
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ def over_epochs(asked: Asked) -> Table:
                     TableCell(sample(ours), paired(ours, theirs)) if len(ours) else TableCell()
                 )
     notes = [
-        f"Ours, of the first row: {measured(study, 'each')}, mean ± sample standard deviation over seeds. "
+        f"Ours, of the first row: {quantity(study, 'each')}, mean ± sample standard deviation over seeds. "
         "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
         "No p: what the grid names are the comparisons after the last epoch, in table "
         f"{study.name}_contrasts. Settings and counts: table {study.name}.",
@@ -67,16 +67,16 @@ def over_epochs(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"Comparisons that the grid names, over training, study {study.name}"),
+        caption=f"Comparisons that the grid names, over training, study {study.name}",
         rows=list(baselines),
         columns=[f"epoch {epoch}" for epoch in epochs],
         baselines=baselines,
         cells=cells,
-        shows=f"{capitalised(measured(study, 'each'))}, of the first row",
+        shows=f"{capitalised(quantity(study, 'each'))}, of the first row",
         gain="first minus second row",
         digits=2,
     )
-    result.notes.extend(one_line(note) for note in [*notes, seeds(result), *over_fewer_seeds(result)])
+    result.notes.extend([*notes, seeds(result), *over_fewer_seeds(result)])
     return result
 
 

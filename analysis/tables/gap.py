@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published, context
 from vitinit.analysis.tables.context import beside
-from vitinit.analysis.tables.notes import compared_with, measured
+from vitinit.analysis.tables.notes import compared_with, quantity
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import (
     Table,
@@ -19,7 +19,7 @@ from vitinit.analysis.tables.shared import (
     published_numbers,
     values_by_seed,
 )
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,23 +75,23 @@ def gap(asked: Asked) -> Table:
             if row in bases:
                 cells[label, _gap(row)] = _relative(row, bases[row], place, values, published)
     notes = [
-        f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds.",
+        f"Ours: {quantity(study, metric)}, mean ± sample standard deviation over n seeds.",
         f"Gap: 100 ({study.measured} / {study.measured} of the base − 1), ours by seed, to {compared_with(bases)}. "
         f"Settings, tests and counts: table {study.name}.",
     ]
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"{accuracy_of(study)} by number of training images, study {study.name}, and gaps"),
+        caption=f"{accuracy_of(study)} by number of training images, study {study.name}, and gaps",
         rows=list(lines.values()),
         columns=[*plain, *(column for row in bases for column in (row, _gap(row)))],
         baselines={},
         cells=cells,
         published=context(study.name),
         transposed=True,
-        shows=f"{capitalised(measured(study, metric))}, and its gap to the base's in percent of it",
+        shows=f"{capitalised(quantity(study, metric))}, and its gap to the base's in percent of it",
     )
-    result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
+    result.notes.extend([*notes, *beside(result)])
     return result
 
 

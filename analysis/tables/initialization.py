@@ -7,7 +7,6 @@ from collections.abc import Callable
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell
-from vitinit.analysis.text import one_line
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.initializers.report import Fidelity
 
@@ -66,7 +65,7 @@ def initialization(asked: Asked) -> Table:
             for row in study.rows:
                 values = [value for record in by_row.get(row, ()) if (value := measure(record)) is not None]
                 cells[row, columns[-1]] = TableCell(sample(sorted(values)) if values else None)
-    caption = one_line(f"What initialisation does and costs, study {study.name}")
+    caption = f"What initialisation does and costs, study {study.name}"
     shown = [row for row in study.rows if row in rows]
     return Table(
         asked.name,

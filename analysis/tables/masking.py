@@ -9,7 +9,7 @@ from vitinit.analysis.published import Published, numbers, publication, read_in_
 from vitinit.analysis.tables.context import beside
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell
-from vitinit.analysis.text import count, one_line
+from vitinit.analysis.text import count
 from vitinit.benchmark.records.record import RunRecord
 
 PAPER = ("2103.10697", "Table 6")
@@ -61,9 +61,8 @@ def masking(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(
-            f"Top-1 accuracy of {count(len(runs), 'trained ConViT')} without a term of attention, study {study.name}"
-        ),
+        caption=f"Top-1 accuracy of {count(len(runs), 'trained ConViT')} without a term of attention, "
+        f"study {study.name}",
         rows=list(ours),
         columns=[_label(test) for test in tests],
         baselines={},
@@ -71,7 +70,7 @@ def masking(asked: Asked) -> Table:
         published=(publication(PAPER[0]), PAPER[1]),
         shows=f"Top-1 (%) on {' or '.join(images)} images, without content or position in the first GPSA layers",
     )
-    result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
+    result.notes.extend([*notes, *beside(result)])
     return result
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.registry import LAST, Registry, blaming
+from vitinit.analysis.registry import LAST, blaming
 from vitinit.analysis.tables.shared import Table, check_baseline
 from vitinit.initializers.errors import unknown_name
+from vitinit.initializers.plugins import Registry
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Tables(Registry[Kind]):
         return register
 
 
-TABLES = Tables("vitinit.analysis.tables")
+TABLES = Tables("table", "vitinit.analysis.tables", order=lambda kind: (kind.place, kind.name))
 
 
 def names(study: Study) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vitinit.analysis.tables.notes import caption, gains
 from vitinit.analysis.tables.shared import LEVEL, PLAIN, Table, TableCell, TableLayout, usual_seeds
 from vitinit.analysis.text import count, escape_latex, escape_markdown, number, one_line, signed
+from vitinit.initializers.errors import printable
 
 if TYPE_CHECKING:
     from vitinit.analysis.stats import Estimate, Interval
@@ -24,6 +25,17 @@ NOTHING = "–"
 TEMPLATES = Path(__file__).parent / "templates"
 PRINTED = {"cifar": "CIFAR-", "svhn": "SVHN", "imagenet": "ImageNet"}
 """Beginnings of datasets' names in LaTeX."""
+
+
+BRACKETS = {
+    "block_start_string": "((*",
+    "block_end_string": "*))",
+    "variable_start_string": "(((",
+    "variable_end_string": ")))",
+    "comment_start_string": "((=",
+    "comment_end_string": "=))",
+}
+"""Of templates for LaTeX and HTML."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +193,12 @@ def p_written(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def p_equals(p: float) -> str:
+    """`= 0.016`, or that it is less."""
+    written = p_written(p)
+    return written if written[0] == "<" else f"= {written}"
+
+
 @dataclass(frozen=True)
 class Tabular:
     """A LaTeX tabular: some columns, and some rows with their labels broken into lines."""
@@ -266,34 +284,29 @@ def filtered_by(label: str, names: list[str]) -> bool:
 
 
 def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
-    """Fill in a template of a folder, or of this package. In HTML all text is escaped, and is made one line."""
+    """Fill in a template of a folder, or of this package; what it prints is made harmless in HTML, LaTeX or text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
-    html = name.endswith(".html.j2")
+    kind = name.split(".")[-2]
+    escape = {"html": one_line, "tex": escape_latex, "txt": printable}[kind]
+    # Jinja's own braces mean something else in LaTeX, and our HTML has the same.
+    brackets: dict[str, Any] = {} if kind == "txt" else BRACKETS
     environment = Environment(
         loader=FileSystemLoader([folder, TEMPLATES]),
-        block_start_string="((*",
-        block_end_string="*))",
-        variable_start_string="(((",
-        variable_end_string=")))",
-        comment_start_string="((=",
-        comment_end_string="=))",
         trim_blocks=True,
         keep_trailing_newline=True,
         undefined=StrictUndefined,
-        autoescape=html,
-        finalize=_printable if html else None,
+        autoescape=kind == "html",
+        finalize=lambda value: escape(value) if type(value) is str else value,
+        **brackets,
     )
-    environment.filters |= {"latex": escape_latex, "stack": _stack, "wrap": _wrap, "one_line": one_line}
-    environment.filters["caption"] = caption
+    environment.filters |= {"stack": lambda *given: Markup(_stack(*given)), "wrap": _wrap, "one_line": one_line}
+    environment.filters |= {"caption": caption, "latex": escape_latex, "signed": signed, "count": count}
+    environment.filters |= {"interval": interval_text, "p": p_equals}
     environment.globals["look"] = PLAIN
     environment.tests["filtered_by"] = filtered_by
     return environment.get_template(name).render(**values)
-
-
-def _printable(value: Any) -> Any:
-    """Text of a record; what is markup already stays."""
-    return one_line(value) if type(value) is str else value
 
 
 def _stack(lines: list[str], align: str) -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell
-from vitinit.analysis.text import one_line
 from vitinit.initializers.report import LayerStart
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ NOTES = (
 )
 
 
-def measured(study: Study) -> bool:
+def has_start(study: Study) -> bool:
     """Whether a finished run has recorded its start."""
     return any(record.init.start for record in study.contents.done.values())
 
@@ -67,7 +66,7 @@ def starts(study: Study) -> pd.DataFrame:
     return pd.DataFrame(found, columns=["column", "row", "run_id", "layer", "quantity", "value"])
 
 
-@TABLES.add("_start", measured, place=8)
+@TABLES.add("_start", has_start, place=8)
 def start(asked: Asked) -> Table:
     """The table: of each row the first layer, and the others together; see `NOTES` for what is in it."""
     from vitinit.analysis.stats import sample
@@ -88,7 +87,7 @@ def start(asked: Asked) -> Table:
         for quantity in QUANTITIES:
             found = values.get((place, row, later, quantity))
             cells[lines[-1], quantity] = TableCell(sample(sorted(found)) if found else None)
-    caption = one_line(f"What training starts from, study {study.name}")
+    caption = f"What training starts from, study {study.name}"
     shows = "Mean over heads of norm, rank and log condition number of W_q^T W_k and W_proj W_v; entropy, distance"
     return Table(
         asked.name, study, caption, lines, list(QUANTITIES), {}, cells, notes=list(NOTES), shows=shows, digits=2

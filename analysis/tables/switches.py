@@ -5,10 +5,10 @@ from __future__ import annotations
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import context
 from vitinit.analysis.tables.context import beside
-from vitinit.analysis.tables.notes import measured
+from vitinit.analysis.tables.notes import quantity
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell, accuracy_of, published_numbers, values_by_seed
-from vitinit.analysis.text import capitalised, one_line
+from vitinit.analysis.text import capitalised
 
 METHOD = "convit_gpsa"
 PARAMETERS = {"train gating": "train_gating", "conv init": "conv_init", "train GPSA": "train_gpsa"}
@@ -47,7 +47,7 @@ def switches(asked: Asked) -> Table:
                 sample(ours) if ours is not None else None, published=published.get((row, place))
             )
     notes = [
-        f"Ours: {measured(study, metric)}, mean ± sample standard deviation over n seeds. "
+        f"Ours: {quantity(study, metric)}, mean ± sample standard deviation over n seeds. "
         f"Settings, differences, tests and counts: table {study.name}.",
         "Without train gating the gates stay as they start; without conv init W_v and positional attention start as "
         "the base has them; without train GPSA all attention of the GPSA layers stays as it starts; without use GPSA "
@@ -56,13 +56,13 @@ def switches(asked: Asked) -> Table:
     result = Table(
         name=asked.name,
         study=study,
-        caption=one_line(f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}"),
+        caption=f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}",
         rows=study.rows,
         columns=[*PARAMETERS, GATED, *study.columns],
         baselines={},
         cells=cells,
         published=context(study.name),
-        shows=capitalised(measured(study, metric)),
+        shows=capitalised(quantity(study, metric)),
     )
-    result.notes.extend(one_line(note) for note in [*notes, *beside(result)])
+    result.notes.extend([*notes, *beside(result)])
     return result

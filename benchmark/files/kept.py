@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -47,28 +48,37 @@ def _version(code: tuple[Path, ...]) -> str:
     return digest.hexdigest()
 
 
-def read(kind: str, key: str, schema: type[Content]) -> Content | None:
-    """What was written under this key; None if that is nothing, or not exactly that."""
-    root = folder(kind)
-    if root is None:
-        return None
-    try:
-        check, _, text = (root / f"{key}.json").read_text(encoding="utf-8").partition("\n")
-        # Without the hash, a damaged digit would be another answer.
-        return schema.model_validate_json(text) if check == _hash(text) else None
-    except (OSError, ValueError):  # a ValidationError and a UnicodeDecodeError are ValueErrors
-        return None
+def answer(
+    kind: str,
+    key: str | None,
+    schema: type[Content],
+    ask: Callable[[], Content],
+    worth: Callable[[Content], bool] = lambda content: True,
+) -> Content:
+    """Return what was kept under a key, else the answer itself, which is kept from then on. Errors are never kept.
 
-
-def write(kind: str, key: str, content: BaseModel) -> None:
-    """Keep an answer, where that is possible."""
-    root = folder(kind)
+    Args:
+        kind: Folder of the cache.
+        key: See `key`; None: ask each time.
+        schema: Type of the answer. A damaged file is asked anew.
+        ask: Computes the answer.
+        worth: Whether to keep it: not where code outside of the key has a part in it.
+    """
+    root = folder(kind) if key else None
     if root is None:
-        return
-    text = content.model_dump_json()
-    with suppress(OSError):
-        root.mkdir(parents=True, exist_ok=True)
-        write_atomically(root / f"{key}.json", f"{_hash(text)}\n{text}".encode())
+        return ask()
+    file = root / f"{key}.json"
+    with suppress(OSError, ValueError):  # a ValidationError and a UnicodeDecodeError are ValueErrors
+        check, _, text = file.read_text(encoding="utf-8").partition("\n")
+        if check == _hash(text):  # without the hash, a damaged digit would be another answer
+            return schema.model_validate_json(text)
+    content = ask()
+    if worth(content):
+        with suppress(OSError):
+            text = content.model_dump_json()
+            root.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, f"{_hash(text)}\n{text}".encode())
+    return content
 
 
 def _hash(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -9,12 +10,15 @@ from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids import fitting
 from vitinit.benchmark.models import registry as families
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.named import CLASSES, NamedModel
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers import plugins, registry
 from vitinit.initializers.errors import VitinitError
 
 KIND = "families"
+SHOWN = 3
+"""So many names of parameters are listed."""
 IMAGE_SIZE, PATCH_SIZE = 32, 4
 UNDER = InitializerSpec(name="trunc_normal")
 """The base that methods are asked over."""
@@ -40,31 +44,30 @@ class Fits(Frozen):
 
 def fits() -> Fits:
     """Asked once, then kept until our code changes; where a package has families or initialisers, asked each time."""
-    models = {arch: spec for arch in families.families() if (spec := smallest(arch))}
+    models = {arch: spec for arch in families.described() if (spec := smallest(arch))}
     only_ours = all(map(families.ours, models.values())) and not plugins.installed(plugins.INITIALIZERS)
-    key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}")
-    if only_ours and (found := kept.read(KIND, key, Fits)):
-        return found
+    key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}") if only_ours else None
     kinds: tuple[Literal["base", "method"], ...] = "base", "method"
-    answer = Fits.model_validate(
-        {
-            kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
-            for kind, names in ((kind, registry.names(kind)) for kind in kinds)
-        }
-    )
-    if only_ours:
-        kept.write(KIND, key, answer)
-    return answer
+
+    def ask() -> Fits:
+        return Fits.model_validate(
+            {
+                kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
+                for kind, names in ((kind, registry.names(kind)) for kind in kinds)
+            }
+        )
+
+    return kept.answer(KIND, key, Fits, ask)
 
 
-def smallest(arch: str) -> ModelSpec | None:
+def smallest(arch: str) -> BaseModelSpec | None:
     """The preset with the fewest parameters, at 32 pixels with patch 4; None where a family has no preset."""
     presets = ({"arch": arch, **fields} for fields in families.get(arch).presets.values())
     size = {"image_size": IMAGE_SIZE, "patch_size": PATCH_SIZE}
     return min((families.spec_of({**fields, **size}) for fields in presets), key=lambda spec: spec.size, default=None)
 
 
-def verdict(model: ModelSpec, name: str, kind: Literal["base", "method"]) -> Verdict:
+def verdict(model: BaseModelSpec, name: str, kind: Literal["base", "method"]) -> Verdict:
     """What an initialiser at its defaults says of a model, or what it would have to be given."""
     if condition := registry.get(name).condition:
         return Verdict(condition=condition)
@@ -74,3 +77,41 @@ def verdict(model: ModelSpec, name: str, kind: Literal["base", "method"]) -> Ver
         return Verdict(misfit=str(error))
     misfit = fitting.misfit(model, *((part, None) if kind == "base" else (UNDER, part)))
     return Verdict(misfit=misfit, ours="" if misfit else fitting.ours(model, part, kind))
+
+
+class Summary(Frozen):
+    """Text about a model by name, on one line."""
+
+    text: str
+
+
+def summary(model: NamedModel, bases: Iterable[InitializerSpec]) -> str:
+    """Return in one line how large a model by name is, which methods fit it, and what the bases leave to its library.
+
+    Asked once, then kept where neither the model nor an initialiser can change unnoticed.
+    """
+    parts = {part.model_dump_json(): part for part in bases}
+    stays = families.ours(model) and not plugins.installed(plugins.INITIALIZERS)
+    stays = stays and not any(":" in name for part in parts.values() for name in part.names())
+    key = kept.key((*fitting.CODE, Path(__file__)), f"{model.model_dump_json()} {sorted(parts)}") if stays else None
+    return kept.answer("summaries", key, Summary, lambda: Summary(text=_summary(model, list(parts.values())))).text
+
+
+def _summary(model: NamedModel, bases: list[InitializerSpec]) -> str:
+    from vitinit.initializers.whole_model import WholeModel
+
+    said = [
+        f"{model.describe()} at {model.image_size} px: {model.size / 1e6:.3g} M parameters, "
+        f"{model.forward_operations(CLASSES) / 1e9:.3g} GFLOP a forward pass"
+    ]
+    verdicts = {name: verdict(model, name, "method") for name in registry.names("method")}
+    fit = [name for name, one in verdicts.items() if not (one.misfit or one.condition)]
+    said.append(f"methods that fit: {', '.join(fit) or 'none'}")
+    for part in bases:
+        base, empty = registry.build(part.name, part.params, "base"), fitting.empty_model(model)
+        left = base.without_rule(empty) if isinstance(base, WholeModel) else []
+        if left:
+            shown = ", ".join(left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
+            many = f"{len(left)} of {len(list(empty.parameters()))} parameters"
+            said.append(f"{part.name} leaves {many} as the library builds them ({shown})")
+    return "; ".join(said)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from vitinit import initializers
-from vitinit.benchmark import fields, models, spec
+from vitinit.benchmark import fields, models, schedules, spec
 from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files import kept
 from vitinit.benchmark.models import registry as families
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.foreign import contained
@@ -26,7 +26,7 @@ KIND = "fits"
 CODE = (
     Path(initializers.__path__[0]),
     Path(models.__path__[0]),
-    *(Path(file) for file in (fields.__file__, spec.__file__, __file__)),
+    *(Path(file) for file in (fields.__file__, schedules.__file__, spec.__file__, __file__)),
 )
 """All of ours that an answer depends on."""
 
@@ -42,7 +42,7 @@ class Fit(Frozen):
     """The hash of the source file of each initialiser, by name: what a record has as `environment.initializers`."""
 
 
-def fit(model: ModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | None) -> Fit:
+def fit(model: BaseModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | None) -> Fit:
     """Base and method with their defaults filled in, and whether they fit the model.
 
     To ask, torch and timm are imported and the model is built, which takes seconds; so the answer is kept until their
@@ -53,14 +53,16 @@ def fit(model: ModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | N
     Raises:
         VitinitError: no such initialiser, or a parameter that it does not take.
     """
-    key = kept.key(CODE, repr((model.model_dump_json(), base, method)))
-    if families.ours(model) and (found := kept.read(KIND, key, Fit)):
-        return found
-    parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
-    answer = Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
-    if families.ours(model) and all(_ours(part) and not part.reads_files for part in parts if part):
-        kept.write(KIND, key, answer)
-    return answer
+
+    def ask() -> Fit:
+        parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
+        return Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
+
+    def worth(answer: Fit) -> bool:
+        return all(_ours(part) and not part.reads_files for part in (answer.base, answer.method) if part)
+
+    key = kept.key(CODE, repr((model.model_dump_json(), base, method))) if families.ours(model) else None
+    return kept.answer(KIND, key, Fit, ask, worth)
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
@@ -95,7 +97,7 @@ def with_weights(method: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return filled
 
 
-def misfit(model: ModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:
+def misfit(model: BaseModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:
     """Why base or method do not fit the model; empty where they do. Nothing is allocated or trained.
 
     It calls the model as tables do, by its family, and not by the class that the library has for several.
@@ -105,12 +107,12 @@ def misfit(model: ModelSpec, base: InitializerSpec, method: InitializerSpec | No
             if part is not None:
                 _check_fit(model, part.model_dump_json(), kind)
     except VitinitError as error:
-        return str(error).replace(type(empty_model(model)).__name__, model.label)
+        return str(error) if model.by_name else str(error).replace(type(empty_model(model)).__name__, model.label)
     return ""
 
 
 @cache
-def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
+def _check_fit(model: BaseModelSpec, initializer_json: str, kind: Any) -> None:
     from vitinit.initializers import registry
 
     part = InitializerSpec.model_validate_json(initializer_json)
@@ -118,7 +120,7 @@ def _check_fit(model: ModelSpec, initializer_json: str, kind: Any) -> None:
         registry.build(part.name, part.params, kind).check(empty_model(model))
 
 
-def ours(model: ModelSpec, part: InitializerSpec, kind: Any) -> str:
+def ours(model: BaseModelSpec, part: InitializerSpec, kind: Any) -> str:
     """What of an initialiser is in no paper on this model, which it fits; empty where nothing is."""
     from vitinit.initializers import registry
 
@@ -127,14 +129,11 @@ def ours(model: ModelSpec, part: InitializerSpec, kind: Any) -> str:
 
 
 @lru_cache(maxsize=16)
-def empty_model(model: ModelSpec) -> nn.Module:
+def empty_model(model: BaseModelSpec) -> nn.Module:
     """Shapes without values. `check` only looks at it, so all rows of a grid share it: building takes the longest."""
-    import torch
+    from vitinit.benchmark.models.build import without_values
 
-    from vitinit.benchmark.models.build import build_model
-
-    with torch.device("meta"):
-        return build_model(model, classes=10)
+    return without_values(model, classes=10)
 
 
 def _ours(part: InitializerSpec) -> bool:

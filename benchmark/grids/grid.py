@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -10,9 +12,11 @@ from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.files.garbage import no_garbage_collection
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids.fitting import with_weights
+from vitinit.benchmark.grids.own_files import with_own_files
 from vitinit.benchmark.grids.parts import HERE, read
 from vitinit.benchmark.grids.resolve import resolve
 from vitinit.benchmark.grids.schema import Cell, Grid, GridFile, Series
+from vitinit.benchmark.grids.sweep import expanded
 from vitinit.benchmark.settings import columns
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
@@ -25,7 +29,12 @@ def names() -> list[str]:
     return sorted(path.stem for path in (HERE / "grids").glob("*.yaml"))
 
 
-def load(name_or_path: str, seeds: list[int] | None = None, weights: Path | None = None) -> Grid:
+def load(
+    name_or_path: str,
+    seeds: list[int] | None = None,
+    weights: Path | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> Grid:
     """Read a grid by name, or from a YAML file, and resolve every run.
 
     torch is imported only for what no grid has asked of these initialisers before (`benchmark/grids/fitting.py`).
@@ -34,6 +43,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, weights: Path | None
         name_or_path: a name from `names()` or a path that ends in .yaml or .yml.
         seeds: in place of the grid's own seeds.
         weights: a checkpoint for the methods that need one and name none.
+        fixed: values of fields (`recipe.lr`) in every block, in place of the grid's own.
 
     Raises:
         VitinitError: unknown name, unreadable file, unknown field, or a run that could not be carried out (a method
@@ -51,6 +61,11 @@ def load(name_or_path: str, seeds: list[int] | None = None, weights: Path | None
         file = GridFile.model_validate(mapping(content, path))
     except ValidationError as error:
         raise explain(error, f"grid file {path}", GridFile) from None
+    file = with_own_files(file, path.parent)
+    try:
+        file = expanded(file, fixed or {})
+    except VitinitError as error:
+        raise VitinitError(f"grid {path.stem!r}, {error}") from None
     if weights:
         file = _with_weights(file, weights, path.stem)
     with no_garbage_collection():

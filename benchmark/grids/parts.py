@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vitinit.benchmark import optimizers
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import DatasetSpec, OptimizerSpec, Recipe
+from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parents[1]
@@ -32,7 +33,7 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path."""
     fields = dict(named)
     name = str(fields.get("name"))
-    before, colon, path = name.partition(":")
+    before, colon, path = (name, "", "") if own_files.is_pinned(name) else name.partition(":")
     known = datasets.get(before if colon and before in datasets.names() else name)
     if colon and "path" in fields:
         raise VitinitError(f"dataset {name!r}: its path is there twice, {path!r} and {fields['path']!r}")
@@ -61,14 +62,38 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}", Recipe) from None
     try:
-        return recipe.model_copy(update={"optimizer": _optimizer(recipe.optimizer.model_dump_json())})
+        optimizer = _optimizer(recipe.optimizer.model_dump_json(), recipe.weight_decay > 0)
     except VitinitError as error:
         raise VitinitError(f"recipe {name!r}: {error}") from None
+    return recipe.model_copy(update={"optimizer": optimizer})
+
+
+def resolve_recipes(named: Mapping[str, Any]) -> list[Recipe]:
+    """Recipes by name, with fields overridden: one, or with `cooldowns` one for each of these numbers of epochs.
+
+    Raises:
+        VitinitError: as `resolve_recipe`, or `cooldowns` are not numbers of epochs, or not of a schedule that decays
+            after a phase that longer runs have in common.
+    """
+    fields = dict(named)
+    if (lengths := fields.pop("cooldowns", None)) is None:
+        return [resolve_recipe(fields)]
+    where = f"recipe {str(fields.get('name'))!r}: cooldowns"
+    if not isinstance(lengths, list) or not lengths or any(type(epochs) is not int for epochs in lengths):
+        raise VitinitError(f"{where}: is to be a list of numbers of epochs, as [10, 20, 40]")
+    if len(set(lengths)) < len(lengths):
+        raise VitinitError(f"{where}: a number of epochs is there twice")
+    if "epochs" in fields:
+        raise VitinitError(f"{where} are the epochs of its runs: leave out epochs")
+    recipes = [resolve_recipe({**fields, "epochs": epochs}) for epochs in lengths]
+    if not all(recipe.stable_epochs for recipe in recipes):
+        raise VitinitError(f"{where} need schedule: wsd, and at least one epoch before each decay")
+    return recipes
 
 
 @cache  # hundreds of rows of a grid share a few optimisers
-def _optimizer(content: str) -> OptimizerSpec:
-    return optimizers.resolve(OptimizerSpec.model_validate_json(content))
+def _optimizer(content: str, decays: bool) -> OptimizerSpec:
+    return optimizers.resolve(OptimizerSpec.model_validate_json(content), decays)
 
 
 @cache  # and a few recipes

@@ -9,16 +9,16 @@ from pydantic import ValidationError
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import Fit, fit
-from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipe
-from vitinit.benchmark.grids.schema import Block, GridFile, Row, Series
+from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipes
+from vitinit.benchmark.grids.schema import Block, GridFile, Parts, Row, Series, SweptBlock
 from vitinit.benchmark.models import registry as models
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.initializers.errors import BrokenFile, VitinitError, explain, unknown_name
 
 
 def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Series]:
-    """The runs of a grid in table order, each row on each dataset as one series of seeds.
+    """The runs of a grid in table order, each row on each dataset and length as one series of seeds.
 
     Where blocks have different models, a row need not fit all of them: it is skipped where it does not.
 
@@ -32,16 +32,17 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
     fits: dict[str, Fit] = {}
     for number, block in enumerate(content.blocks, 1):
         try:
-            resolve_recipe(block.recipe)
+            over = block.over if isinstance(block, SweptBlock) else Parts()
+            resolve_recipes({**block.recipe, **over.recipe})
             found = [resolve_dataset(dataset) for dataset in block.datasets]
             if not all(row.model for row in content.rows.values()):
-                resolve_model(block.model)
+                resolve_model({**block.model, **over.model})
         except VitinitError as error:
             raise VitinitError(f"grid {study!r}, block {number}: {error}") from None
         for dataset in found:
             for label, row in content.rows.items():
                 where = f"grid {study!r}, row {label!r}"
-                series.append(_resolve_series(label, row, dataset, block, seeds or block.seeds, where, fits))
+                series += _resolve_series(label, row, dataset, block, seeds or block.seeds, where, fits)
     for label in content.rows:
         misfits = [line.misfit for line in series if line.row == label]
         if all(misfits):
@@ -51,23 +52,27 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
 
 def _resolve_series(
     label: str, row: Row, dataset: DatasetSpec, block: Block, seeds: list[int], where: str, fits: dict[str, Fit]
-) -> Series:
+) -> list[Series]:
     try:
+        row = _set(row, block.over) if isinstance(block, SweptBlock) else row
         model = resolve_model({**block.model, **row.model})
         question = repr((model, row.base, row.method))
         if question not in fits:
             fits[question] = fit(model, row.base, row.method)
         answer = fits[question]
-        spec = RunSpec(
-            dataset=dataset,
-            model=model,
-            base=answer.base,
-            method=answer.method,
-            recipe=resolve_recipe({**block.recipe, **row.recipe}),
-            seed=seeds[0],
-        )
-        check_recipe(spec)
-        return Series(row=label, spec=spec, seeds=seeds, misfit=answer.misfit, sources=answer.sources)
+        found = []
+        for recipe in resolve_recipes({**block.recipe, **row.recipe}):
+            spec = RunSpec(
+                dataset=dataset,
+                model=model,
+                base=answer.base,
+                method=answer.method,
+                recipe=recipe,
+                seed=seeds[0],
+            )
+            check_recipe(spec)
+            found.append(Series(row=label, spec=spec, seeds=seeds, misfit=answer.misfit, sources=answer.sources))
+        return found
     except ValidationError as error:
         raise explain(error, where) from None
     except BrokenFile:
@@ -76,18 +81,36 @@ def _resolve_series(
         raise VitinitError(f"{where}: {error}") from None
 
 
-def resolve_model(fields: Mapping[str, Any]) -> ModelSpec:
-    """The spec of a model from a preset (optional) and explicit fields, which win.
+def _set(row: Row, over: Parts) -> Row:
+    """The row with fields that win over its own; those of a method, or base, that has them."""
+    parts = {"base": row.base, "method": row.method}
+    for kind, part in parts.items():
+        values = getattr(over, kind)
+        if part and values:
+            from vitinit.initializers import registry
+
+            has = registry.get(str(part["name"])).model_fields
+            parts[kind] = {**part, **{name: value for name, value in values.items() if name in has}}
+    model, recipe = {**row.model, **over.model}, {**row.recipe, **over.recipe}
+    return row.model_copy(update={**parts, "model": model, "recipe": recipe})
+
+
+def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
+    """The spec of a model from a preset (optional) and explicit fields, which win; or of one by its name (`timm`).
 
     Raises:
         VitinitError: there is no such preset or family, or the family has no such field or value.
     """
     explicit, presets = dict(fields), models.presets()
     preset = explicit.pop("preset", None)
+    if arch := models.by_name(explicit):
+        if preset is not None or explicit.get("arch", arch) != arch:
+            raise VitinitError(f"model: {arch} names a model, and so does {'arch' if preset is None else 'preset'}")
+        explicit = models.get(arch).of_grid(explicit)
     if preset is not None and str(preset) not in presets:
         raise unknown_name("model", str(preset), presets)
     try:
-        return models.spec_of({**presets.get(str(preset), {}), **explicit})
+        return models.spec_of({**presets.get(str(preset), {}), **explicit}).resolved()
     except ValidationError as error:
         raise explain(error, "model") from None
 

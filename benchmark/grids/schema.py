@@ -48,7 +48,19 @@ def _with_name(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+def _dataset(value: Any) -> Any:
+    """`{python: "my_data.py:MyData"}` has its name there."""
+    named = _named(value)
+    if not isinstance(named, dict) or "python" not in named:
+        return named
+    if "name" in named:
+        raise ValueError("has both name and python; give one")
+    return {"name": named["python"], **{key: each for key, each in named.items() if key != "python"}}
+
+
 Named = Annotated[dict[str, Any], BeforeValidator(_named), AfterValidator(_with_name)]
+
+NamedDataset = Annotated[dict[str, Any], BeforeValidator(_dataset), AfterValidator(_with_name)]
 
 
 class Row(Frozen):
@@ -64,10 +76,28 @@ class Row(Frozen):
 class Block(Frozen):
     """The product of its datasets, rows and seeds."""
 
-    datasets: Annotated[list[Named], Field(min_length=1)]
+    datasets: Annotated[list[NamedDataset], Field(min_length=1)]
     model: dict[str, Any]
     recipe: Named
     seeds: Seeds
+    sweep: dict[str, Any] = Field(default_factory=dict)
+    """Fields with a list of values each, crossed: `{lr: [3e-4, 1e-3], width: [48, 96]}`. Under `zip` they go together,
+    and `without` leaves combinations out (`benchmark/grids/sweep.py`)."""
+
+
+class Parts(Frozen):
+    """Fields that win over those of rows."""
+
+    model: dict[str, Any] = Field(default_factory=dict)
+    base: dict[str, Any] = Field(default_factory=dict)
+    method: dict[str, Any] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict)
+
+
+class SweptBlock(Block):
+    """One combination of a block's sweep; no file has it."""
+
+    over: Parts
 
 
 class GridFile(Frozen):

@@ -7,14 +7,16 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 from vitinit.benchmark.files.atomic import sync_folder, write_atomically
-from vitinit.benchmark.image_files.images import opened
+from vitinit.benchmark.image_files.images import no_bombs, opened
 from vitinit.benchmark.image_files.layout import MANIFEST, packed_files
 from vitinit.benchmark.image_files.packed import ENTRY, FORMATS, Manifest, SplitInfo, read_manifest
 from vitinit.initializers.errors import VitinitError, plain
@@ -25,56 +27,62 @@ ROOM = 2**26
 """Bytes left free on the disk, beside what is written."""
 
 
-class SplitWriter:
-    """One split of a packed dataset while it is written; its images come in any order.
+def write_split(
+    scratch: Path,
+    name: str,
+    images: Iterable[tuple[Path, int]],
+    count: int,
+    threads: int,
+    report: Callable[[int], None],
+) -> SplitInfo:
+    """Write one split of a packed dataset. Every image is decoded once on the way, so that none stops a run later.
 
     Args:
         scratch: the folder it is written to.
         name: `train` or `val`.
-        count: how many images it has.
+        images: file and label of each.
+        count: how many there are.
+        threads: how many images are decoded at once.
+        report: told how many images are written.
+
+    Raises:
+        VitinitError: a file is no image, or there are more or fewer than `count`.
     """
-
-    def __init__(self, scratch: Path, name: str, count: int) -> None:
-        images_name, self._index_name = packed_files(name)
-        self._scratch, self._size = scratch, 0
-        self._index = np.zeros(count, ENTRY)
-        self._file = (scratch / images_name).open("xb")
-
-    def write(self, place: int, label: int, content: bytes, digest: bytes) -> None:
-        """Add the bytes of an image file, with their sha256, as image number `place`."""
-        self._index[place] = (self._size, len(content), label, np.frombuffer(digest, np.uint8))
-        self._file.write(content)
-        self._size += len(content)
-
-    def finish(self) -> SplitInfo:
-        """Flush all to the disk, once every image is written."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.close()
-        buffer = io.BytesIO()
-        np.save(buffer, self._index, allow_pickle=False)
-        write_atomically(self._scratch / self._index_name, buffer.getbuffer())
-        digest = hashlib.sha256(buffer.getbuffer()).hexdigest()
-        return SplitInfo(images=len(self._index), size=self._size, index_sha256=digest)
-
-    def close(self) -> None:
-        """Close its file."""
-        self._file.close()
+    images_name, index_name = packed_files(name)
+    index, done, size, left = np.zeros(count, ENTRY), 0, 0, iter(images)
+    with no_bombs(), ThreadPoolExecutor(threads) as pool, (scratch / images_name).open("xb") as file:
+        while batch := list(islice(left, AHEAD)):
+            if done + len(batch) > count:
+                raise VitinitError(f"{batch[0][0].parent}: files were added meanwhile; try again")
+            for (_, label), (content, digest) in zip(batch, pool.map(_read, [path for path, _ in batch]), strict=True):
+                index[done] = (size, len(content), label, np.frombuffer(digest, np.uint8))
+                file.write(content)
+                done, size = done + 1, size + len(content)
+            report(done)
+        if done < count:
+            raise VitinitError(f"{name}: files were removed meanwhile; try again")
+        file.flush()
+        os.fsync(file.fileno())
+    buffer = io.BytesIO()
+    np.save(buffer, index, allow_pickle=False)
+    write_atomically(scratch / index_name, buffer.getbuffer())
+    return SplitInfo(images=count, size=size, index_sha256=hashlib.sha256(buffer.getbuffer()).hexdigest())
 
 
-def checked(content: bytes, where: str) -> bytes:
-    """The sha256 of an image file, after its pixels have been read: none is to stop a run later.
+def _read(path: Path) -> tuple[bytes, bytes]:
+    """The bytes of an image file and their sha256, after its pixels have been read.
 
     Raises:
         VitinitError: it is no image.
     """
     try:
+        content = path.read_bytes()
         with opened(io.BytesIO(content), FORMATS) as image:
             image.draft(None, (1, 1))  # a JPEG is then decoded to its end, but at an eighth of its size
             image.load()
     except Exception as error:  # PIL's decoders raise errors of many types
-        raise VitinitError(f"cannot use the image {where}: {plain(str(error), 200)}") from error
-    return hashlib.sha256(content).digest()
+        raise VitinitError(f"cannot use the image {path}: {plain(str(error), 200)}") from error
+    return content, hashlib.sha256(content).digest()
 
 
 def check_room(folder: Path, needed: int) -> None:

@@ -26,7 +26,6 @@ class ConvMixer(ModelSpec):
         "convmixer_512_6": {"kernel_size": 3, "width": 512, "depth": 6},
     }
     dense: ClassVar[bool] = True
-    batch_norm: ClassVar[bool] = True
     telling: ClassVar[tuple[str, ...]] = ("width", "kernel_size")
     also_recorded: ClassVar[Mapping[str, Any]] = {
         "heads": 1,
@@ -52,6 +51,11 @@ class ConvMixer(ModelSpec):
     def forward_operations(self, classes: int) -> float:
         """Of the same and of the head."""
         return 2.0 * (self.tokens * self.size + self.width * classes)
+
+    @property
+    def batch_norm(self) -> bool:
+        """In every block."""
+        return True
 
     @property
     def mixing(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -24,8 +25,8 @@ MAX_PARAMETERS = 10**11
 """ViT-22B has 2.2e10."""
 
 
-class ModelSpec(Frozen):
-    """A model as a value, and all that the benchmark asks of its family.
+class BaseModelSpec(Frozen):
+    """A model as a value, and all that the benchmark asks of its family, whatever the model is made of.
 
     A family is a subclass in a file of this folder, or named by an installed package in the entry point group
     `vitinit.models`. It gives `arch` its one value, `arch: Literal["vit"] = "vit"`, adds the fields that count for it
@@ -42,8 +43,8 @@ class ModelSpec(Frozen):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Named sets of fields, without image_size and patch_size. The names are unique over all families; each can be
     built at 32 pixels with patch 4."""
-    batch_norm: ClassVar[bool] = False
-    """Whether an image's output in training depends on the others of its batch."""
+    by_name: ClassVar[bool] = False
+    """Whether its model is somebody's, named and not described: what there is to say of it is found by building it."""
     dense: ClassVar[bool] = False
     """Whether its classifier can be put on every patch token (`benchmark/models/dense.py`): a model with timm's
     `forward_features`, `forward_head` and `head_drop`, none of whose parameters serves another token alone."""
@@ -60,12 +61,6 @@ class ModelSpec(Frozen):
 
     arch: str
     image_size: Count
-    patch_size: Count
-    """Pixels a side of what becomes one token."""
-    width: Count
-    """Features of a token."""
-    depth: Count
-    """Blocks that mix tokens."""
 
     @classmethod
     def name(cls) -> str:
@@ -98,13 +93,111 @@ class ModelSpec(Frozen):
         return {**self.__dict__, **self.also_recorded}
 
     @model_validator(mode="after")
-    def _of_a_possible_size(self) -> ModelSpec:
-        """Refused here, where nothing has been built yet."""
+    def _of_a_possible_image_size(self) -> BaseModelSpec:
         if self.image_size == 1:
             raise ValueError("image_size 1 is too small, at least 2 is possible")
-        for name, most in (("image_size", MAX_IMAGE_SIZE), ("depth", MAX_DEPTH)):
-            if getattr(self, name) > most:
-                raise ValueError(f"{name} {getattr(self, name)} is too large, at most {most:,} is possible")
+        if self.image_size > MAX_IMAGE_SIZE:
+            raise ValueError(f"image_size {self.image_size} is too large, at most {MAX_IMAGE_SIZE:,} is possible")
+        return self
+
+    @classmethod
+    def of_grid(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields as a record has them, from those of a grid, which may be shorter."""
+        return dict(fields)
+
+    def resolved(self) -> BaseModelSpec:
+        """The same, checked by all that only its library tells, with what that fills in; imports it if it must.
+
+        Raises:
+            VitinitError: it cannot be built.
+        """
+        return self
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """About how many parameters it has, the position embedding counted in, biases and norms and the head not."""
+
+    @abstractmethod
+    def forward_operations(self, classes: int) -> float:
+        """Operations (two for a multiplication and its addition) of all products and convolutions of a forward pass."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The model in one phrase."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> str:
+        """What decides how long a step takes, in a few words."""
+
+    @property
+    def batch_norm(self) -> bool:
+        """Whether an image's output in training depends on the others of its batch."""
+        return False
+
+    def check_dense(self) -> None:
+        """Refuse to predict a class for every pixel.
+
+        Raises:
+            VitinitError: the family is not `dense`.
+        """
+        if not self.dense:
+            raise VitinitError(f"a {self.label} cannot classify each patch token, as a dataset with masks asks")
+
+    @property
+    def attention_maps(self) -> tuple[int, int, int, int] | None:
+        """Shape of what may be kept of its attention: layers, heads, tokens, tokens.
+
+        None: it has no attention, or layers with different heads or tokens.
+        """
+        return None
+
+    @property
+    def reads_patches(self) -> bool:
+        """Whether the classifier depends on what the last layer gives the patches."""
+        return True
+
+    @property
+    def attention_side(self) -> int | None:
+        """Side of the tokens that all layers attend between; None as of `attention_maps`."""
+        return None if self.attention_maps is None else math.isqrt(self.attention_maps[2])
+
+    @property
+    def gated_layers(self) -> int:
+        """How many blocks, counted from the input, have gated positional self-attention."""
+        return 0
+
+    @property
+    def ungated(self) -> BaseModelSpec:
+        """The same model with plain self-attention in every block."""
+        return self
+
+    @abstractmethod
+    def build(self, classes: int) -> nn.Module:
+        """The model with unspecified weights, from B x 3 x image_size x image_size to B x classes.
+
+        The names of its classifier's parameters begin with `head`, and of no others. Where it has attention it has
+        timm's `patch_embed`, and an adapter knows its token grid. It may draw from the global generator, which
+        `build_model` keeps as it is.
+        """
+
+
+class ModelSpec(BaseModelSpec):
+    """A model of ours: blocks that mix the tokens of square patches. What most families are."""
+
+    patch_size: Count
+    """Pixels a side of what becomes one token."""
+    width: Count
+    """Features of a token."""
+    depth: Count
+    """Blocks that mix tokens."""
+
+    @model_validator(mode="after")
+    def _of_a_possible_size(self) -> ModelSpec:
+        """Refused here, where nothing has been built yet."""
+        if self.depth > MAX_DEPTH:
+            raise ValueError(f"depth {self.depth} is too large, at most {MAX_DEPTH:,} is possible")
         if self.tokens > MAX_TOKENS:
             raise ValueError(
                 f"image_size {self.image_size} with patch_size {self.patch_size} makes {self.tokens:,} tokens, "
@@ -131,15 +224,6 @@ class ModelSpec(Frozen):
 
     @property
     @abstractmethod
-    def size(self) -> int:
-        """About how many parameters it has, the position embedding counted in, biases and norms and the head not."""
-
-    @abstractmethod
-    def forward_operations(self, classes: int) -> float:
-        """Operations (two for a multiplication and its addition) of all products and convolutions of a forward pass."""
-
-    @property
-    @abstractmethod
     def mixing(self) -> str:
         """What mixes its tokens, for tables: `3 heads`."""
 
@@ -147,38 +231,7 @@ class ModelSpec(Frozen):
         """The model in one phrase."""
         return f"{self.label} width {self.width} depth {self.depth}, {self.mixing}, patch {self.patch_size}"
 
-    def check_dense(self) -> None:
-        """Refuse to predict a class for every pixel.
-
-        Raises:
-            VitinitError: the family is not `dense`.
-        """
-        if not self.dense:
-            raise VitinitError(f"a {self.label} cannot classify each patch token, as a dataset with masks asks")
-
     @property
-    def attention_maps(self) -> tuple[int, int, int, int] | None:
-        """Shape of what may be kept of its attention: layers, heads, tokens, tokens.
-
-        None: it has no attention, or layers with different heads or tokens.
-        """
-        return None
-
-    @property
-    def gated_layers(self) -> int:
-        """How many blocks, counted from the input, have gated positional self-attention."""
-        return 0
-
-    @property
-    def ungated(self) -> ModelSpec:
-        """The same model with plain self-attention in every block."""
-        return self
-
-    @abstractmethod
-    def build(self, classes: int) -> nn.Module:
-        """The model with unspecified weights, from B x 3 x image_size x image_size to B x classes.
-
-        The names of its classifier's parameters begin with `head`, and of no others. Where it has attention it has
-        timm's `patch_embed`, and an adapter knows its token grid. It may draw from the global generator, which
-        `build_model` keeps as it is.
-        """
+    def shape(self) -> str:
+        """Width, depth and number of tokens."""
+        return f"{self.arch} {self.width} x {self.depth}, {self.tokens} tokens"

@@ -6,79 +6,72 @@ A package names its own in the entry point group `vitinit.models`, as package.mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Literal, get_origin
 
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.named import NamedModel
 from vitinit.initializers.errors import VitinitError, unknown_name
-from vitinit.initializers.plugins import entry_points, modules
+from vitinit.initializers.plugins import MODELS, Registry
 
-ENTRY_POINTS = "vitinit.models"
 DEFAULT = "vit"
 """Where a spec names no `arch`."""
 
 
-@cache
-def families() -> dict[str, type[ModelSpec]]:
-    """All families by `arch`, in the order of the names.
-
-    Raises:
-        VitinitError: a file or a package cannot be imported, what it names is no family, or a name is there twice.
-    """
-    found: dict[str, type[ModelSpec]] = {}
-    for module in modules(__package__):
-        for value in vars(module).values():
-            if _is_spec(value) and value.__module__ == module.__name__ and _named(value):
-                _add(value, found)
-    for where, value in entry_points(ENTRY_POINTS):
-        if not _is_spec(value) or not _named(value):
-            raise VitinitError(f"{where} is no model family: a ModelSpec with `arch: Literal[NAME] = NAME`")
-        _add(value, found)
-    return dict(sorted(found.items()))
-
-
-def _is_spec(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, ModelSpec)
-
-
-def _named(family: type[ModelSpec]) -> bool:
+def _is_family(value: object) -> bool:
     """Whether it is a family, and not what several share."""
-    return get_origin(family.model_fields["arch"].annotation) is Literal
+    is_spec = isinstance(value, type) and issubclass(value, BaseModelSpec)
+    return is_spec and get_origin(value.model_fields["arch"].annotation) is Literal  # type: ignore[attr-defined]
 
 
-def _add(family: type[ModelSpec], found: dict[str, type[ModelSpec]]) -> None:
-    where = f"{family.__module__}.{family.__qualname__}"
+def _check(family: type[BaseModelSpec], where: str) -> None:
     for attribute in ("label", "kind"):
         if not hasattr(family, attribute):
             raise VitinitError(f"model family {where} needs the class variable {attribute!r}")
     if family.__abstractmethods__:
         raise VitinitError(f"model family {where} does not define {', '.join(sorted(family.__abstractmethods__))}")
-    for other in found.values():
-        taken = [("families", family.name())] if other.name() == family.name() else []
-        taken += [("presets", name) for name in family.presets if name in other.presets]
-        if taken and other is not family:
-            what, name = taken[0]
-            raise VitinitError(
-                f"two model {what} are called {name!r}: {other.__module__}.{other.__qualname__}, {where}"
-            )
-    found[family.name()] = family
+    for other in REGISTRY.known.values():
+        taken = [name for name in family.presets if name in other.presets]
+        if taken and other.name() != family.name():
+            first = f"{other.__module__}.{other.__qualname__}"
+            raise VitinitError(f"two model presets are called {taken[0]!r}: in {first} and in {where}")
 
 
-def get(name: str) -> type[ModelSpec]:
-    """The family of this name.
+REGISTRY: Registry[type[BaseModelSpec]] = Registry(
+    "arch",
+    __package__,
+    group=MODELS,
+    wanted="a model family: a ModelSpec with `arch: Literal[NAME] = NAME`",
+    accepts=_is_family,
+    collect=True,
+    check=_check,
+    name=lambda family: family.name(),
+)
+get = REGISTRY.get
+
+
+def families() -> dict[str, type[BaseModelSpec]]:
+    """All families by `arch`, in the order of the names.
 
     Raises:
-        VitinitError: there is none.
+        BrokenFile: a file or a package cannot be imported, what it names is no family, or a name is there twice.
     """
-    found = families().get(name)
-    if found is None:
-        raise unknown_name("arch", name, families())
-    return found
+    return REGISTRY.by_name()
 
 
-def ours(spec: ModelSpec) -> bool:
-    """Whether its family lies in this project: a hash of its code says all about it."""
-    return type(spec).__module__.startswith(f"{__package__}.")
+def described() -> dict[str, type[BaseModelSpec]]:
+    """All families but those of models by name: their models are described by fields."""
+    return {name: family for name, family in families().items() if not family.by_name}
+
+
+def ours(spec: BaseModelSpec) -> bool:
+    """Whether its model is this project's or timm's: a hash of our code, and the version, say all about it."""
+    return type(spec).__module__.startswith(f"{__package__}.") and getattr(spec, "stays", True)
+
+
+def by_name(fields: Mapping[str, Any]) -> str:
+    """The family of models by name that fields of a grid are of, by the field that holds the name; empty if none."""
+    keys = {family.key: name for name, family in families().items() if issubclass(family, NamedModel)}
+    return next((name for key, name in keys.items() if key in fields), "")
 
 
 def presets() -> dict[str, dict[str, Any]]:
@@ -88,7 +81,7 @@ def presets() -> dict[str, dict[str, Any]]:
     }
 
 
-def spec_of(fields: Mapping[str, Any]) -> ModelSpec:
+def spec_of(fields: Mapping[str, Any]) -> BaseModelSpec:
     """A spec of the family that `arch` names, from its fields or as a record holds them.
 
     Raises:
@@ -106,11 +99,11 @@ def spec_of(fields: Mapping[str, Any]) -> ModelSpec:
     return _known[key]
 
 
-_known: dict[str, ModelSpec] = {}
+_known: dict[str, BaseModelSpec] = {}
 MOST_KNOWN = 4096
 
 
-def _new(fields: Mapping[str, Any]) -> ModelSpec:
+def _new(fields: Mapping[str, Any]) -> BaseModelSpec:
     arch = fields.get("arch", DEFAULT)
     if not isinstance(arch, str):
         raise VitinitError(f"arch is the name of a model family: {', '.join(families())}")

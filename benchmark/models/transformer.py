@@ -80,6 +80,11 @@ class Transformer(ModelSpec):
         return [self.tokens + (self.pool == "token")] * self.depth
 
     @property
+    def reads_patches(self) -> bool:
+        """Not where it answers by a class token that the last layer has."""
+        return self.layer_tokens[-1] <= self.tokens
+
+    @property
     def size(self) -> int:
         """Of patch embedding, positions, and every block's W_q, W_k, W_v, W_proj and MLP."""
         return self.width * (3 * self.patch_size**2 + self.tokens + self.depth * (4 * self.width + 2 * self.hidden))

@@ -7,26 +7,15 @@ image is resized or compressed again, so every resolution and every crop is made
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from vitinit.benchmark.datasets.dataset import Report
 from vitinit.benchmark.datasets.packed import Packed
-from vitinit.benchmark.image_files.images import class_folders, image_files, no_bombs
-from vitinit.benchmark.image_files.packed import ENTRY, Manifest, SplitInfo
-from vitinit.benchmark.image_files.packing import (
-    AHEAD,
-    SplitWriter,
-    check_room,
-    checked,
-    finish,
-    refuse_existing,
-    scratch_beside,
-)
+from vitinit.benchmark.image_files.images import class_folders, image_files
+from vitinit.benchmark.image_files.packed import ENTRY, Manifest
+from vitinit.benchmark.image_files.packing import check_room, finish, refuse_existing, scratch_beside, write_split
 from vitinit.initializers.errors import VitinitError
 
 SPLITS = ("train", "val")
@@ -43,11 +32,11 @@ class ClassFolders:
     size: int
     """Bytes of its image files."""
 
-    def files(self) -> Iterator[tuple[int, Path]]:
-        """Label and path of every image; one class at a time is listed."""
+    def files(self) -> Iterator[tuple[Path, int]]:
+        """Path and label of every image; one class at a time is listed."""
         for label, folder in enumerate(self.classes):
             for file in image_files(folder, self.folder, EXTENSIONS):
-                yield label, file
+                yield file, label
 
 
 def prepare(
@@ -82,7 +71,14 @@ def prepare(
             refuse_existing(folder)  # another process may just have finished
             infos = {}
             for name, found in sources.items():
-                infos[name] = _pack(name, found, scratch, threads, lambda images: report(done + images, total))  # noqa: B023
+                infos[name] = write_split(
+                    scratch,
+                    name,
+                    found.files(),
+                    found.images,
+                    threads,
+                    lambda images: report(done + images, total),  # noqa: B023
+                )
                 done += found.images
             names = [path.name for path in sources["train"].classes]
             manifest = Manifest(classes=names, train=infos["train"], val=infos["val"])
@@ -124,27 +120,3 @@ def _check(dataset: Packed, source: Path, sources: dict[str, ClassFolders], allo
                 f"{found.folder}: found {found.images:,} images, {dataset.title} has {images:,}; "
                 "--allow-incomplete takes what is there"
             )
-
-
-def _pack(name: str, found: ClassFolders, scratch: Path, threads: int, report: Callable[[int], None]) -> SplitInfo:
-    count, files, writer = 0, found.files(), SplitWriter(scratch, name, found.images)
-    with no_bombs(), ThreadPoolExecutor(threads) as pool, closing(writer):
-        while batch := list(islice(files, AHEAD)):
-            for (label, _), (content, digest) in zip(batch, pool.map(_read, [f for _, f in batch]), strict=True):
-                if count == found.images:
-                    raise VitinitError(f"{found.folder}: files were added meanwhile; try again")
-                writer.write(count, label, content, digest)
-                count += 1
-            report(count)
-        if count < found.images:
-            raise VitinitError(f"{found.folder}: files were removed meanwhile; try again")
-        return writer.finish()
-
-
-def _read(path: Path) -> tuple[bytes, bytes]:
-    """The bytes of an image file and their sha256."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise VitinitError(f"cannot use the image {path}: {error}") from error
-    return content, checked(content, str(path))

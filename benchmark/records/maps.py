@@ -110,18 +110,18 @@ def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[i
     try:
         paths = sorted((root / study / "maps").glob("*.npz"))
     except OSError as error:
-        return valid, [plain(f"{root / study / 'maps'}: cannot be read: {error.strerror or error}")]
+        return valid, [f"{root / study / 'maps'}: cannot be read: {error.strerror or error}"]
     for path in paths:
         record = done.get(path.stem)
         try:
             if record:
                 maps = read_maps(root, record)
                 if maps and maps.weights != record.weights:
-                    wrong.append(plain(f"{path}: of another run than the record: the final weights are others"))
+                    wrong.append(f"{path}: of another run than the record: the final weights are others")
                 else:
                     valid += 1
             elif not (root / study / "unfinished" / path.stem).exists():  # else its record is to come
-                wrong.append(plain(f"{path}: attention maps without a record"))
+                wrong.append(f"{path}: attention maps without a record")
         except VitinitError as error:
             wrong.append(plain(str(error), 400))
     return valid, wrong

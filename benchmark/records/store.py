@@ -4,10 +4,10 @@ A record is there or it is not: it is written to a temporary file in the same fo
 place, so that a killed process leaves no half-written record. A file that does not validate is reported, never
 counted and never deleted; it is renamed when its run is recorded anew.
 
-Three folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `weights/`, and
-`maps/` (see `maps.py`). The file `LAYOUT` is no record either: it holds what a table needs of the grid that no record
-can tell, the order of its rows and the contrasts that it names. (A grid gains rows, and what was recorded before
-would say something else than what came after.)
+Four folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `stable/` (what
+longer runs begin from), `weights/`, and `maps/` (see `maps.py`). The file `LAYOUT` is no record either: it holds what a
+table needs of the grid that no record can tell, the order of its rows and the contrasts that it names. (A grid gains
+rows, and what was recorded before would say something else than what came after.)
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return contents
         except OSError as error:
-            contents.problems.append(plain(f"{folder}: cannot be read: {error.strerror or error}"))
+            contents.problems.append(f"{folder}: cannot be read: {error.strerror or error}")
             contents.unreadable.append(contents.problems[-1])
             return contents
         for name in names:
@@ -243,7 +243,7 @@ class Store:
             except VitinitError as error:
                 if not os.path.lexists(f"{folder}/{name}"):
                     return self._read(study, kind, parse)  # a run ended, and its record is under another name
-                contents.problems.append(f"{plain(f'{folder}/{name}')}: {plain(str(error), 240)}")
+                contents.problems.append(f"{folder}/{name}: {plain(str(error), 240)}")
                 if isinstance(error, Unreadable):
                     contents.unreadable.append(contents.problems[-1])
                 continue
@@ -349,7 +349,7 @@ class Store:
                     path = Path(parent) / name
                     with contextlib.suppress(OSError):  # its writer was alive and has finished
                         if path.lstat().st_mtime < before:
-                            survey.leftovers.append(plain(f"{path}: left by a writer that was killed; delete it"))
+                            survey.leftovers.append(f"{path}: left by a writer that was killed; delete it")
         return survey
 
     def _holds_records(self, study: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which adapters there are, and what they know of a model's modules: its attention layers and its families."""
+"""Registry of adapters, and lookup of attention layers and families in a model by them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from torch import Tensor, nn
 
 from vitinit.initializers.adapter import Adapter, Attention, Type, found, lacking, left_out
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.initializers.plugins import entry_points, modules
+from vitinit.initializers.plugins import ADAPTERS, Registry
 
-ENTRY_POINTS = "vitinit.adapters"
-
+REGISTRY: Registry[Adapter] = Registry(
+    "adapter",
+    str(__package__),
+    group=ADAPTERS,
+    wanted="an Adapter",
+    accepts=lambda value: isinstance(value, Adapter),
+    collect=True,
+    order=lambda adapter: REGISTRY.origins[adapter.name].startswith(f"{__package__}."),  # installed packages first
+)
 _own: dict[str, Adapter] = {}
 """By name, the latest last."""
 
@@ -59,14 +66,7 @@ def adapters() -> tuple[Adapter, ...]:
     Raises:
         VitinitError: a file or a package cannot be imported, or names something else.
     """
-    found = list(reversed(_own.values()))
-    for where, value in entry_points(ENTRY_POINTS):
-        if not isinstance(value, Adapter):
-            raise VitinitError(f"{where} is not an Adapter")
-        found.append(value)
-    for module in modules(str(__package__)):
-        found += [value for value in vars(module).values() if isinstance(value, Adapter)]
-    return tuple(found)
+    return (*reversed(_own.values()), *REGISTRY.entries())
 
 
 def _text(one: Type) -> str:
@@ -101,7 +101,7 @@ def _computes_what(cls: Any) -> frozenset[str]:
 
 
 def kind_of(module: nn.Module) -> Attention | str | Literal[False] | None:
-    """What a module is: attention from token to token; attention that is refused, as its reason; attention beside the
+    """Classify a module: attention from token to token; attention that is refused, as its reason; attention beside the
     tokens, as False; None where no adapter knows it as attention.
 
     Raises:
@@ -202,7 +202,7 @@ class Family:
 
     @property
     def rotary(self) -> bool:
-        """Whether it rotates queries and keys by their place. VitinitError where its adapter fails to say."""
+        """True where the model has rotary position embeddings. VitinitError where its adapter fails to say."""
         return self._answer("cannot say whether there are rotations in", lambda: bool(self.adapter.rotary(self.model)))
 
     def _answer(self, failing: str, ask: Callable[[], Any]) -> Any:

@@ -35,7 +35,7 @@ class IdInit(ByMatrix):
         return "our reading of the paper; no code of its authors was found"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
-        """Of `tau`, or near 0 at the end of a branch."""
+        """Set an identity of `tau`, or nearly 0 at the end of a branch."""
         outputs, inputs = weight_OI.shape
         if place.role in ("proj", "mlp_out"):
             weight_OI.copy_(_near_zero(outputs, inputs, self.eps))

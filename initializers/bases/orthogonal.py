@@ -26,7 +26,7 @@ class Orthogonal(ByMatrix):
     name: ClassVar[str] = "orthogonal"
 
     qkv: Literal["per_matrix", "fused", "per_head"] = "per_matrix"
-    """Whether W_q, W_k and W_v are three matrices, one, or one a head; heads then overlap."""
+    """Orthogonal matrices: W_q, W_k and W_v each, all three as one, or one a head (heads then overlap)."""
     gain: PositiveFloat = 1.0
 
     def matrices(self, place: Place) -> int:

@@ -14,7 +14,7 @@ from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import ByMatrix, Place
 
 TINY = 1e-8
-"""What rounding leaves of sines that are 0."""
+"""Upper bound of the rounding error of sines that are 0."""
 
 
 @register

@@ -28,7 +28,7 @@ class Spectral(ByMatrix):
     draw: Literal["orthogonal", "normal"] = "orthogonal"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
-        """Of spectral norm sqrt(outputs / inputs)."""
+        """Set a matrix of spectral norm sqrt(outputs / inputs)."""
         outputs, inputs = weight_OI.shape
         gain = math.sqrt(outputs / inputs)
         if self.draw == "normal":

@@ -36,9 +36,9 @@ class ConvFilters(Initializer):
     frozen: bool = True
     """Filters and their biases stay as they start; only the rest of the model is trained."""
     entries: PositiveInt | None = None
-    """Of `box` alone, which needs it: f^2 fills the filter."""
+    """Number of entries of a `box`, which needs it: f^2 fills the filter."""
     variance: PositiveFloat | None = None
-    """Of `gaussian` alone, which needs it, in entries squared."""
+    """Variance of a `gaussian`, which needs it, in entries squared."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ConvFilters:

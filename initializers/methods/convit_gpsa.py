@@ -111,7 +111,7 @@ class ConvitGpsa(Initializer):
 
 
 def _class_token(model: nn.Module) -> Tensor:
-    """That of the ConViT that this is or holds."""
+    """Return the class token of the ConViT that the model is or holds."""
     known = family(model)
     token = found(known.model if known else model, "cls_token")
     if not isinstance(token, Tensor):

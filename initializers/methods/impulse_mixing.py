@@ -16,7 +16,7 @@ from vitinit.initializers.targets import head_offsets, impulse_targets, target_k
 
 @register
 class ImpulseMixing(Initializer):
-    """What mixes tokens starts as a look at one neighbour, as attention does after `impulse`; ours.
+    """Token mixing starts as a look at one neighbour, as attention does after `impulse`; ours.
 
     arXiv 2505.19985 reports an MLP-Mixer; how it was initialised is neither in its text nor in its code, so this is our
     reading. For every layer, offsets are uniform in a neighbourhood of kernel_size x kernel_size patches:
@@ -37,7 +37,7 @@ class ImpulseMixing(Initializer):
     )
 
     kernel_size: PositiveInt = Field(3)
-    """Of the neighbourhood, odd; patches."""
+    """Side of the neighbourhood in patches; odd."""
 
     @field_validator("kernel_size")
     @classmethod
@@ -99,7 +99,7 @@ def _ones(places_T: Tensor, count: int) -> Tensor:
 
 
 def _mixing(model: nn.Module) -> list[list[nn.Linear]]:
-    """Of each block what mixes its tokens: one Linear, or the two of an MLP."""
+    """Return the token-mixing Linears of each block: one, or the two of an MLP."""
     known = family(model)
     if not known or not known.adapter.token_mixing:
         return []

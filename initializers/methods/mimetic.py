@@ -136,7 +136,7 @@ def separate_heads(layer: AttentionLayer) -> None:
 
 
 def unmixed(model: nn.Module) -> str:
-    """That `separate_heads` has something to do, in a phrase; empty where it has not."""
+    """Say in a phrase that `separate_heads` has something to do; empty where it has not."""
     return "Linears that mix heads become the identity" if any(each.talking for each in attention_layers(model)) else ""
 
 

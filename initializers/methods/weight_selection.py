@@ -25,7 +25,7 @@ INSIDE = ("state_dict", "model")
 """Under one of these a checkpoint may have its tensors, among other things."""
 
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-"""What safetensors calls them."""
+"""Types by their names in safetensors."""
 
 
 class WeightsFile(BaseModel):
@@ -51,7 +51,7 @@ class WeightsFile(BaseModel):
             raise ValueError(str(error)) from None
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """What it holds, on the CPU.
+        """Read all tensors, on the CPU.
 
         Raises:
             VitinitError: it cannot be read, is not what it was, or holds anything else.
@@ -129,7 +129,7 @@ class WeightSelection(Initializer):
     weights: WeightsFile | None = None
     """The checkpoint: a path. It must be given."""
     qkv: Literal["fused", "per_matrix"] = "fused"
-    """Where one tensor holds W_q, W_k and W_v, its rows are selected as one, as in the released code; or (ours) in each
+    """Selection where one tensor holds W_q, W_k and W_v: of its rows as one, as in the released code; or (ours) in each
     of the three alike, which differs where the width does not divide that of the larger model."""
 
     def check(self, model: nn.Module) -> None:

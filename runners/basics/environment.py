@@ -14,9 +14,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.benchmark.datasets.registry import ENTRY_POINTS as DATASETS
-from vitinit.benchmark.models.registry import ENTRY_POINTS as MODELS
-from vitinit.initializers.plugins import INITIALIZERS
+from vitinit.initializers.plugins import GROUPS
 
 if TYPE_CHECKING:
     import torch
@@ -275,10 +273,7 @@ def _hash(root: Path, names: set[str]) -> str:
 
 def _plug_ins() -> dict[str, str]:
     """The versions of other people's packages that bring initialisers, datasets, models or adapters."""
-    from vitinit.initializers.adapters.registry import ENTRY_POINTS as ADAPTERS  # imports torch
-
-    groups = INITIALIZERS, DATASETS, MODELS, ADAPTERS
-    found = (entry.dist for group in groups for entry in entry_points(group=group))
+    found = (entry.dist for group in GROUPS for entry in entry_points(group=group))
     return {dist.name: dist.version for dist in found if dist is not None}
 
 

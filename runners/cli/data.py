@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitinit.initializers.errors import VitinitError, plain
-from vitinit.runners.cli.options import DataOption
+from vitinit.initializers.errors import VitinitError, printable
+from vitinit.runners.cli.options import DataOption, console
 
 if TYPE_CHECKING:
     from vitinit.benchmark.datasets.packed import Packed
@@ -33,7 +33,7 @@ def get(
             datasets.download(name, folder, report)
     else:  # torchvision draws a bar of its own
         datasets.download(name, folder)
-    typer.echo(f"{plain(name)} is in {plain(str(folder))}")
+    console.print(f"{name} is in {folder}")
 
 
 @data_app.command()
@@ -86,9 +86,9 @@ def _pack(dataset: Packed, source: Path, folder: Path, allow_incomplete: bool) -
     with _progress(f"packing {dataset.name}") as report:
         manifest = pack(dataset, source, folder, allow_incomplete, report, cores())
     size = (manifest.train.size + manifest.val.size) / 1e9
-    typer.echo(
-        f"{dataset.name} is in {plain(str(folder))}: {manifest.train.images:,} training and "
-        f"{manifest.val.images:,} test images, {size:.1f} GB. {plain(str(source))} is no longer needed."
+    console.print(
+        f"{dataset.name} is in {folder}: {manifest.train.images:,} training and "
+        f"{manifest.val.images:,} test images, {size:.1f} GB. {source} is no longer needed."
     )
 
 
@@ -98,10 +98,10 @@ def _decode(name: str, data_dir: Path, image_size: int, train_size: int | None) 
     from vitinit.runners.basics.machine import cores
 
     spec = resolve_dataset({"name": name, "train_size": train_size})
-    with _progress(f"decoding {plain(spec.label)}") as report:
+    with _progress(f"decoding {spec.label}") as report:
         folder, manifest = prepare_beton(spec, image_size, data_dir, report, cores())
-    typer.echo(
-        f"{plain(spec.label)} at {image_size} px is in {plain(str(folder))}: {manifest.train:,} training and "
+    console.print(
+        f"{spec.label} at {image_size} px is in {folder}: {manifest.train:,} training and "
         f"{manifest.test:,} test images, {manifest.size / 1e9:.2f} GB"
     )
 
@@ -109,10 +109,9 @@ def _decode(name: str, data_dir: Path, image_size: int, train_size: int | None) 
 @contextmanager
 def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
     """A bar, and what to tell it: how many images are done, and of how many."""
-    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns) as progress:
-        task = progress.add_task(escape(text), total=None)
+        task = progress.add_task(printable(text), total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

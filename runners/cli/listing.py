@@ -15,14 +15,12 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import to_jsonable_python
 from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from vitinit import benchmark, initializers
 from vitinit.benchmark.files import kept
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import plain, unknown_name
+from vitinit.initializers.errors import VitinitError, printable, unknown_name
 from vitinit.runners.cli.options import console
-from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
-KINDS = ("initializers", "datasets", "models", "fits", "recipes", "optimizers", "grids")
+KINDS = ("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "grids")
 CODE = (Path(initializers.__path__[0]), Path(__file__))
 """What the list of initialisers depends on, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
@@ -46,7 +44,7 @@ TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text"
 def list_(
     kind: Annotated[
         str,
-        typer.Argument(help="initializers, datasets, models, fits, recipes, optimizers or grids"),
+        typer.Argument(help="initializers, datasets, models, timm, fits, recipes, optimizers or grids"),
     ],
     name: Annotated[str | None, typer.Argument(help="This one only, with all there is to say of it.")] = None,
 ) -> None:
@@ -57,6 +55,7 @@ def list_(
         "initializers": _initializers,
         "datasets": _datasets,
         "models": _models,
+        "timm": _timm,
         "fits": _fits,
         "recipes": _recipes,
         "optimizers": _optimizers,
@@ -109,20 +108,19 @@ def _initializers(name: str | None) -> None:
 
 def _described() -> Initializers:
     """Kept until our code changes; where a package names some of its own, whose code may change too, made anew."""
-    theirs, key = plugins.installed(plugins.INITIALIZERS), kept.key(CODE, "")
-    found = None if theirs else kept.read("lists", key, Initializers)
-    if found is None:
+
+    def describe() -> Initializers:
         from vitinit.initializers import registry
 
         classes = {each: registry.get(each) for each in registry.names()}
-        found = Initializers(
+        return Initializers(
             lines={each: _description(cls) for each, cls in classes.items()},
             texts={each: _text(cls) for each, cls in classes.items()},
             whole={each: _parameters(cls) for each, cls in classes.items()},
         )
-        if not theirs:
-            kept.write("lists", key, found)
-    return found
+
+    key = None if plugins.installed(plugins.INITIALIZERS) else kept.key(CODE, "")
+    return kept.answer("lists", key, Initializers, describe)
 
 
 def _first_line(documented: type) -> str:
@@ -211,11 +209,8 @@ def _line(text: str, indent: int = 4, bold: int = 0, further: int = 4) -> None:
     lead, later = " " * indent, " " * (indent + further)
     if not text:
         console.print()
-    text = "".join(char if char.isprintable() else "?" for char in text)
-    for line in textwrap.wrap(text, max(console.width, 20), initial_indent=lead, subsequent_indent=later):
-        shown = Text(line)
-        shown.stylize("bold", 0, bold)
-        console.print(shown, soft_wrap=True)
+    for line in textwrap.wrap(printable(text), max(console.width, 20), initial_indent=lead, subsequent_indent=later):
+        console.styled((line[:bold], "bold"), line[bold:])
         bold = 0
 
 
@@ -234,7 +229,7 @@ def _datasets(name: str | None) -> None:
         else:
             reason = registry.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
             called, said = found, (reason or "available").removeprefix(f"{found} is ")
-        table.add_row(safe(called), *counts, safe(said))
+        table.add_row(called, *counts, said)
     console.print(table)
 
 
@@ -252,10 +247,23 @@ def _models(name: str | None) -> None:
     table = _table("preset", "family", "width", "depth", "heads", "besides", right=("width", "depth", "heads"))
     for found, fields in presets.items():
         rest = ", ".join(f"{key} {value}" for key, value in fields.items() if key not in COMMON)
-        table.add_row(*(safe(str(text)) for text in (found, *(fields.get(key, "") for key in COMMON), rest)))
+        table.add_row(found, *(str(fields.get(key, "")) for key in COMMON), rest)
     console.print(table)
     _line("A grid gives image_size and patch_size, and may change any field: model: {preset: vit_tiny, ...}", indent=0)
     _line("Every field of one: vitinit list models NAME", indent=0)
+    _line("Any classifier of timm by its name: model: {timm: NAME, ...}; names: vitinit list timm [PATTERN]", indent=0)
+
+
+def _timm(pattern: str | None) -> None:
+    """Print the names of timm's models, of a pattern such as `vit_*` where one is given."""
+    from timm import list_models
+
+    names = list_models(pattern or "*")
+    if not names:
+        raise VitinitError(f"timm has no model {pattern!r}; a pattern such as '*vit*' finds several")
+    for name in names:
+        _line(name, indent=0)
+    _line("In a grid: model: {timm: NAME, img_size: 32, ...}, with arguments of timm.create_model", indent=0)
 
 
 def _fits(name: str | None) -> None:
@@ -316,22 +324,23 @@ def _recipes(name: str | None) -> None:
     if name is not None:
         fields = recipes[name].model_dump(mode="json", exclude={"name"})
         optimizer = fields["optimizer"]
-        fields["optimizer"] = (
-            {"name": optimizer["name"], **optimizer["params"]} if optimizer["params"] else optimizer["name"]
-        )
-        console.print(safe_yaml(fields), end="", markup=False, soft_wrap=True)
+        fields["optimizer"] = {"name": optimizer["name"], **optimizer["params"]}
+        for field in ("optimizer", "schedule"):
+            fields[field] = fields[field]["name"] if len(fields[field]) == 1 else fields[field]
+        for line in yaml.safe_dump(fields, sort_keys=False, default_flow_style=None).splitlines():
+            console.print(line, soft_wrap=True)
         return
     table = _table("recipe", "epochs", "batch", "lr", "decay", "precision", "augmentation", right=("epochs", "batch"))
     for found, recipe in recipes.items():
         numbers = str(recipe.epochs), str(recipe.batch_size), f"{recipe.lr:g}", f"{recipe.weight_decay:g}"
-        table.add_row(safe(found), *numbers, recipe.precision, safe(_augmentation(recipe)))
+        table.add_row(found, *numbers, recipe.precision, _augmentation(recipe))
     console.print(table)
     console.print("Every field of one: vitinit list recipes NAME")
 
 
 def _optimizers(name: str | None) -> None:
     """A table of all, those that cannot be used with the reason; of one, its parameters with types and defaults."""
-    from vitinit.benchmark import optimizers
+    from vitinit.benchmark.optimizers import registry as optimizers
 
     found = optimizers.described()
     if name is not None:
@@ -343,17 +352,10 @@ def _optimizers(name: str | None) -> None:
     table = _table("optimizer", "", "what it is")
     for each, text in found.items():
         why = optimizers.refusal(each)
-        table.add_row(safe(each), "no" if why else "yes", safe(why or text))
+        table.add_row(each, "no" if why else "yes", why or text)
     console.print(table)
     _line("In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}", indent=0)
     _line("Parameters of one, with types and defaults: vitinit list optimizers NAME", indent=0)
-
-
-def safe_yaml(fields: dict[str, Any]) -> str:
-    """A mapping as YAML with printable text."""
-    text = yaml.safe_dump(fields, sort_keys=False, default_flow_style=None)
-    lines = [(line, line.lstrip(" ")) for line in text.splitlines()]
-    return "\n".join(" " * (len(line) - len(words)) + plain(words) for line, words in lines) + "\n"
 
 
 def _augmentation(recipe: Recipe) -> str:
@@ -374,21 +376,21 @@ def _grids(name: str | None) -> None:
     lines = _counted().lines
     for found in _chosen("grid", name, list(lines)):
         runs, title = lines[found]
-        table.add_row(safe(found), str(runs), safe(title))
+        table.add_row(found, str(runs), title)
     console.print(table)
 
 
 def _counted() -> Grids:
     """Kept until our code or a grid changes: to count runs is to resolve them all."""
     key = kept.key((Path(benchmark.__path__[0]), Path(initializers.__path__[0])), "grids")
-    found = kept.read("lists", key, Grids)
-    if found is None:
+
+    def count() -> Grids:
         from vitinit.benchmark.grids import grid
 
         loaded = {each: grid.load(each) for each in grid.names()}
-        found = Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})
-        kept.write("lists", key, found)
-    return found
+        return Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})
+
+    return kept.answer("lists", key, Grids, count)
 
 
 def _table(*headings: str, right: tuple[str, ...] = ()) -> Table:

@@ -11,16 +11,17 @@ from typing import Annotated
 import typer
 
 from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files
+from vitinit.runners.cli import check as cli_check
 from vitinit.runners.cli import listing as cli_listing
 from vitinit.runners.cli import plan as cli_plan
 from vitinit.runners.cli import proposition as cli_proposition
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
-from vitinit.runners.cli import speed as cli_speed
+from vitinit.runners.cli import run as cli_run
 from vitinit.runners.cli.data import data_app
-from vitinit.runners.cli.run import command as cli_run
 from vitinit.runners.cli.slurm import slurm_app
 from vitinit.runners.cli.store import store_app
+from vitinit.runners.cli.studies import studies_app
 from vitinit.slurm.errors import SlurmError
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(store_app, name="store")
+app.add_typer(studies_app, name="studies")
 app.add_typer(slurm_app, name="slurm")
 
 
@@ -57,9 +59,9 @@ for command in (
     cli_run.run,
     cli_plan.status,
     cli_rank.rank,
+    cli_check.check,
     cli_records.show,
     cli_records.reproduce,
-    cli_speed.speed,
     cli_proposition.proposition,
 ):
     app.command()(command)

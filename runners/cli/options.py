@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 
 LOCAL = Path("results/local")
@@ -50,7 +49,8 @@ OnlyOption = Annotated[
     typer.Option(
         metavar="KEY=TEXT",
         rich_help_panel=WHAT,
-        help="Only these runs; keys: row, dataset, base, method, arch, seed, id; * is any text. Repeatable.",
+        help="Only these runs; keys: row, dataset, base, method, arch, seed, id and every field (lr, width); * is any "
+        "text. Repeatable.",
     ),
 ]
 WeightsOption = Annotated[
@@ -59,6 +59,15 @@ WeightsOption = Annotated[
         metavar="FILE",
         rich_help_panel=WHAT,
         help="Checkpoint of a larger model, for methods that need one (weight_selection) and name none.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        rich_help_panel=WHAT,
+        help="In place of the grid's value: recipe.lr=1e-3, width=96, dataset.train_size=1000. Repeatable.",
     ),
 ]
 LimitOption = Annotated[
@@ -80,14 +89,4 @@ ProfileOption = Annotated[
     ),
 ]
 
-NEVER_FOLDED = 100_000
-"""Columns where there is no terminal."""
-
-
-def _width() -> int | None:
-    """None: as wide as the terminal, or as COLUMNS says. A pipe or a file has no width, and paths in it stay whole."""
-    seen = bool(sys.stdout and sys.stdout.isatty()) or bool(os.environ.get("COLUMNS"))
-    return None if seen else NEVER_FOLDED
-
-
-console = Console(highlight=False, emoji=False, width=_width())
+console = Terminal()

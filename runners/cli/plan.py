@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from itertools import repeat
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich import box
-from rich.cells import cell_len
 from rich.console import Group
+from rich.styled import Styled
 from rich.table import Table
 
+from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.records.epoch import METRICS
 from vitinit.benchmark.records.store import Outline, Store
+from vitinit.benchmark.settings import named_fields, short
+from vitinit.benchmark.terminal import aligned
 from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
 from vitinit.runners.basics.machine import gpu_possible
 from vitinit.runners.cli.hours import print_estimate
@@ -33,14 +35,14 @@ from vitinit.runners.cli.options import (
     OnlyOption,
     ResultsOption,
     SeedsOption,
+    SetOption,
     WeightsOption,
     console,
 )
-from vitinit.runners.terminal import columns
-from vitinit.runners.terminal.markup import safe
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Cell, Grid
+    from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
     from vitinit.runners.launching.plan import Planned, State
 
 MOST_NAMED = 30
@@ -55,8 +57,9 @@ def plan(
     only: OnlyOption = None,
     limit: LimitOption = None,
     weights: WeightsOption = None,
+    fixed: SetOption = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else from vitinit speed.")
+        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else measured in seconds.")
     ] = False,
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
@@ -66,7 +69,7 @@ def plan(
     results: ResultsOption = LOCAL,
 ) -> None:
     """Show every run of a grid and what is to become of it. Nothing is written."""
-    loaded = load_grid(grid, seeds, weights)
+    loaded = load_grid(grid, seeds, weights, fixed)
     planned, contents = planned_of(loaded, Store(results), only, data_dir)
     planned = limited(planned, limit, ("to do",))
     if estimate:
@@ -74,7 +77,7 @@ def plan(
     else:
         print_plan(loaded, planned, contents)
     for line in _without_folder(results):
-        console.print(line, soft_wrap=True)
+        console.print(line, style="yellow", soft_wrap=True)
     if device == "cpu" or (device == "auto" and not gpu_possible()):
         warn_of_precision(_left(planned))
 
@@ -84,6 +87,7 @@ def status(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     weights: WeightsOption = None,
+    fixed: SetOption = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it anew until nothing is live, queued or to do, or until Ctrl-C.")
     ] = False,
@@ -94,13 +98,13 @@ def status(
     """Count what is done, live, failed, skipped and still to do, by row and dataset."""
     from rich.live import Live
 
-    store, loaded = Store(results), load_grid(grid, seeds, weights)
+    store, loaded = Store(results), load_grid(grid, seeds, weights, fixed)
 
     def look() -> tuple[list[Planned], Outline]:
         return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
 
     def shown() -> Group:
-        return Group(_status(loaded, planned, contents), *_without_folder(results))
+        return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in _without_folder(results)))
 
     planned, contents = look()
     if watch and not console.is_terminal:
@@ -134,7 +138,7 @@ def _without_folder(results: Path) -> list[str]:
     """A line where records are looked for in a folder that is not there; none for the default, which a run makes."""
     if results.is_dir() or results.absolute() == LOCAL.absolute():
         return []
-    return [f"[yellow]there is no folder {safe(str(results))} yet, so nothing is recorded in it[/yellow]"]
+    return [f"there is no folder {results} yet, so nothing is recorded in it"]
 
 
 def limited(
@@ -150,39 +154,58 @@ def limited(
     return [item for item in planned if item.state not in states] + to_do[:limit]
 
 
-def load_grid(grid: str, seeds: str | None, weights: Path | None = None) -> Grid:
-    """A grid by name or file, with the seeds of `--seeds` and the checkpoint of `--weights` if there are any."""
+def load_grid(grid: str, seeds: str | None, weights: Path | None = None, fixed: list[str] | None = None) -> Grid:
+    """A grid by name or file, with what `--seeds`, `--weights` and `--set` say."""
     from vitinit.benchmark.grids import grid as grids
 
     if Path(grid).name == grid and not Path(grid).suffix and grid not in grids.names():
         own = [file for file in (f"{grid}.yaml", f"{grid}.yml") if Path(file).is_file()]
         if own or (LOCAL / grid).is_dir():
             raise VitinitError(f"unknown grid {grid!r}; did you mean {[*own, f'{grid}.yaml'][0]}?")
-    return grids.load(grid, _seeds(seeds), weights)
+    return grids.load(grid, _seeds(seeds), weights, _fixed(fixed or []))
 
 
 def planned_of(
-    grid: Grid, store: Store, only: list[str] | None, data_dir: Path | None, recorded: bool = False
+    grid: Grid,
+    store: Store,
+    only: list[str] | None,
+    data_dir: Path | None,
+    recorded: bool = False,
+    missing: Callable[[DatasetSpec], str | None] | None = None,
 ) -> tuple[list[Planned], Outline]:
-    """The runs of a loaded grid that `--only` chooses, and what the study's folder holds; `recorded`: as in `plan`."""
+    """Plan the runs of a loaded grid that `--only` chooses; `recorded` and `missing` as in `launching.plan`."""
     from vitinit.benchmark.datasets.load import data_dir as data_folder
     from vitinit.runners.launching.plan import plan as plan_grid
 
-    planned, contents = plan_grid(grid, store, data_folder(data_dir), recorded)
-    kept = [item for item in planned if all(_matches(item.cell, condition) for condition in only or ())]
-    if planned and not kept:
+    kept = [cell for cell in grid.cells if all(_matches(cell, condition) for condition in only or ())]
+    if grid.cells and not kept:
         raise _nothing_matches(grid, only or [])
-    return kept, contents
+    return plan_grid(replace(grid, cells=kept), store, data_folder(data_dir), recorded, missing)
 
 
 def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
     for condition in only:
         if not any(_matches(cell, condition) for cell in grid.cells):
             key, _, pattern = condition.partition("=")
-            known = {_names(cell)[key] for cell in grid.cells}
+            known = {value for cell in grid.cells if (value := _value(cell, key)) is not None}
             known = known if len(known) <= MOST_NAMED else set()
             return VitinitError(f"--only: no run of grid {grid.name!r} matches: {unknown_name(key, pattern, known)}")
     return VitinitError(f"--only {' --only '.join(only)}: no run of grid {grid.name!r} matches all of them")
+
+
+def _fixed(given: list[str]) -> dict[str, Any]:
+    """Values by field, of `--set`: each as YAML."""
+    from vitinit.benchmark.files.yaml_text import mapping
+
+    fixed: dict[str, Any] = {}
+    for text in given:
+        field, equals, value = text.partition("=")
+        if not field or not equals:
+            raise VitinitError(f"--set {plain(text, 60)!r}: write FIELD=VALUE, as in recipe.lr=1e-3")
+        if field in fixed:
+            raise VitinitError(f"--set {field} is there twice")
+        fixed[field] = mapping(f"value: {value}".encode(), Path(f"--set {field}"))["value"]
+    return fixed
 
 
 def _seeds(text: str | None) -> list[int] | None:
@@ -222,13 +245,39 @@ def _names(cell: Cell) -> dict[str, str]:
     }
 
 
+def _equals(value: str, pattern: str) -> bool:
+    """Whether a field has a value: numbers by what they are, 1e-3 as 0.001, text by pattern."""
+    with suppress(ValueError):
+        return float(value) == float(pattern)
+    return fnmatch.fnmatchcase(value.lower(), pattern.lower().replace("[", "[[]"))
+
+
+def _value(cell: Cell, key: str) -> str | None:
+    names = _names(cell)
+    return names[key] if key in names else named_fields(cell.spec).get(key)
+
+
+def _no_field(cell: Cell, key: str, known: Collection[str]) -> bool:
+    """Refuse a field that no run has; a model of another family may have it."""
+    from vitinit.benchmark.models.registry import families
+
+    every = {field for family in families().values() for field in family.model_fields}
+    if key.removeprefix("model.") not in every and key.partition(".")[0] not in ("base", "method", "model"):
+        raise unknown_name("key of --only", key, known)
+    return False
+
+
 def _matches(cell: Cell, condition: str) -> bool:
     values = _names(cell)
     key, separator, pattern = condition.partition("=")
     if not separator:
-        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)}")
+        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)} and every field")
     if key not in values:
-        raise unknown_name("key of --only", key, values)
+        fields = named_fields(cell.spec)
+        if key not in fields:
+            names = {short(field) for field in fields} | values.keys()
+            return _no_field(cell, key, names)
+        return _equals(fields[key], pattern)
     value, pattern = values[key].lower(), pattern.lower()
     # brackets may be those of "cifar10[5000]", and the bare name means the dataset at any size
     patterns = pattern, pattern.replace("[", "[[]")
@@ -239,32 +288,29 @@ def _matches(cell: Cell, condition: str) -> bool:
 
 def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
     """One line for each run, then the counts; labels fold on a terminal that is too narrow, and elsewhere nothing."""
-    room = console.width if console.is_terminal or os.environ.get("COLUMNS") else None
-    entries = [("run", "row", "dataset", "seed", "epochs", "state")]
+    rows = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
         spec = item.cell.spec
-        entries.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
-    table = [columns.aligned(column, right=i in (3, 4)) for i, column in enumerate(zip(*entries, strict=True))]
-    if room and columns.width(table) > room:
-        if len(set(table[4][1:])) == 1:
-            del table[4]
-        table = columns.folded(console, table, 1, room)
-    heading, *rest = columns.lines(table)
-    console.print(f"{safe(grid.title)}\n[bold]{heading}[/bold]", soft_wrap=not room)
-    print("\n".join(map(_with_reason, rest, planned, repeat(room))), file=console.file)
+        rows.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
+    heading, *lines = aligned(rows, right=(3, 4), room=console.room)
+    console.print(grid.title)
+    for line in heading.splitlines():
+        console.print(line, style="bold")
+    print("\n".join(map(_with_reason, lines, planned)), file=console.file)
     for line in left_out(planned):
-        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=not room)
-    console.print(_details(planned, contents))
+        console.print(line, style="yellow")
+    for line in _details(planned, contents):
+        console.print(line)
 
 
-def _with_reason(line: str, item: Planned, room: int | None) -> str:
-    """The line of a run with why it is as it is, on lines of its own where the terminal is too narrow for both."""
+def _with_reason(line: str, item: Planned) -> str:
+    """The line of a run and why it is as it is, on lines of its own on a terminal."""
     if not item.reason or item.state not in ("queued", "failed", "to do"):
         return line
     reason = plain(item.reason)
-    if not room or ("\n" not in line and cell_len(line) + 2 + cell_len(reason) <= room):
+    if not console.room:
         return f"{line}: {reason}"
-    return "\n".join([line, *textwrap.wrap(reason, max(room, 20), initial_indent="  ", subsequent_indent="  ")])
+    return "\n".join([line, *wrap(reason, max(console.width, 20), initial_indent="  ", subsequent_indent="  ")])
 
 
 def not_records(planned: list[Planned], contents: Outline) -> list[str]:
@@ -314,11 +360,29 @@ def warn_of_precision(cells: list[Cell]) -> None:
     from vitinit.runners.measuring import precision
 
     for line in precision.warnings(cell.spec.recipe for cell in cells):
-        console.print(f"[yellow]{safe(line)}[/yellow]", soft_wrap=True)
+        console.print(line, style="yellow", soft_wrap=True)
 
 
 def left_out(planned: list[Planned]) -> list[str]:
-    """Lines for each folder of images: that `val` is its test split, and what it holds besides images."""
+    """Lines for each model by name, and for each folder of images: that `val` is its test split, what else it holds."""
+    return [*_models(planned), *_folders(planned)]
+
+
+def _models(planned: list[Planned]) -> list[str]:
+    """A line for each model by name: its size, and what fits it."""
+    bases: dict[NamedModel, list[InitializerSpec]] = {}
+    for item in planned:
+        spec = item.cell.spec
+        if isinstance(spec.model, NamedModel):
+            bases.setdefault(spec.model, []).append(spec.base)
+    if not bases:
+        return []
+    from vitinit.benchmark.grids.fits import summary
+
+    return [summary(model, each) for model, each in bases.items()]
+
+
+def _folders(planned: list[Planned]) -> list[str]:
     folders = dict.fromkeys(path for item in planned if (path := item.cell.spec.dataset.path))
     if not folders:
         return []
@@ -347,7 +411,7 @@ def left_out(planned: list[Planned]) -> list[str]:
 def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
     from vitinit.runners.launching.plan import STATES
 
-    table = Table(title=safe(grid.title), box=box.SIMPLE_HEAD)
+    table = Table(title=grid.title, box=box.SIMPLE_HEAD)
     states = [state for state in STATES if any(item.state == state for item in planned)]
     metrics = {METRICS[contents.done[p.cell.run_id].last.metric] for p in planned if p.state == "done"}
     measured = " or ".join(sorted(metrics, reverse=True)) or METRICS["top1"]
@@ -361,9 +425,9 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
         counts = Counter(item.state for item in items)
         scores = [row.score for row in last if row.score is not None]
         mean = f"{sum(scores) / len(scores):.2f}% (n={len(scores)})" if scores else ""
-        table.add_row(safe(row), safe(dataset), *(str(counts[state] or "") for state in states), mean)
+        table.add_row(row, dataset, *(str(counts[state] or "") for state in states), mean)
     failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
-    return Group(table, *(safe(line) for line in failed), _details(planned, contents))
+    return Group(table, *failed, *_details(planned, contents))
 
 
 def _counts(planned: list[Planned]) -> str:
@@ -374,7 +438,7 @@ def _counts(planned: list[Planned]) -> str:
     return f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[each]} {each}" for each in STATES if counts[each])
 
 
-def _details(planned: list[Planned], contents: Outline) -> str:
+def _details(planned: list[Planned], contents: Outline) -> list[str]:
     """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
     lines = [_counts(planned)]
     lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
@@ -386,4 +450,4 @@ def _details(planned: list[Planned], contents: Outline) -> str:
     lines += dict.fromkeys(f"skip {p.skipped}: {p.reason}" for p in planned if p.state == "skip")
     lines += recorded_otherwise(planned, contents)
     lines += not_records(planned, contents)
-    return "\n".join(safe(line) for line in lines)
+    return lines

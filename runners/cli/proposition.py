@@ -30,7 +30,7 @@ def proposition(
     from vitinit.benchmark.files.atomic import write_atomically
     from vitinit.benchmark.grids.parts import resolve_dataset
     from vitinit.benchmark.image_files.arrays import Data
-    from vitinit.runners.launching.launch import check_writable
+    from vitinit.runners.launching.execute import check_writable
     from vitinit.runners.loaders import choice, open_data
     from vitinit.runners.measuring.proposition import answer, measure
 

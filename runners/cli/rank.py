@@ -13,9 +13,8 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, ResultsOption, console
-from vitinit.runners.cli.run.command import default_workers
+from vitinit.runners.cli.run import default_workers
 from vitinit.runners.terminal.duration import duration
-from vitinit.runners.terminal.markup import safe
 
 
 def rank(
@@ -52,12 +51,12 @@ def rank(
     folder = datasets.data_dir(data_dir)
     ranked = prepare(method, tier, base, model, results, folder)
     if ranked.useless:
-        console.print(f"[yellow]without a placebo: {safe(ranked.useless)}[/yellow]")
+        console.print(f"without a placebo: {ranked.useless}", style="yellow")
 
     at_once = min(default_workers(default_device(), None), ranked.most)
     committed = ROOT / REFERENCE
     before = outlook(ranked, at_once, results, [results, committed], retry_failed)
-    console.print(safe(before.text))
+    console.print(before.text)
 
     def carry_out(seeds: range) -> int:
         arguments = ["run", str(ranked.grid), "--seeds", f"{seeds.start}-{seeds.stop - 1}", "--executor", "local"]
@@ -74,11 +73,11 @@ def rank(
         words += [option, str(value)] if value not in (None, LOCAL) else []
     enough = max(2, math.ceil(longest / 3600))  # hours: a round at least
     more = "" if done == ranked.most else f"{shlex.join(words)} --budget {enough}h"
-    console.print(f"{done} of the tier's {ranked.most} seeds; records in {safe(str(results / ranked.grid.stem))}")
+    console.print(f"{done} of the tier's {ranked.most} seeds; records in {results / ranked.grid.stem}")
     if done < ranked.most and not code:
-        console.print(f"another round takes about {duration(longest)}, which {safe(budget)} does not leave")
+        console.print(f"another round takes about {duration(longest)}, which {budget} does not leave")
     if failed := len(Store(results).outline(ranked.grid.stem).failed):
-        again = f"{safe(shlex.join(words))} --retry-failed --budget {safe(budget)}"  # which they were begun within
+        again = f"{shlex.join(words)} --retry-failed --budget {budget}"  # which they were begun within
         console.print(f"{count(failed, 'run')} failed; to run again: {again}")
     arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(committed / TIERS[tier])]
     standing = call("vitinit.analysis.standing", [*arguments, "--more", more])

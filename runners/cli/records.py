@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 import yaml
-from rich.markup import escape
 from rich.table import Table
 
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
@@ -71,8 +70,7 @@ def show(
         content, more = _summary(found), [f"the whole record, every epoch: vitinit show {record.run_id} --full"]
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
     for line in [*text.splitlines(), *more, *trace.splitlines()]:
-        printable = "".join(char if char.isprintable() else "?" for char in line)
-        console.print(escape(printable), soft_wrap=True)
+        console.print(line, soft_wrap=True)
     if isinstance(record, RunRecord):
         for line in how_to_repeat(found, record):
             _say(line)
@@ -91,7 +89,7 @@ def _summary(found: FoundRecord) -> dict[str, Any]:
         params = flat(json.dumps(part.params)) if part and part.params else {}
         summary[kind] = part and " ".join([part.name, *(f"{key}={value}" for key, value in params.items())])
     recipe = spec.recipe
-    of = f"{recipe.optimizer.name}, lr {recipe.lr:g}"
+    of = f"{recipe.optimizer.name}, lr {recipe.lr:g}, {recipe.schedule.name}"
     summary["recipe"] = f"{recipe.name}: {recipe.epochs} epochs, batches of {recipe.batch_size}, {of}"
     summary["seed"] = spec.seed
     if isinstance(record, RunRecord):
@@ -233,7 +231,7 @@ def print_comparison(comparison: Comparison) -> None:
     for heading in ("compared", "values", "result"):
         table.add_column(heading, justify="right" if heading == "values" else "left")
     for line in comparison.lines:
-        table.add_row(escape(line.what), str(line.values or ""), escape(line.result))
+        table.add_row(line.what, str(line.values or ""), line.result)
     console.print(table)
     for key, (then, now) in comparison.environment.items():
         _say(f"{key}: {then} then, {now} now", 200)
@@ -307,4 +305,4 @@ def _answers(folder: Path, *arguments: str) -> bool:
 
 def _say(text: str, width: int | None = None) -> None:
     """Print one line that may hold text from a record."""
-    console.print(escape(plain(text, width)), soft_wrap=True)
+    console.print(plain(text, width), soft_wrap=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import typer
 
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count, plain
+from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.cli.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, console
 from vitinit.runners.launching import jobs
-from vitinit.runners.terminal.markup import safe
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
@@ -26,17 +25,17 @@ def check(profile: ProfileOption = None) -> None:
     loaded = profiles.load(profile)
     problems = problems_with(loaded)
     for problem in problems:
-        console.print(f"profile {safe(loaded.name)}: {safe(problem)}")
+        console.print(f"profile {loaded.name}: {problem}")
     if problems:
         raise typer.Exit(1)
-    console.print(f"profile {safe(loaded.name)}: the cluster takes such jobs ({safe(jobs.summary(loaded))})")
+    console.print(f"profile {loaded.name}: the cluster takes such jobs ({jobs.summary(loaded)})")
 
 
 @slurm_app.command("profiles")
 def profiles_() -> None:
     """List the profiles that come with the project; copy one, change it, and name the file."""
     for name in profiles.names():
-        console.print(f"{name}  {safe(jobs.summary(profiles.load(name)))}  {safe(str(profiles.HERE / name))}.yaml")
+        console.print(f"{name}  {jobs.summary(profiles.load(name))}  {profiles.HERE / name}.yaml")
 
 
 @slurm_app.command()
@@ -70,6 +69,6 @@ def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     paths = slurm_jobs.log_files(job.folder, job.job_id)
     console.print(f"run {full}, job {job.job_id}" + ("" if paths else ": nothing written yet"))
     for path in paths:
-        console.print(f"[bold]{safe(str(path))}[/bold]")
+        console.print(str(path), style="bold")
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:]:
-            print(plain(line))
+            console.print(line, soft_wrap=True)

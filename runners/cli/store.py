@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
-from vitinit.runners.cli.options import LOCAL
+from vitinit.initializers.errors import VitinitError, count, unknown_name
+from vitinit.runners.cli.options import LOCAL, console
 
 store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ def check(
     from vitinit.benchmark.records.maps import check_maps
 
     store = _store(folder or results)
-    wrong = [f"{plain(str(path))}: not read; records belong into the folder of their study" for path in store.strays()]
+    wrong = [f"{path}: not read; records belong into the folder of their study" for path in store.strays()]
     total = 0
     for study in store.folders():
         contents, survey = store.read(study), store.survey(study)
@@ -41,14 +41,12 @@ def check(
         }
         found = [*contents.problems, *survey.leftovers, *wrong_maps]
         if any(counts.values()):
-            typer.echo(
-                f"{plain(study)}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number)
-            )
+            console.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
         total += len(contents.done) + len(contents.failed) + len(contents.skipped)
         wrong += found
     for line in wrong:
-        typer.echo(f"wrong: {line}")
-    typer.echo(f"{count(total, 'valid record')}, {count(len(wrong), 'wrong file')} in {plain(str(store.root))}")
+        console.print(f"wrong: {line}")
+    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'wrong file')} in {store.root}")
     if wrong:
         raise typer.Exit(1)
 
@@ -71,9 +69,9 @@ def export(
         raise unknown_name("study", study, studies)
     written, unread = write(store, [study] if study else studies, out, form)
     for path, rows in written:
-        typer.echo(f"{plain(str(path))}: {count(rows, 'row')}")
+        console.print(f"{path}: {count(rows, 'row')}")
     for problem in unread:
-        typer.echo(f"left out: {problem}")
+        console.print(f"left out: {problem}")
     if unread:
         raise typer.Exit(1)
 

@@ -1,31 +1,30 @@
-"""Carrying the runs of a study out as jobs of a cluster: handing them over, and what a job does."""
+"""The executor `slurm`: runs as jobs of SLURM, handed over and followed from here; and what such a job does."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rich.console import Console
-
-from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import ROOT, source_hash
-from vitinit.runners.basics.setting import Event, Setting
+from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.launching import jobs
-from vitinit.runners.launching.launch import launch
-from vitinit.runners.launching.together import carry_out_together
+from vitinit.runners.launching.execute import execute
+from vitinit.runners.launching.local import Local
+from vitinit.runners.launching.plan import plan
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure, now
 from vitinit.runners.terminal.display import Display
@@ -38,12 +37,68 @@ from vitinit.slurm.submit import submit
 BUSY_S = 600.0
 """Short runs are packed so that a job is busy for about so long: to start one takes seconds."""
 
+LOOK_S = 5.0
+"""Seconds between two looks at the jobs that are waited for."""
 
 TRIES = 5
 """How often the controller is asked before a job gives up."""
 
 OUT_OF_MEMORY = r"oom.kill event|exceeded (job )?memory limit"
 """What slurmstepd writes into the log of a job that it ends."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Jobs of SLURM, a pack of runs each. They go on when the launcher ends."""
+
+    packs: list[list[Cell]]
+    """The runs that are handed over; any others are in jobs already."""
+    profile: Profile
+    """What a job asks for."""
+    workers: int
+    """How many runs a job carries out at once."""
+    code: Path
+    """The code that the jobs run, as `snapshot.take` gives it."""
+    lock: claims.Claim
+    """Keeps other launchers from handing out the study; let go of once the runs are handed over."""
+    wait: bool
+    """Follow the runs to their ends."""
+
+    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
+        """See `execute.Executor`; nothing is yielded unless the runs are waited for."""
+        if self.packs:
+            logs, dispatched = dispatch(self.packs, setting, self.workers, self.profile, self.code)
+            ids = list(dispatched.jobs)
+            several = f"s {ids[0]} to {ids[-1]}" if len(ids) > 1 else f" {ids[0]}"
+            display.say(f"handed to SLURM: job{several}; logs: {logs}")
+            display.say("see: vitinit status, vitinit slurm logs, vitinit slurm cancel")
+        self.lock.finish()
+        if self.wait:
+            try:
+                yield from _followed(cells, setting, display)
+            except KeyboardInterrupt:
+                cancel = f"vitinit slurm cancel {setting.study}"
+                raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
+
+
+def _followed(cells: list[Cell], setting: Setting, display: Display) -> Iterator[End]:
+    """Yield the end of each run, until none of them is queued or live."""
+    store, left, quiet = Store(setting.root), {cell.run_id: cell for cell in cells}, 0
+    reasons: dict[str, str] = {}
+    while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
+        time.sleep(LOOK_S)
+        planned, _ = plan(Grid(setting.study, "", list(left.values()), []), store, setting.data_dir)
+        reasons = {item.cell.run_id: item.reason for item in planned}
+        for item in planned:
+            if item.state in ("done", "failed"):
+                end = store.outcome(setting.study, item.cell.run_id)
+                if isinstance(end, RunRecord | FailureRecord):
+                    display.start(left.pop(end.run_id))
+                    yield end
+        quiet = 0 if {"queued", "live"} & {item.state for item in planned} else quiet + 1
+    for cell in left.values():
+        display.start(cell)
+        yield Unfinished(cell.run_id, "stopped", reasons[cell.run_id] or "no job of it is left")
 
 
 @dataclass(frozen=True)
@@ -151,7 +206,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def carry_out_pack(pack: Pack) -> None:
-    """What a job does: carry the runs of a pack out, or go on with them.
+    """Carry out the runs of a pack, as a job, or go on with them.
 
     Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop, and the job
     asks to be started again. Runs that the limit has stopped before they came a step further have failed: they would do
@@ -199,27 +254,20 @@ def _persistently(ask: Callable[[], bool]) -> bool:
 def _carry_out(pack: Pack, stop: Stop) -> None:
     if source_hash() != pack.source:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
-    rank, processes = torchrun.export()
+    _, processes = torchrun.export()
+    # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
+    cells, setting, display = list(pack.cells), pack.setting, Display(Terminal(160))
     if processes == 1:
-        display = Display(Console(highlight=False, emoji=False, width=160))
-        # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
-        work = dict.fromkeys((cell.run_id for cell in pack.cells), 1.0)
-        launch(list(pack.cells), pack.setting, pack.workers, display, stop=stop, work=work)
+        execute(cells, setting, Local(pack.workers), display, stop=stop)
         return
-    for end in carry_out_together(list(pack.cells), pack.setting, stop, _print):
-        if rank == 0:
-            print(f"{end.run_id}  {end.status}", flush=True)
+    from vitinit.runners.launching.inline import Inline, follow, led, shared
 
-
-def _print(event: Event) -> None:
-    """What a run of several processes says, for the log; a full disk there is no reason to end it."""
-    said = event.trouble or (f"goes on from {event.resumed}" if event.resumed else "")
-    if event.epoch:
-        loss = f"training loss {event.epoch.train_loss:.3f}"
-        said = f"epoch {event.epoch.epoch}, {', '.join(filter(None, (loss, event.epoch.scored())))}"
-    with contextlib.suppress(OSError):
-        if said:
-            print(f"{event.run_id}  {said}", flush=True)
+    with led(setting.execution.device) as world:
+        if world.rank:
+            follow(world)
+        else:
+            setting = replace(setting, execution=shared(setting.execution, world))
+            execute(cells, setting, Inline(world), display, stop=stop)
 
 
 def _reached(pack: Pack) -> set[str]:
@@ -249,15 +297,19 @@ def _record_failures(pack: Pack, cells: Iterable[Cell], error: str, message: str
                 store.write(failure(cell, setting, error, message))
 
 
-def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Job]) -> None:
+def settle(cells: list[Cell], setting: Setting) -> dict[str, FailureRecord]:
     """Record as failed the runs whose job the cluster ended for its use of memory: they would do so again.
 
     Args:
         cells: runs without a record, of which no job is left.
         setting: where and how they were to be carried out.
-        handed: the last job of each.
+
+    Returns:
+        Their new records, by run_id.
     """
+    handed = jobs.look(setting.root, setting.study).handed
     states = slurm_jobs.ended({handed[cell.run_id].job_id for cell in cells if cell.run_id in handed}) or {}
+    found = {}
     for cell in cells:
         job = handed.get(cell.run_id)
         # the job's other runs had not begun, or have been saved and let go of
@@ -268,4 +320,6 @@ def settle(cells: list[Cell], setting: Setting, handed: dict[str, jobs.Job]) -> 
         # without an accounting, or without cgroups, only the job's log tells
         if (state and state.name == job.name and state.state == "OUT_OF_MEMORY") or jobs.log_tells(job, OUT_OF_MEMORY):
             message = f"its job {job.job_id} on {owner.host} used more memory than it had asked for"
-            Store(setting.root).write(failure(cell, setting, "OutOfMemory", message))
+            found[cell.run_id] = failure(cell, setting, "OutOfMemory", message)
+            Store(setting.root).write(found[cell.run_id])
+    return found

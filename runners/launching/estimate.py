@@ -1,4 +1,4 @@
-"""How long runs will take: as long as runs like them took, or from what `vitinit speed` measured. Imports no torch."""
+"""How long runs will take: as long as runs like them took. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
-from vitinit.benchmark.speed import SpeedReport, training_flops
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class TimeEstimate:
     seconds: dict[str, float] = field(default_factory=dict)
     """By run_id."""
     in_proportion: dict[str, float] = field(default_factory=dict)
-    """The same of runs of which only the model has been timed, with other data or another recipe: by operations."""
+    """The same of runs of which only the model has been timed, with other data or another recipe: by images seen."""
     measured_on: tuple[str, ...] = ()
     """The processors or GPUs."""
 
@@ -40,7 +39,7 @@ def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> TimeE
     """
     cells = list(cells)
     wanted = {_kind(cell.spec): cell.spec for cell in cells}
-    models = {_model(cell.spec) for cell in cells}
+    models = {model_of(cell.spec) for cell in cells}
     rates: dict[str, list[tuple[float, str]]] = {}
     measured: dict[str, list[tuple[float, str]]] = {}
     for root in roots:
@@ -50,14 +49,14 @@ def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> TimeE
             for record in store.read(study).done.values():
                 if record.execution.get("device") != device:
                     continue
-                kind, model = _kind(record.spec), _model(record.spec)
+                kind, model = _kind(record.spec), model_of(record.spec)
                 if kind in wanted and kind not in measured:
                     found[kind].append((record.seconds / record.spec.recipe.epochs, _machine(record)))
                 if model in models and model not in rates:
                     data = record.dataset
                     tested = data.val if record.spec.dataset.evaluate_on == "val" else data.test
-                    flops = _operations(record.spec, (data.train, tested or 0), data.classes)
-                    timed[model].append((record.seconds / flops, _machine(record)))
+                    seen = images_seen(record.spec, (data.train, tested or 0))
+                    timed[model].append((record.seconds / seen, _machine(record)))
         measured |= found
         rates |= timed
     seconds = {
@@ -67,39 +66,31 @@ def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> TimeE
     }
     scaled, used = {}, [known for kind, known in measured.items() if kind in wanted]
     for cell in cells:
-        dataset = datasets.get(cell.spec.dataset.name)
-        counts, known = dataset.counts(cell.spec.dataset), rates.get(_model(cell.spec))
+        counts = datasets.get(cell.spec.dataset.name).counts(cell.spec.dataset)
+        known = rates.get(model_of(cell.spec))
         if cell.run_id not in seconds and counts and known:
             rate = sum(each for each, _ in known) / len(known)
-            scaled[cell.run_id] = rate * _operations(cell.spec, counts, dataset.classes or 10)
+            scaled[cell.run_id] = rate * images_seen(cell.spec, counts)
             used.append(known)
     machines = {machine for known in used for _, machine in known}
     return TimeEstimate(seconds, scaled, tuple(sorted(machines)))
 
 
-def in_proportion(cells: Iterable[Cell], report: SpeedReport) -> dict[str, float]:
-    """Seconds of each run by run_id, from the matrix products that it consists of; initialising is left out.
+def images_seen(spec: RunSpec, counts: tuple[int, int]) -> float:
+    """Training images that a run takes as long as, with so many training and held-out images.
 
-    Those of a dataset whose size only its files tell are missing, as are those at a precision that was not measured.
+    A step is three times a forward pass: the gradients of a matrix product are two products of its size.
     """
-    seconds = {}
-    for cell in cells:
-        spec = cell.spec
-        gflops = report.gflops(spec.model, spec.recipe.precision)
-        dataset = datasets.get(spec.dataset.name)
-        counts = dataset.counts(spec.dataset)
-        if gflops and counts:
-            seconds[cell.run_id] = _operations(spec, counts, dataset.classes or 10) / (1e9 * gflops)
-    return seconds
+    return spec.recipe.epochs * counts[0] + len(spec.recipe.evaluated_epochs) * counts[1] / 3
 
 
-def _operations(spec: RunSpec, counts: tuple[int, int], classes: int) -> float:
-    """Floating-point operations of a run on so many training and held-out images."""
-    training = spec.recipe.epochs * training_flops(spec.model, classes) * counts[0]
-    return training + len(spec.recipe.evaluated_epochs) * spec.model.forward_operations(classes) * counts[1]
+def estimated_work(spec: RunSpec, images: int) -> float:
+    """Return how long a run on so many images takes, in any unit: images seen times operations of one image."""
+    return spec.recipe.epochs * images * spec.model.forward_operations(classes=10)  # a head is small
 
 
-def _model(spec: RunSpec) -> str:
+def model_of(spec: RunSpec) -> str:
+    """Return what one image takes time by: the model and the precision."""
     return f"{spec.model.model_dump_json()}{spec.recipe.precision}"
 
 

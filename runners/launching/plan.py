@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Literal, get_args
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.store import Outline, Store
+from vitinit.benchmark.spec import DatasetSpec
 from vitinit.runners.launching import jobs
 from vitinit.runners.one_run import claims
 
@@ -35,7 +37,13 @@ class Planned:
         return ", ".join(self.cell.place) if self.cell.misfit else self.cell.spec.dataset.label
 
 
-def plan(grid: Grid, store: Store, data_dir: Path, recorded: bool = False) -> tuple[list[Planned], Outline]:
+def plan(
+    grid: Grid,
+    store: Store,
+    data_dir: Path,
+    recorded: bool = False,
+    missing: Callable[[DatasetSpec], str | None] | None = None,
+) -> tuple[list[Planned], Outline]:
     """Return what each run of a grid needs; nothing is written.
 
     A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `queued` when it
@@ -48,6 +56,7 @@ def plan(grid: Grid, store: Store, data_dir: Path, recorded: bool = False) -> tu
         data_dir: where datasets lie.
         recorded: whether a launch of before, which may have had another `data_dir`, decides which data are missing: it
             has left a skip record for each run without.
+        missing: why the data of a run that is to be carried out cannot be used; it may fetch them first.
     """
     # Before the records are read: a run that ends in between is then found done, never to do.
     unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
@@ -55,7 +64,7 @@ def plan(grid: Grid, store: Store, data_dir: Path, recorded: bool = False) -> tu
     look = jobs.look(store.root, grid.name)
     handed = look.handed
     contents = store.outline(grid.name)
-    missing = cache(lambda spec: unavailable(spec, data_dir))
+    why_not = cache(missing or (lambda spec: unavailable(spec, data_dir)))
     launched = recorded and grid.name in store.folders()
 
     def planned(cell: Cell) -> Planned:
@@ -72,7 +81,7 @@ def plan(grid: Grid, store: Store, data_dir: Path, recorded: bool = False) -> tu
                 asked = f"was handed out as job {job.job_id}; cannot ask: {look.silence}"
                 return Planned(cell, "queued", asked, silent=True)
         found_before = launched and run_id not in contents.skipped
-        if reason := cell.misfit or (None if found_before else missing(cell.spec.dataset)):
+        if reason := cell.misfit or (None if found_before else why_not(cell.spec.dataset)):
             return Planned(cell, "skip", reason)
         if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")

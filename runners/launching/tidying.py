@@ -11,7 +11,9 @@ from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
+from vitinit.runners.launching.plan import Planned
 from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.outcome import skip
 
 
 def forced(prefixes: list[str], cells: list[Cell], data_dir: Path) -> dict[str, Cell]:
@@ -42,7 +44,7 @@ def begin_anew(runs: dict[str, Cell], store: Store, study: str) -> None:
         VitinitError: another launcher is carrying a run out, or a file cannot be renamed.
     """
     for prefix, cell in runs.items():  # all of them, before the first is touched
-        if owner := claims.live(claims.folder(store.root, study, cell.run_id), exact=True):
+        if owner := claims.live(claims.folder(store.root, study, cell.run_id)):
             raise VitinitError(f"--force {prefix}: being run by {owner.describe()}")
     for prefix, cell in runs.items():
         try:
@@ -55,6 +57,15 @@ def begin_anew(runs: dict[str, Cell], store: Store, study: str) -> None:
             raise VitinitError(f"--force {prefix}: {error}") from None
         except claims.Taken as taken:
             raise VitinitError(f"--force {prefix}: {taken}") from None
+
+
+def record_skips(planned: list[Planned], store: Store, study: str) -> None:
+    """Record which runs are skipped, and no longer those that are not."""
+    for item in planned:
+        if item.state == "skip":
+            store.write(skip(item.cell, study, item.reason))
+        else:
+            store.unskip(study, item.cell.run_id)
 
 
 def tidy(root: Path, study: str, done: set[str]) -> None:

@@ -23,8 +23,6 @@ SIZE = 256
 """Rows and columns of the matrices: at once multiplied, and no longer small."""
 MANY = 3
 """A recipe that asks for a precision so many times slower than fp32 is warned of."""
-HOPELESS = 10
-"""What is so many times slower than fp32 is left out by `vitinit speed`: it would take minutes for each number."""
 PRODUCTS, SECONDS = 5, 0.2
 """At least so many are timed at each precision, and at least so long."""
 
@@ -48,13 +46,12 @@ class Products(Frozen):
 
 def products() -> Products:
     """Those of this processor; measured in a process of its own, and kept in the user's cache folder."""
-    key = _key()
-    if found := kept.read(KIND, key, Products):
-        return found
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        measured = pool.submit(_measure).result()
-    kept.write(KIND, key, measured)
-    return measured
+
+    def measure() -> Products:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(_measure).result()
+
+    return kept.answer(KIND, _key(), Products, measure)
 
 
 def warnings(recipes: Iterable[Recipe]) -> list[str]:

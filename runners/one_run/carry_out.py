@@ -14,7 +14,7 @@ from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, located
 from vitinit.runners.basics.memory import out_of_memory
-from vitinit.runners.basics.setting import Event, Setting
+from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure, record
@@ -24,11 +24,7 @@ from vitinit.runners.training.distributed import ALONE, Failed, World
 from vitinit.runners.training.train import Diverged
 
 BEGIN = "begin"
-"""What rank 0 says to the others when it has claimed a run."""
-
-
-class Crowded(Exception):
-    """The device has no memory for the run beside others; nothing is recorded."""
+"""Message of rank 0 to the others when it has claimed a run."""
 
 
 def carry_out(
@@ -37,11 +33,12 @@ def carry_out(
     stop: Stop,
     on_event: Callable[[Event], None] = lambda event: None,
     world: World = ALONE,
-) -> RunRecord | FailureRecord:
+) -> End:
     """Claim a run, carry it out from its newest checkpoint on, and record it.
 
     Whatever goes wrong in the run itself ends in a failure record. Its checkpoints stay for the next attempt, unless it
-    diverged: it would do so again.
+    diverged: it would do so again. A run that was stopped (it has saved), that is another launcher's, or that had no
+    memory beside others ends as `Unfinished`.
 
     Several processes call this for the same run and come to the same end. Rank 0 alone claims, initialises, saves,
     records and tells events. A stop that any of them is asked for stops all at the same step. Where one of them fails
@@ -50,26 +47,74 @@ def carry_out(
     others. Whatever happens, none waits for longer than `distributed.TIMEOUT`.
 
     Raises:
-        Taken: another process is carrying it out, or has done so since this study was launched.
-        Stopped: it was asked to stop; it has saved where it was.
-        Crowded: there was no memory for it beside others.
         VitinitError: the results folder cannot be written.
     """
     if world.rank:
         return _help(cell, setting, stop, world)
-    end: RunRecord | FailureRecord | Exception
+    store, run_id = Store(setting.root), cell.run_id
+    end: End
     try:
-        end = _claimed(cell, setting, stop, on_event, world)
+        with claims.held(claims.folder(setting.root, setting.study, run_id), stop) as claim:
+            _check_open(store.outcome(setting.study, run_id), setting, claim)
+            world.broadcast(BEGIN)
+
+            def tell(event: Event) -> None:
+                if row := event.epoch:
+                    claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
+                on_event(event)
+
+            checkpoints = Checkpoints(
+                claim.path.parent, setting.checkpoint, lambda text: on_event(Event(run_id, trouble=text))
+            )
+            outcome: RunRecord | FailureRecord | None
+            try:
+                outcome = run(cell, setting, checkpoints, stop, tell, world)
+                assert outcome is not None
+            except Stopped:
+                raise
+            except Failed as error:
+                outcome = failure(cell, setting, error.kind, error.message, error.trace)
+            except Exception as error:
+                if setting.beside_others and out_of_memory(error):  # never in several processes
+                    return Unfinished(run_id, "crowded", "out of memory beside other runs; it is tried again alone")
+                if world.size > 1 and not isinstance(error, Diverged):
+                    _give_up(cell, setting, error, world, claim)
+                outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
+                if isinstance(error, Diverged):
+                    checkpoints.remove()
+            if claim.lost():
+                raise Stopped("another process has taken the run over")
+            record(outcome, store, checkpoints)
+            if outcome.status == "done":
+                claim.finish()
+            end = outcome
+    except claims.Taken as taken:
+        end = Unfinished(run_id, "elsewhere", str(taken))
+    except Stopped as stopped:
+        end = Unfinished(run_id, "stopped", str(stopped))
+    except OSError as error:
+        refused = VitinitError(f"{cell.describe()}: {error}")
+        world.broadcast(refused)
+        raise refused from None
     except Exception as error:
-        known = isinstance(error, claims.Taken | Stopped | VitinitError | OSError)
+        known = isinstance(error, VitinitError)
         world.broadcast(error if known else VitinitError(f"{type(error).__name__} in rank 0: {error}"))
         raise
     world.broadcast(end)
     return end
 
 
-def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> RunRecord | FailureRecord:
-    """What the other ranks do in `carry_out`; rank 0 has two messages: that the run begins, if it does, and its end."""
+def _check_open(recorded: object, setting: Setting, claim: claims.Claim) -> None:
+    """Refuse a run that another launcher has recorded since this one was planned; what it left is removed."""
+    if isinstance(recorded, RunRecord):
+        claim.finish()
+        raise claims.Taken("another launcher has recorded it")
+    if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(recorded.run_id):
+        raise claims.Taken("another launcher has tried it, and it failed")
+
+
+def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
+    """Take the part of another rank in `carry_out`; rank 0 sends that the run begins, if it does, and its end."""
     end = world.broadcast()
     if end == BEGIN:
         try:
@@ -81,58 +126,12 @@ def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> RunRecord |
         end = world.broadcast()
     if isinstance(end, Exception):
         raise end
-    assert isinstance(end, RunRecord | FailureRecord)
+    assert isinstance(end, End)
     return end
 
 
-def _claimed(
-    cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None], world: World
-) -> RunRecord | FailureRecord:
-    store, run_id = Store(setting.root), cell.spec.run_id
-    with claims.held(claims.folder(setting.root, setting.study, run_id), stop) as claim:
-        recorded = store.outcome(setting.study, run_id)
-        if isinstance(recorded, RunRecord):
-            claim.finish()
-            raise claims.Taken("another launcher has recorded it")
-        if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(run_id):
-            raise claims.Taken("another launcher has tried it, and it failed")
-        world.broadcast(BEGIN)
-
-        def tell(event: Event) -> None:
-            if event.epoch:
-                row = event.epoch
-                claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
-            on_event(event)
-
-        checkpoints = Checkpoints(
-            claim.path.parent, setting.checkpoint, lambda text: on_event(Event(run_id, trouble=text))
-        )
-        outcome: RunRecord | FailureRecord | None
-        try:
-            outcome = run(cell, setting, checkpoints, stop, tell, world)
-            assert outcome is not None
-        except Stopped:
-            raise
-        except Failed as error:
-            outcome = failure(cell, setting, error.kind, error.message, error.trace)
-        except Exception as error:
-            if setting.beside_others and out_of_memory(error):
-                raise Crowded("out of memory beside other runs; it is tried again alone") from None
-            if world.size > 1 and not isinstance(error, Diverged):
-                _give_up(cell, setting, error, world, claim)
-            outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
-            if isinstance(error, Diverged):
-                checkpoints.remove()
-        if claim.lost():
-            raise Stopped("another process has taken the run over")
-        record(outcome, store, checkpoints)
-        if outcome.status == "done":
-            claim.finish()
-    return outcome
-
-
 def _message(error: Exception) -> str:
-    """What it says, and where it comes from if that helps to mend it."""
+    """Return the message of an error, and where it comes from if that helps to mend it."""
     return str(error) if isinstance(error, VitinitError | Diverged) or out_of_memory(error) else located(error)
 
 

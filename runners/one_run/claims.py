@@ -1,17 +1,21 @@
 """Claims: who is carrying out a run right now, so that two launchers never carry out one run twice.
 
-A claim is a numbered file `claim-0001.json` in the folder of an unfinished run; the highest number counts. It is made
-with O_EXCL, and its owner touches it every few seconds. When the owner has released it, or is gone, the next number can
-be claimed: of any number of processes that try, exactly one succeeds. Claims are not deleted while the run is
-unfinished: with the numbers starting anew, a process that had read the old claim could overlook a new owner.
+The folder of an unfinished run holds two files for it. Its owner keeps a lock (flock) on `lock`, which the kernel
+releases when its process ends, however that ends. In `claim.json` the owner says who it is; it touches that file every
+few seconds.
+
+- On one machine the lock alone decides: after `kill -9` the run can be claimed at once.
+- Locks need not reach other machines. An owner on another one counts as live until its heartbeat is STALE_S old.
+- Where the file system has no locks, the heartbeat decides everywhere. Two processes that claim a run within the same
+  moment then both begin it; the one whose claim was overwritten notices with its next heartbeat, and stops.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
-import stat
 import threading
 import time
 import uuid
@@ -27,12 +31,15 @@ from vitinit.runners.basics.stop import Stop
 from vitinit.runners.terminal.duration import duration
 from vitinit.slurm import jobs as slurm_jobs
 
+LOCK, CLAIM = "lock", "claim.json"
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
-TRIES = 100
-"""How often a claim is tried while others finish and remove the folder under it."""
+SILENT_S = 20.0
+"""An owner whose heartbeat is older may be gone."""
 STALE_S = 90.0
-"""After so many seconds without a heartbeat an owner on another machine counts as gone."""
+"""An owner whose heartbeat is older is gone; clocks of two machines must not differ by more."""
+TRIES = 10
+"""Attempts to claim a run: another process may be looking at its lock, or removing its folder, just now."""
 
 
 class Owner(Frozen):
@@ -40,15 +47,12 @@ class Owner(Frozen):
 
     host: str
     machine: str
-    """Tells apart machines, boots and containers: only within one of them does a pid mean something."""
+    """Identifies the running kernel, within which locks are known to work."""
     pid: int
-    process_started: str
     since: float
     """Unix time at which the run was claimed."""
     job: str | None = None
     """The job of a cluster that it belongs to."""
-    restart: int = 0
-    """How often that job had been requeued."""
     released: bool = False
     epoch: int = 0
     epochs: int = 0
@@ -56,9 +60,11 @@ class Owner(Frozen):
     """What the run was measured at last, for people."""
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
+    silent_s: float = 0.0
+    """Age of the heartbeat, where `live` goes by that."""
 
     def describe(self) -> str:
-        """Where it runs, how far it is and how long it will still take, for people."""
+        """Return where it runs, how far it is and how long it will still take, for people."""
         text = f"job {self.job} on {self.host}" if self.job else f"host {self.host} pid {self.pid}"
         if self.epochs:
             text += f", epoch {self.epoch}/{self.epochs}"
@@ -69,7 +75,7 @@ class Owner(Frozen):
         return text
 
 
-UNKNOWN = Owner(host="unknown", machine="", pid=0, process_started="", since=0.0)
+UNKNOWN = Owner(host="unknown", machine="", pid=0, since=0.0)
 
 
 class Taken(Exception):
@@ -77,44 +83,36 @@ class Taken(Exception):
 
 
 def folder(root: Path, study: str, run_id: str) -> Path:
-    """Where an unfinished run keeps its claims and checkpoints."""
+    """Return where an unfinished run keeps its claim and checkpoints."""
     return root / study / "unfinished" / run_id
 
 
-def live(folder: Path, exact: bool = False) -> Owner | None:
-    """The process that is carrying out the run of this folder right now, or None.
-
-    `exact`: by the clock of the file server, which claiming goes by; that writes a file for a moment.
-    """
+def last(folder: Path) -> Owner | None:
+    """Return the last process that claimed the run, live or not; UNKNOWN where its claim cannot be read."""
     try:
-        if not (number := _latest(folder)):
-            return None
-        return _owner_if_live(_path(folder, number), _clock_of_claiming(folder) if exact else time.time())
-    except OSError:  # a folder that may not be read is somebody else's
+        return Owner.model_validate_json((folder / CLAIM).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError):
         return UNKNOWN
 
 
-def beating(folder: Path) -> bool:
-    """Whether there is a live owner that gave a sign of life lately, exactly; one that is silent may be gone.
-
-    Of a folder, or a claim, that may not be read nobody will know more later: it counts as beating.
-    """
-    try:
-        owner, path = live(folder, exact=True), _path(folder, _latest(folder))
-        silent_for = _clock_of_claiming(folder) - path.stat().st_mtime
-        if owner is UNKNOWN and silent_for >= STALE_S:
-            return True
-        return owner is not None and (_is_here(owner) or silent_for < 4 * BEAT_S)
-    except OSError:
-        return live(folder) is UNKNOWN
-
-
-def last(folder: Path) -> Owner | None:
-    """Who claimed the run of this folder last, live or not."""
-    try:
-        return Owner.model_validate_json(_path(folder, _latest(folder)).read_bytes())
-    except (OSError, ValidationError):
+def live(folder: Path) -> Owner | None:
+    """Return the process that is carrying out the run of this folder right now."""
+    owner = last(folder)
+    if not owner or owner.released:
         return None
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return _heard(folder, owner, locks=True)
+    except OSError:  # a folder that may not be read is somebody else's
+        return UNKNOWN
+    try:
+        free = _locked(lock, fcntl.LOCK_SH)
+    finally:
+        os.close(lock)
+    return owner if free is False else _heard(folder, owner, locks=bool(free))
 
 
 @contextmanager
@@ -150,166 +148,124 @@ def held(folder: Path, stop: Stop) -> Iterator[Claim]:
 
 
 class Claim:
-    """A run that this process has to itself."""
+    """A run that this process has to itself.
 
-    def __init__(self, path: Path, owner: Owner) -> None:
-        self.path, self.owner = path, owner
-        self._finished = False
+    Args:
+        folder: of the run.
+        lock: the descriptor that holds the lock.
+    """
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self.path, self._lock = folder / CLAIM, lock
+        self.owner = Owner(
+            host=platform.node(), machine=_machine(), pid=os.getpid(), since=time.time(), job=slurm_jobs.current()
+        )
+        self.write()
 
     def lost(self) -> bool:
-        """Whether somebody else has claimed the run since, or even finished it."""
+        """Check whether somebody else has claimed the run since, or even finished it."""
         try:
             found = Owner.model_validate_json(self.path.read_bytes())
-            same = (found.machine, found.pid, found.since) == (self.owner.machine, self.owner.pid, self.owner.since)
-            return not same or _latest(self.path.parent) > int(self.path.stem.removeprefix("claim-"))
         except FileNotFoundError:
             return True
         except (OSError, ValidationError):
             return False  # that it cannot be read now does not mean that it is gone
+        mine = self.owner
+        return (found.machine, found.pid, found.since) != (mine.machine, mine.pid, mine.since)
 
     def update(self, epoch: int, epochs: int, scored: str, seconds: float) -> None:
         """Say how far the run is, and how long its last epoch took; an epoch without a score leaves the last one."""
         latest = scored or self.owner.scored
-        news = {"epoch": epoch, "epochs": epochs, "scored": latest, "epoch_seconds": seconds}
-        self.owner = self.owner.model_copy(update=news)
-        if not self.lost():
-            self._rewrite()
+        self._say(epoch=epoch, epochs=epochs, scored=latest, epoch_seconds=seconds)
 
     def release(self) -> None:
         """Let go of the run: whoever comes next may claim it."""
-        if not self._finished and not self.lost():
-            self.owner = self.owner.model_copy(update={"released": True})
-            self._rewrite()
+        if self._lock >= 0:
+            self._say(released=True)
+            os.close(self._lock)
+            self._lock = -1
 
     def finish(self) -> None:
-        """The run is recorded: remove its folder, checkpoints included."""
-        self._finished = True
-        shutil.rmtree(self.path.parent, ignore_errors=True)
+        """Remove the folder of a recorded run, checkpoints included, unless it is another's by now."""
+        if not self.lost():
+            shutil.rmtree(self.path.parent, ignore_errors=True)
 
-    def _rewrite(self) -> None:
-        temporary = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex}.tmp")
-        with suppress(OSError):  # only what others see of it goes stale
+    def write(self) -> None:
+        """Put the claim in place, whole."""
+        temporary = self.path.with_name(f".{CLAIM}.{uuid.uuid4().hex}.tmp")
+        try:
             temporary.write_text(self.owner.model_dump_json())
             temporary.replace(self.path)
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+    def _say(self, **news: object) -> None:
+        self.owner = self.owner.model_copy(update=news)
+        if not self.lost():
+            with suppress(OSError):  # only what others see of it goes stale
+                self.write()
 
 
 def _take(folder: Path) -> Claim:
-    pid = os.getpid()
-    owner = Owner(
-        host=platform.node(),
-        machine=_machine(),
-        pid=pid,
-        process_started=_process_started(pid) or "",
-        since=time.time(),
-        job=slurm_jobs.current(),
-        restart=slurm_jobs.restarts(),
-    )
+    trouble: Exception = Taken("being run by another process")
     for attempt in range(TRIES):
+        time.sleep(0.01 * attempt)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            number = _latest(folder)
-            if number and (other := _owner_if_live(_path(folder, number), _file_server_time(folder))):
-                raise Taken(f"being run by {other.describe()}")
-            path = _path(folder, number + 1)
-            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-        except (FileExistsError, FileNotFoundError) as error:
-            # somebody was faster, or the run was finished and its folder removed meanwhile: look again
-            if attempt == TRIES - 1:
-                raise VitinitError(f"cannot write to {folder}: {error.strerror}") from None
-            time.sleep(0.01 * attempt)
-            continue
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+            trouble = VitinitError(f"cannot write to {folder}: {error.strerror or error}")
+            if isinstance(error, FileNotFoundError):  # the run was finished and its folder removed just now
+                continue
+            raise trouble from None
         try:
-            with os.fdopen(file, "w") as stream:
-                stream.write(owner.model_dump_json())
+            free = _locked(lock, fcntl.LOCK_EX)
+            if free is False:
+                trouble = Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
+            elif os.path.samestat(os.fstat(lock), (folder / LOCK).stat()):
+                owner = last(folder)
+                if owner and not owner.released and (other := _heard(folder, owner, locks=bool(free))):
+                    raise Taken(f"being run by {other.describe()}")
+                claim = Claim(folder, lock)
+                lock = -1
+                return claim
+        except FileNotFoundError as error:
+            trouble = VitinitError(f"cannot write to {folder}: {error.strerror}")
         except OSError as error:
-            with suppress(OSError):
-                path.unlink()
             raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
-        return Claim(path, owner)
-    raise AssertionError("the last try returns or raises")
+        finally:
+            if lock >= 0:
+                os.close(lock)
+    raise trouble
 
 
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"claim-{number:04d}.json"
-
-
-def _latest(folder: Path) -> int:
-    """The highest number of a claim, 0 if there is none."""
+def _locked(descriptor: int, how: int) -> bool | None:
+    """Lock a file if it is free; None where the file system has no locks."""
     try:
-        names = [path.name for path in folder.iterdir()]
-    except FileNotFoundError:
-        return 0
-    numbers = (name.removeprefix("claim-").removesuffix(".json") for name in names if name.startswith("claim-"))
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
-
-
-def _owner_if_live(path: Path, now: float) -> Owner | None:
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            return UNKNOWN
-        owner = Owner.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError:  # somebody is writing it at this moment, or was killed while writing it
-        owner = UNKNOWN
-    except OSError:
-        return UNKNOWN
-    if owner.released or (owner.job and owner.job == slurm_jobs.current() and owner.restart < slurm_jobs.restarts()):
-        return None  # of its own job the cluster has ended what ran before it was requeued
-    if owner.machine == _machine() and owner.process_started and not _hidden(owner.pid):
-        return owner if _is_here(owner) else None
-    return owner if now - found.st_mtime < STALE_S else None
-
-
-def _is_here(owner: Owner) -> bool:
-    return owner.machine == _machine() and _process_started(owner.pid) == owner.process_started
-
-
-def _hidden(pid: int) -> bool:
-    """Whether there is such a process and /proc does not show it, as that of another user may be."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return _process_started(pid) is None
-    except (OSError, OverflowError):
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    return False
+    except OSError:
+        return None
+    return True
+
+
+def _heard(folder: Path, owner: Owner, locks: bool) -> Owner | None:
+    """Return an owner that has no lock on the file and lives all the same, by its heartbeat."""
+    if locks and owner.machine == _machine():
+        return None
+    try:
+        silent_s = time.time() - (folder / CLAIM).stat().st_mtime
+        if not (folder / CLAIM).is_file():
+            return owner
+    except OSError:
+        return owner
+    return owner.model_copy(update={"silent_s": silent_s}) if silent_s < STALE_S else None
 
 
 def _machine() -> str:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{platform.node()} {boot} {Path('/proc/self/ns/pid').readlink()}"
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return f"{platform.node()} {uuid.getnode()}"
-
-
-def _process_started(pid: int) -> str | None:
-    """Start time of a living process in clock ticks; None if there is none, or where /proc does not tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else fields[19]
-
-
-def _clock_of_claiming(folder: Path) -> float:
-    try:
-        return _file_server_time(folder)
-    except OSError:  # where nothing can be written, claiming says so
-        return time.time()
-
-
-def _file_server_time(folder: Path) -> float:
-    """Now, by the clock that also stamps the heartbeats: that of a network file system may be another than ours."""
-    probe = folder / f".now.{uuid.uuid4().hex}.tmp"
-    probe.touch()
-    try:
-        return probe.stat().st_mtime
-    finally:
-        probe.unlink(missing_ok=True)

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from vitinit.benchmark.models.python_model import PythonModel
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.own_files import is_pinned
 from vitinit.runners.basics.environment import code, differences, flat
 
 if TYPE_CHECKING:
@@ -126,10 +128,9 @@ def repeat(
     """
     from vitinit.benchmark.grids.schema import Cell
     from vitinit.benchmark.records.store import Store
-    from vitinit.runners.basics.setting import Setting
-    from vitinit.runners.basics.stop import Stop, on_signals
+    from vitinit.runners.basics.setting import Setting, Unfinished
+    from vitinit.runners.basics.stop import Stop, Stopped, on_signals
     from vitinit.runners.one_run.carry_out import carry_out
-    from vitinit.runners.one_run.claims import Taken
 
     check_trusted(record, trust)
     check_possible(record, data_dir, execution.device, execution.loader)
@@ -148,10 +149,11 @@ def repeat(
     with on_signals(stop), display:
         display.begin([cell], {record.run_id: 1.0})
         display.start(cell)
-        try:
-            outcome = carry_out(cell, setting, stop, display.event)
-        except Taken as taken:
-            raise VitinitError(f"run {record.run_id} in {out}: {taken}") from None
+        outcome = carry_out(cell, setting, stop, display.event)
+        if isinstance(outcome, Unfinished):
+            if outcome.status == "stopped":
+                raise Stopped(outcome.reason)
+            raise VitinitError(f"run {record.run_id} in {out}: {outcome.reason}")
         display.end(outcome)
     return outcome
 
@@ -174,12 +176,14 @@ def found_at(record: RunRecord, weights: Path) -> RunRecord:
 
 
 def named_code(record: RunRecord) -> list[str]:
-    """The initialisers that a record names as `package.module:Class`: to look one up is to execute it."""
+    """The code that a record names as `package.module:Class` or in a file: to look it up is to execute it."""
     spec = record.spec
-    return [name for part in (spec.base, spec.method) if part for name in part.names() if ":" in name]
+    named = [name for part in (spec.base, spec.method) if part for name in part.names() if ":" in name]
+    named += [spec.model.python] if isinstance(spec.model, PythonModel) else []
+    return [*named, *([spec.dataset.name] if is_pinned(spec.dataset.name) else [])]
 
 
-def check_trusted(record: RunRecord, trust: bool) -> None:
+def check_trusted(record: RunRecord, trust: bool, how: str = "--trust") -> None:
     """A record is data, but an initialiser named `package.module:Class` is code: to look it up is to execute it.
 
     Raises:
@@ -188,7 +192,7 @@ def check_trusted(record: RunRecord, trust: bool) -> None:
     if (named := named_code(record)) and not trust:
         raise VitinitError(
             f"run {record.run_id} needs {', '.join(named)}, which would be imported and so executed; "
-            "say --trust if you trust the record"
+            f"say {how} if you trust the record"
         )
 
 
@@ -198,16 +202,13 @@ def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loade
     Raises:
         VitinitError: it cannot; the message says why.
     """
-    import torch
-
-    from vitinit.benchmark.models.build import build_model
+    from vitinit.benchmark.models.build import without_values
     from vitinit.initializers import registry
     from vitinit.runners.loaders import open_data
 
     spec = record.spec
     try:
-        with torch.device("meta"):
-            empty = build_model(spec.model, record.dataset.classes)
+        empty = without_values(spec.model, record.dataset.classes)
         registry.build(spec.base.name, spec.base.params, "base").check(empty)
         if spec.method:
             registry.build(spec.method.name, spec.method.params, "method").check(empty)

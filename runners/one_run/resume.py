@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.report import InitReport
 from vitinit.runners.basics.environment import differences
 from vitinit.runners.basics.memory import out_of_memory
+from vitinit.runners.one_run.trunk import Trunk
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
 from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training
@@ -62,28 +63,10 @@ def resume(
         VitinitError: the images are not those that the run began with.
     """
     for state in checkpoints.newest_first():
-        training = new_training()
         try:
             if state["run_id"] != run_id:
                 raise ValueError(f"it belongs to run {state['run_id']}")
-            training.load_state_dict(state["training"])
-            changes, resumed = list(state["changes"]), f"epoch {training.epoch + 1}, step {training.step}"
-            before = {"loader": execution["loader"], **state.get("execution", {})}
-            of_before = {"initializers": environment["initializers"]}  # of checkpoints that do not hold it
-            then = {**of_before, **state["environment"], "execution": _sharing(before)}
-            found = differences(then, {**environment, "execution": _sharing(execution)})
-            if found:
-                what = {key: list(values) for key, values in found.items()}
-                changes.append({"from_step": training.total_steps, "changed": what})
-                resumed += f" (changed since then: {', '.join(found)})"
-            past = Begun(
-                training=training,
-                init=InitReport.model_validate(state["init"]),
-                sessions=[Session.model_validate(session) for session in state["sessions"]],
-                changes=changes,
-                resumed=resumed,
-                observed=dict(state.get("observed", {})),
-            )
+            past = _begun(state, environment, execution, new_training)
             began_with = str(state["checksum"])
         except Exception as error:  # what torch raises for a state of another model is of many types
             if out_of_memory(error):
@@ -95,9 +78,60 @@ def resume(
                 f"the images have changed since the run was stopped (checksum {began_with[:12]}, now {checksum[:12]}); "
                 f"put them back, or begin anew with --force {run_id}"
             )
-        checkpoints.goes_on(training.total_steps)
+        checkpoints.goes_on(past.training.total_steps)
         return past
     return None
+
+
+def branch(
+    trunk: Trunk,
+    checksum: str,
+    environment: dict[str, Any],
+    execution: dict[str, Any],
+    new_training: Callable[[], Training],
+) -> Begun | None:
+    """The run at the end of a stable phase that another one has saved; None where there is none of the same bits.
+
+    Arguments are those of `resume`.
+    """
+    for state in trunk.saved():
+        try:
+            past = _begun(state, environment, execution, new_training)
+        except Exception as error:  # as in `resume`
+            if out_of_memory(error):
+                raise
+            trunk.report(f"a state in {trunk.folder} is passed over: {plain(str(error), 300)}")
+            continue
+        if state["checksum"] == checksum and not past.changes:
+            return replace(past, resumed=f"epoch {past.training.epoch + 1}, trained by another run of this spec")
+    return None
+
+
+def _begun(
+    state: dict[str, Any],
+    environment: dict[str, Any],
+    execution: dict[str, Any],
+    new_training: Callable[[], Training],
+) -> Begun:
+    training = new_training()
+    training.load_state_dict(state["training"])
+    changes, resumed = list(state["changes"]), f"epoch {training.epoch + 1}, step {training.step}"
+    before = {"loader": execution["loader"], **state.get("execution", {})}
+    of_before = {"initializers": environment["initializers"]}  # of checkpoints that do not hold it
+    then = {**of_before, **state["environment"], "execution": _sharing(before)}
+    found = differences(then, {**environment, "execution": _sharing(execution)})
+    if found:
+        what = {key: list(values) for key, values in found.items()}
+        changes.append({"from_step": training.total_steps, "changed": what})
+        resumed += f" (changed since then: {', '.join(found)})"
+    return Begun(
+        training=training,
+        init=InitReport.model_validate(state["init"]),
+        sessions=[Session.model_validate(session) for session in state["sessions"]],
+        changes=changes,
+        resumed=resumed,
+        observed=dict(state.get("observed", {})),
+    )
 
 
 def share_state(training: Training, world: World) -> None:

@@ -30,14 +30,18 @@ from vitinit.runners.loaders import OpenedData, make_loader, open_data
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.one_run.observer import Observer
 from vitinit.runners.one_run.outcome import now
-from vitinit.runners.one_run.resume import Begun, resume, share_state
+from vitinit.runners.one_run.resume import Begun, branch, resume, share_state
 from vitinit.runners.one_run.solutions import Solutions
+from vitinit.runners.one_run.trunk import Trunk, trunk_of
 from vitinit.runners.probes.keeping import keep_weights
 from vitinit.runners.probes.masking import masked
+from vitinit.runners.probes.take import refusal
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training, fingerprint, train
 
+TRIED = 2
+"""As many images show whether attention can be measured."""
 PROBE_IMAGES = 64
 """How many training images attention at initialisation is measured on."""
 
@@ -60,10 +64,11 @@ def run(
     session = _Session()
     with world.same_fate():
         opened = _open(cell, setting, stop, world)
-    begun = observer = None
+    begun = observer = trunk = None
     with world.same_fate():
         if checkpoints:
-            begun = _go_on(opened, checkpoints, on_event) or _begin(opened, setting, stop, on_event)
+            trunk = trunk_of(cell.spec, setting, checkpoints.report)
+            begun = _go_on(opened, checkpoints, trunk, on_event) or _begin(opened, setting, stop, on_event)
             observer = _observe(opened, setting, begun, checkpoints)
     training = begun.training if begun else opened.new_training()
     share_state(training, world)
@@ -71,6 +76,8 @@ def run(
 
     def between_steps() -> None:
         reason = world.agreed(stop)
+        if trunk and begun and (training.epoch, training.step) == (trunk.epochs, 0):
+            trunk.save(_state(opened, begun, observer, session))
         if checkpoints and begun and (reason or checkpoints.due(training.total_steps)):
             checkpoints.save(_state(opened, begun, observer, session), training.total_steps)
         if reason:
@@ -134,10 +141,19 @@ class _Opened:
         method = self.cell.spec.method
         return registry.build(method.name, method.params, "method") if method else None
 
+    @cached_property
+    def unmeasured(self) -> str:
+        """Why attention of a model by name cannot be measured; empty where it can, or where it has none."""
+        spec = self.cell.spec.model
+        if not spec.by_name:
+            return ""
+        model = build_model(spec, len(self.data.classes)).to(self.device)
+        return refusal(model, self.loader.plain(torch.arange(min(TRIED, len(self.data.train.labels)))))
+
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
         dense = self.loader.metric == "miou"
-        model = build_model(self.cell.spec.model, len(self.data.classes), dense).to(self.device)
+        model = build_model(self.cell.spec.model, len(self.data.classes), dense, self.cell.spec.seed).to(self.device)
         for part in (self.base, self.method):
             if part:
                 with contained(f"{part.kind} {part.name!r}"):
@@ -159,10 +175,13 @@ def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     return _Opened(cell, device, data, loader, replace(setting.execution, loader=loader.name), provenance)
 
 
-def _go_on(opened: _Opened, checkpoints: Checkpoints, on_event: Callable[[Event], None]) -> Begun | None:
-    """The run where it was saved; None where it was not."""
+def _go_on(
+    opened: _Opened, checkpoints: Checkpoints, trunk: Trunk | None, on_event: Callable[[Event], None]
+) -> Begun | None:
+    """The run where it was saved, or where another one has saved what they have in common; None where neither was."""
     run_id, execution = opened.cell.run_id, asdict(opened.execution)
-    past = resume(checkpoints, run_id, opened.data.checksum, opened.provenance, execution, opened.new_training)
+    rest = opened.data.checksum, opened.provenance, execution, opened.new_training
+    past = resume(checkpoints, run_id, *rest) or (branch(trunk, *rest) if trunk else None)
     if past:
         on_event(Event(run_id, resumed=past.resumed))
     return past
@@ -192,6 +211,7 @@ def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Ev
         loader.plain(probe),
         progress,
         Resources(solutions if setting.reuse_solutions else registry.solve_anew, training_images),
+        measure=not opened.unmeasured,
     )
     took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}
     return Begun(training, report.model_copy(update=took), targets_LHNN=targets_LHNN)
@@ -199,10 +219,13 @@ def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Ev
 
 def _observe(opened: _Opened, setting: Setting, begun: Begun, checkpoints: Checkpoints) -> Observer | None:
     """None where the model has no attention to look at."""
-    spec, attends = opened.cell.spec, has_attention(begun.training.model)
+    spec, attends = opened.cell.spec, has_attention(begun.training.model) and not opened.unmeasured
+    if opened.unmeasured and (setting.probes or setting.keep_maps):
+        checkpoints.report(f"probes are left out: {opened.unmeasured}")
     snapshots_at = (0, *setting.maps_at, spec.recipe.epochs) if setting.keep_maps else ()
     if snapshots_at and spec.model.attention_maps is None:
         why = "layers that differ in heads or tokens" if attends else "no attention"
+        why = "none that its spec tells the shape of" if attends and spec.model.by_name else why
         checkpoints.report(f"attention maps are not kept: {spec.model.label} has {why}")
         snapshots_at = ()
     if not attends:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from torch import Tensor, nn
 
 from vitinit.initializers.diagnostics import AttentionStatistics
-from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.plugins import modules
+from vitinit.initializers.plugins import Registry
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Seen:
 Measure = Callable[[Seen], Tensor | Sequence[Tensor] | None]
 """Numbers by layer, or by layer and head, from the input on; None where the model has nothing of the kind."""
 
-_probes: dict[str, Measure] = {}
+REGISTRY: Registry[Measure] = Registry("probe", f"{__package__}.quantities", name=lambda measure: measure.__name__)
 
 
 def probe(measure: Measure) -> Measure:
@@ -40,19 +38,7 @@ def probe(measure: Measure) -> Measure:
 
     A field of this name in `benchmark.records.record.Probe` holds it; without one it stands under `more`.
     """
-    name = measure.__name__
-    if _probes.setdefault(name, measure) is not measure:
-        raise VitinitError(f"two probes are called {name!r}: in {_probes[name].__module__} and in {measure.__module__}")
-    return measure
+    return REGISTRY.put(measure)
 
 
-@cache
-def probes() -> dict[str, Measure]:
-    """All probes by name.
-
-    Raises:
-        VitinitError: a file cannot be imported, or two probes have one name.
-    """
-    for _ in modules(f"{__package__}.quantities"):
-        pass  # a file registers its probe as it is imported
-    return dict(sorted(_probes.items()))
+probes = REGISTRY.by_name

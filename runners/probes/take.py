@@ -8,13 +8,31 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitinit.benchmark.records.record import Probe
-from vitinit.initializers.attention import token_grid
-from vitinit.initializers.diagnostics import measured, rounded
+from vitinit.initializers.attention import has_attention, token_grid
+from vitinit.initializers.diagnostics import measured, rounded, starts
+from vitinit.initializers.errors import VitinitError, cause
 from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
 from vitinit.runners.probes.registry import Seen, probes
 
 IMAGES = 32
 """How many test images are measured on: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""
+
+
+def refusal(model: nn.Module, images_BCHW: Tensor) -> str:
+    """Return why the attention of somebody's model cannot be measured; empty where it can, or where it has none.
+
+    Args:
+        model: of any kind, on any device; it is left as it was.
+        images_BCHW: a few, on its device.
+    """
+    if not has_attention(model):
+        return ""
+    try:
+        starts(model, images_BCHW)
+        take(model, images_BCHW, None, 0)
+    except Exception as error:  # modules with other names or shapes than probes go by
+        return str(error) if isinstance(error, VitinitError) else f"{type(model).__name__}: {cause(error)}"
+    return ""
 
 
 def take(model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int) -> Probe:

@@ -13,33 +13,33 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.epoch import METRICS, EpochRow
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.initializers.errors import count
+from vitinit.initializers.errors import count, printable
 from vitinit.runners.basics.setting import Event, Unfinished
 from vitinit.runners.terminal.duration import duration
-from vitinit.runners.terminal.markup import safe
 
 
 def together(place: tuple[str, str], last: list[EpochRow]) -> str:
     """The last epochs of the runs of one row and column, in a line."""
     mean = sum(row.score or 0.0 for row in last) / len(last)
     of = f"{'mean of ' * (len(last) > 1)}{count(len(last), 'seed')}"
-    return f"{safe(', '.join(place))}: {METRICS[last[0].metric]} {mean:.2f}% ({of})"
+    return f"{', '.join(place)}: {METRICS[last[0].metric]} {mean:.2f}% ({of})"
 
 
 class Display:
-    """A context manager; tell it what starts, what a run says, and what ends."""
+    """A context manager; tell it what starts, what a run says, and what ends. Without `bar` it prints lines only."""
 
-    def __init__(self, console: Console, brief: bool = False) -> None:
+    def __init__(self, console: Console, brief: bool = False, bar: bool = True) -> None:
         self._console = console
         self._brief = brief
         """Finished runs of one row and dataset are one line, once the last of them has ended."""
         self._finished: dict[tuple[str, str], list[RunRecord]] = {}
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             console=console,
             transient=brief,
+            disable=not bar,
         )
         self._tasks: dict[str, TaskID] = {}
         self._cells: dict[str, Cell] = {}
@@ -60,10 +60,10 @@ class Display:
             self._progress.remove_task(task)
         self._progress.stop()
 
-    def _say(self, text: str) -> None:
-        """A line. That it cannot be written, as the disk is full or nobody reads, is no reason to end a run."""
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line. That it cannot be written, as the disk is full or nobody reads, is no reason to end a run."""
         with contextlib.suppress(OSError):
-            self._console.print(text, highlight=False)
+            self._console.print(text, style=style)
 
     def begin(self, cells: list[Cell], work: dict[str, float]) -> None:
         """Announce all runs, with how long each takes by run_id, in any unit."""
@@ -78,7 +78,7 @@ class Display:
     def start(self, cell: Cell) -> None:
         """A run starts."""
         self._tasks[cell.spec.run_id] = self._progress.add_task(
-            safe(cell.describe()), total=cell.spec.recipe.epochs, text="starting"
+            printable(cell.describe()), total=cell.spec.recipe.epochs, text="starting"
         )
 
     def event(self, event: Event) -> None:
@@ -86,10 +86,10 @@ class Display:
         task, cell = self._tasks[event.run_id], self._cells[event.run_id]
         epochs = cell.spec.recipe.epochs
         if event.trouble:
-            self._say(f"{event.run_id}  [yellow]{safe(event.trouble)}[/yellow]")
+            self.say(f"{event.run_id}  {event.trouble}", "yellow")
             return
         if event.resumed:
-            self._say(f"{event.run_id}  goes on from {safe(event.resumed)}")
+            self.say(f"{event.run_id}  goes on from {event.resumed}")
             return
         if event.epoch is None:
             self._progress.update(task, text=f"initialising, step {event.init_done}/{event.init_total}")
@@ -106,7 +106,7 @@ class Display:
     def put_off(self, run_id: str, why: str) -> None:
         """A run is over here for now. It has not ended: it starts again, or its `end` follows."""
         self._progress.remove_task(self._tasks.pop(run_id))
-        self._say(f"{run_id}  {safe(self._cells[run_id].describe())}: {safe(why)}")
+        self.say(f"{run_id}  {self._cells[run_id].describe()}: {why}")
 
     def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""
@@ -121,20 +121,20 @@ class Display:
         self._update()
 
     def _say_end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
-        label = safe(self._cells[outcome.run_id].describe())
+        label = self._cells[outcome.run_id].describe()
         if outcome.status == "done" and self._brief:
             self._finished.setdefault(self._cells[outcome.run_id].place, []).append(outcome)
         elif outcome.status == "done":
-            self._say(
+            self.say(
                 f"{outcome.run_id}  {label}: {outcome.last.scored(2)} after {count(len(outcome.history), 'epoch')}, "
                 f"{outcome.seconds:.0f} s"
             )
         elif outcome.status == "failed":
-            self._say(f"{outcome.run_id}  {label}: [red]failed[/red], {safe(outcome.error)}: {safe(outcome.message)}")
+            self.say(f"{outcome.run_id}  {label}: failed, {outcome.error}: {outcome.message}", "red")
         elif outcome.status == "elsewhere":
-            self._say(f"{outcome.run_id}  {label}: {safe(outcome.reason)}")
+            self.say(f"{outcome.run_id}  {label}: {outcome.reason}")
         else:
-            self._say(f"{outcome.run_id}  {label}: stopped, {safe(outcome.reason)}")
+            self.say(f"{outcome.run_id}  {label}: stopped, {outcome.reason}")
 
     def _say_finished(self, place: tuple[str, str]) -> None:
         """One line for the finished runs of a row and column, with the last that ends."""
@@ -143,7 +143,7 @@ class Display:
         if self._open[place] or not runs:
             return
         seconds = sum(run.seconds for run in runs)
-        self._say(f"{together(place, [run.last for run in runs])}, {seconds:.0f} s")
+        self.say(f"{together(place, [run.last for run in runs])}, {seconds:.0f} s")
 
     def _update(self) -> None:
         total = sum(self._work.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import time
 import warnings
@@ -12,12 +11,11 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
-from timm.optim import param_groups_weight_decay
-from timm.scheduler import CosineLRScheduler
+from timm.scheduler.scheduler import Scheduler
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vitinit.benchmark import optimizers
+from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.spec import ADAMW, Recipe
 from vitinit.runners.basics.streams import derive
@@ -36,7 +34,7 @@ class Training:
     """A model in training: everything that its future depends on, and the position it has reached.
 
     Parameters without `requires_grad` are unknown to the optimiser: neither its steps nor weight decay change them.
-    Random streams are functions of seed and position, so they have no state to keep.
+    Random streams and the learning rate are functions of seed, recipe and position: they have no state to keep.
 
     Attributes:
         epoch: epochs finished.
@@ -50,18 +48,7 @@ class Training:
     def __init__(self, model: nn.Module, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
         self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
         self.optimizer = optimizer_of(model, recipe)
-        # a recipe of one epoch has a schedule that does nothing, and no user has to know
-        logging.getLogger(CosineLRScheduler.__module__).setLevel(logging.ERROR)
-        per_step = recipe.schedule_per == "step"
-        unit = steps_per_epoch if per_step else 1
-        self.scheduler = CosineLRScheduler(
-            self.optimizer,
-            t_initial=recipe.epochs * unit,
-            lr_min=recipe.min_lr,
-            warmup_t=recipe.warmup_epochs * unit,
-            warmup_lr_init=recipe.warmup_lr,
-            t_in_epochs=not per_step,
-        )
+        self.scheduler = scheduler_of(self.optimizer, recipe, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16")
         self.epoch = self.step = 0
         self.loss_sum = torch.zeros((), device=device)
@@ -80,7 +67,6 @@ class Training:
             "model": self.model.state_dict(),
             "parameters": [name for name, _ in self.model.named_parameters()],
             "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
             "scaler": self.scaler.state_dict(),
             "epoch": self.epoch,
             "step": self.step,
@@ -102,7 +88,6 @@ class Training:
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.scheduler.load_state_dict(state["scheduler"])
         self.scaler.load_state_dict(state["scaler"])
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
         self.loss_sum.copy_(state["loss_sum"])
@@ -117,9 +102,24 @@ def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """The optimiser that a recipe names: AdamW in torch's fused implementation, or one of timm's."""
     if recipe.optimizer != ADAMW:
         return optimizers.build(model, recipe)
-    undecayed: Any = getattr(model, "no_weight_decay", tuple)()  # timm's transformers have it
-    groups = param_groups_weight_decay(model, recipe.weight_decay, no_weight_decay_list=undecayed)
-    return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True)
+    return torch.optim.AdamW(
+        optimizers.groups(model, recipe), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True
+    )
+
+
+def scheduler_of(optimizer: torch.optim.Optimizer, recipe: Recipe, steps_per_epoch: int) -> Scheduler:
+    """Return the schedule that a recipe names, for the learning rates of an optimiser."""
+    per_step = recipe.schedule_per == "step"
+    unit = steps_per_epoch if per_step else 1
+    return recipe.schedule.build(
+        optimizer,
+        recipe.epochs,
+        unit,
+        recipe.min_lr,
+        warmup_t=recipe.warmup_epochs * unit,
+        warmup_lr_init=recipe.warmup_lr,
+        t_in_epochs=not per_step,
+    )
 
 
 def train(
@@ -179,7 +179,7 @@ def train(
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, {evaluate_on} loss {loss}")
             row = EpochRow(
                 epoch=epoch + 1,
-                lr=training.optimizer.param_groups[0]["lr"],
+                lr=max(group["lr"] for group in training.optimizer.param_groups),  # layer_decay leaves the last layer's
                 train_loss=train_loss,
                 **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_{loader.metric}": score},
                 seconds=time.perf_counter() - start,

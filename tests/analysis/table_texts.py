@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.render import columns
-from vitinit.analysis.tables.shared import Table, TableLayout
+from vitinit.analysis.tables.shared import PLAIN, Table, TableLayout
+from vitinit.benchmark.terminal import Terminal
 
 
 class Entry(NamedTuple):
@@ -28,3 +30,13 @@ def entry(table: Table, row: str, column: str = "cifar10") -> Entry:
 def stands_beside_a_published_table(table: Table) -> bool:
     """Some column has a number of a paper."""
     return any(part.head.startswith("paper") for column in columns(table) for part in column.parts)
+
+
+def lines_of(table: Table, width: int, look: TableLayout = PLAIN) -> list[str]:
+    """Its lines on a terminal of so many columns."""
+    terminal = Terminal()
+    terminal.width = width
+    with terminal.capture() as captured:
+        for panel in to_terminal(table, width, look):
+            terminal.print(panel)
+    return [line.rstrip() for line in captured.get().splitlines()]

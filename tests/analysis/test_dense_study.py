@@ -11,7 +11,7 @@ from tests.analysis.synthetic_records import done, several, write
 from tests.synthetic_masks import dense
 from vitinit.analysis.figures.accuracy import over_epochs
 from vitinit.analysis.frame import load
-from vitinit.analysis.plotting.style import measured
+from vitinit.analysis.plotting.style import score_name
 from vitinit.analysis.report.page import to_html
 from vitinit.analysis.report.section import section
 from vitinit.analysis.tables.registry import build
@@ -55,7 +55,7 @@ def test_columns_of_two_metrics_have_no_common_average(tmp_path: Path) -> None:
     assert not table.across
     assert table.caption.startswith("Top-1 accuracy, or mean IoU, by initialisation")
     assert table.notes[0].startswith("Ours: test top-1 (on shapes: mean IoU) (%)")
-    assert measured(study.runs) == "test top-1 or mean IoU"
+    assert score_name(study.runs) == "test top-1 or mean IoU"
 
 
 def test_two_metrics_in_one_column_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from vitinit.analysis.published import FOLDER, IMAGES, context, lookup, numbers,
 from vitinit.analysis.tables.context import notes
 from vitinit.analysis.tables.registry import build
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids import fitting, grid
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
@@ -120,8 +119,7 @@ BESIDE: dict[str, dict[tuple[str, str], float]] = {
 def test_what_stands_beside_the_runs_of_a_grid(monkeypatch):
     """Only a cell that has a number is asked whether its method fits the model: asking takes the longest."""
     fits = fitting.misfit
-    for name, instead in (("read", lambda *_: None), ("write", lambda *_: None)):
-        monkeypatch.setattr(kept, name, instead)
+    monkeypatch.setenv("VITINIT_CACHE", "off")
     monkeypatch.setattr(fitting, "misfit", lambda *_: "")
     for name in grid.names():
         several = name in ("table4", "table6")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,11 +13,11 @@ from synthetic_records import done, write
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures import drawing
 from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
-from vitinit.analysis.registry import Registry
 from vitinit.analysis.report import __main__ as report
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import TABLES, Kind
-from vitinit.initializers.errors import BrokenFile
+from vitinit.initializers.errors import BrokenFile, VitinitError
+from vitinit.initializers.plugins import Registry
 
 
 @pytest.fixture
@@ -30,8 +31,8 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (TABLES, Kind("_mine", 3, lambda study: True, broken)),
         (FIGURES, Drawing("mine", 3, "why", "caption", broken, False)),
     ):
-        known = {each.name: each for each in registry.entries()}
-        monkeypatch.setattr(registry, "_entries", {**known, entry.name: entry})
+        registry.search()
+        monkeypatch.setitem(registry.known, entry.name, entry)
     return write(tmp_path / "records", *(done("Mimetic", (50.0, 60.0), seed=seed) for seed in range(3)))
 
 
@@ -66,13 +67,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: st
 
 
 def test_a_file_that_cannot_be_read_and_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry: Registry[Kind] = Registry(package(tmp_path, monkeypatch, "their_tables", "def seconds(:\n"))
+    registry: Registry[Kind] = Registry("table", package(tmp_path, monkeypatch, "their_tables", "def seconds(:\n"))
     with pytest.raises(BrokenFile, match=r"their_tables.mine cannot be imported: SyntaxError.*mine.py, line 1"):
         registry.entries()
     kind = next(iter(TABLES.entries()))
     registry.put(kind)
-    with pytest.raises(BrokenFile, match="two files of their_tables are called ''"):
-        registry.put(kind)
+    with pytest.raises(VitinitError, match="two tables are called '': in their_tables"):
+        registry.put(replace(kind))
 
 
 def test_a_figure_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from synthetic_records import finished, spec, write
 
-from vitinit.analysis.figures.scaling import figure
+from vitinit.analysis.figures.scaling import figure, over
 from vitinit.analysis.frame import Study, load
 from vitinit.analysis.tables.registry import build, names
-from vitinit.analysis.tables.scaling import catches_up
+from vitinit.analysis.tables.scaling import catches_up, scaling_over
+from vitinit.initializers.errors import VitinitError
 
 WIDTHS = (48, 96, 192)
 BASE = {48: (40.0, 41.0, 42.0), 96: (44.0, 45.0, 46.0), 192: (48.0, 49.0, 50.0)}
@@ -80,3 +81,38 @@ def test_where_a_base_catches_up_is_interpolated_over_the_logarithm() -> None:
     assert catches_up(54.0, base) == pytest.approx(80.0)
     assert catches_up(39.0, base) == 5.0
     assert catches_up(54.1, base) is None
+
+
+def test_score_and_gain_over_a_swept_field_are_those_computed_by_hand(tmp_path: Path) -> None:
+    scores = {0.1: (50.0, 52.0), 0.3: (60.0, 61.0)}
+    for lr, by_seed in scores.items():
+        for width in (48, 96):
+            for seed, base in enumerate(by_seed):
+                for row, gain in (("Kaiming uniform", 0.0), ("Mimetic", 10 * lr)):
+                    run = spec(row, seed=seed, epochs=1, width=width)
+                    run = run.model_copy(update={"recipe": run.recipe.model_copy(update={"lr": lr})})
+                    write(tmp_path, finished(run, [base + gain + width / 48], study="swept", row=row))
+    study = load([tmp_path], "swept")
+    found = scaling_over(study, "lr")
+    assert {place for place, _ in found.series} == {f"{study.contents.done.popitem()[1].spec.dataset.label} (width {w})"
+                                                    for w in (48, 96)}  # fmt: skip
+    for (place, label), curve in found.series.items():
+        extra = 1 if "width 48" in place else 2
+        means = {
+            lr: sum(by_seed) / 2 + extra + (10 * lr if label == "Mimetic" else 0) for lr, by_seed in scores.items()
+        }
+        assert {value: float(its.mean()) for value, its in curve.scores.items()} == pytest.approx(means)
+        gains = {value: float(its.mean()) for value, its in found.gains(curve).items()}
+        assert gains == pytest.approx({0.1: 1.0, 0.3: 3.0} if label == "Mimetic" else {})
+    assert set(over(study, "lr")) == {"over-lr", "over-lr-gain"}
+    assert set(scaling_over(study, "width").values) == {48, 96}
+    with pytest.raises(VitinitError, match="fields with several: images, lr, width"):
+        scaling_over(study, "epochs")
+
+
+def test_a_field_that_goes_with_the_axis_tells_nothing_apart(tmp_path: Path) -> None:
+    for width, heads in ((48, 4), (96, 8)):
+        run = spec("Mimetic", seed=0, epochs=1, width=width, heads=heads)
+        write(tmp_path, finished(run, [width], study="zipped", row="Mimetic"))
+    (curve,) = scaling_over(load([tmp_path], "zipped"), "width").series.values()
+    assert {value: float(its.mean()) for value, its in curve.scores.items()} == {48: 48, 96: 96}

@@ -11,10 +11,10 @@ import pytest
 from contract_studies import REFERENCE
 from start_records import starts, with_start
 from synthetic_records import done, write
+from table_texts import lines_of
 
 from vitinit.analysis.figures.start import start, start_charts
 from vitinit.analysis.frame import Study, load
-from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.registry import build, names
 
 PARTS = {"QK": "query_key", "VO": "value_path"}
@@ -87,7 +87,7 @@ def test_dotted_lines_are_uniform_attention_and_the_table_takes_three_panels_of_
     assert references.pop("distance") == pytest.approx(distances.mean())
     assert references.pop("entropy") == pytest.approx(math.log(64))
     assert set(references.values()) == {None}
-    lines = (" ".join(line.plain.split()) for line in to_terminal(build(study, f"{study.name}_start"), 80))
+    lines = (" ".join(line.split()) for line in lines_of(build(study, f"{study.name}_start"), 80))
     heads = [line for line in lines if "QK norm" in line or "VO rank" in line]
     assert heads == ["QK norm QK rank QK cond.", "VO norm VO rank VO cond."]
 

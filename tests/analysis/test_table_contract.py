@@ -9,9 +9,9 @@ import re
 import pytest
 from rich.cells import cell_len
 from synthetic_records import failed, write
+from table_texts import lines_of
 
 from vitinit.analysis.frame import Study, load
-from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.registry import TABLES, Kind, build, names
 from vitinit.analysis.tables.render import FORMATS, columns
 from vitinit.analysis.tables.shared import METRICS, TableLayout
@@ -49,7 +49,8 @@ def test_every_place_has_a_cell_and_other_studies_no_such_table(studies, kind):
             assert table.columns
             assert table.cells.keys() == {(row, column) for row in table.rows for column in table.columns}
             assert any(cell.ours for cell in table.cells.values()), "it shows a number"
-            assert all(text.isprintable() for text in [table.caption, *table.notes]), "one line each"
+            written = [write_as(table, TableLayout(whole=True)) for _, write_as in FORMATS.values()]
+            assert all(line.isprintable() for text in written for line in text.split("\n")), "whatever a record holds"
             paired = [row for (row, _), cell in table.cells.items() if cell.against]
             assert set(paired) <= table.baselines.keys(), "what a difference is to"
     for study in studies.values():
@@ -78,13 +79,13 @@ def test_formats_and_terminals_lose_nothing_and_the_same_records_give_the_same_b
         assert [column.label for column in shown] == numbers
         assert all(part.texts.keys() == set(table.rows) for column in shown for part in column.parts)
         for width in (80, 120):
-            printed = [line.plain for line in to_terminal(table, width, TableLayout(gain=True, digits=2))]
-            assert max(map(cell_len, printed)) <= width
+            shown_lines = lines_of(table, width, TableLayout(gain=True, digits=2))
+            assert max(map(cell_len, shown_lines)) <= width
             for cell in table.cells.values():
                 if cell.ours:
-                    assert number(cell.ours.mean) in " ".join(printed)
+                    assert number(cell.ours.mean) in " ".join(shown_lines)
                 if cell.against:
-                    assert signed(cell.against.mean) in " ".join(printed)
+                    assert signed(cell.against.mean) in " ".join(shown_lines)
     study = next(iter(allowing(studies, kind).values()))
     for row in study.rows[:2]:
         table = build(study, study.name + kind.name, baseline=row)

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from scipy import stats as scipy_stats
 from synthetic_records import ROWS, done, everything, failed, respecified, several, skipped, write
-from table_texts import entry
+from table_texts import entry, lines_of
 
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.printing.reading import without_numbers
-from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import to_latex
 from vitinit.benchmark.records.store import Layout, Store
@@ -192,7 +191,7 @@ def test_several_columns_together(tmp_path):
     assert mimetic.better.value == pytest.approx((1 + 7 / 9) / 2)
     assert set(table.across) == {"Kaiming uniform", "Mimetic"}
     assert "Without 3 seeds in each of these columns: Imp.-3." in table.notes
-    assert "2 columns together" in "\n".join(line.plain for line in to_terminal(table, 200))
+    assert "2 columns together" in "\n".join(lines_of(table, 200))
 
 
 def test_a_deleted_record_changes_only_its_cells(tmp_path):

@@ -19,6 +19,7 @@ import pytest
 from rich.cells import cell_len
 from scipy import stats as scipy_stats
 from synthetic_records import done, everything, failed, respecified, several, skipped, write
+from table_texts import lines_of
 
 from vitinit.analysis import choose, standing
 from vitinit.analysis.curves import __main__ as curves
@@ -27,7 +28,6 @@ from vitinit.analysis.frame import LOCAL, REFERENCE, load
 from vitinit.analysis.report import __main__ as report
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.printing.reading import sentences, without_numbers
-from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.registry import build
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,7 @@ def test_a_column_without_a_number_takes_no_room(records: Path) -> None:
     rows = "Kaiming uniform", "Mimetic"
     write(records, *(skipped(row, dataset="digits") for row in rows), failed("ConViT", dataset="svhn"))
     table = build(load([records]))
-    printed = "\n".join(line.plain for line in to_terminal(table, 200))
+    printed = "\n".join(lines_of(table, 200))
     assert {"cifar10", "cifar100", "digits", "svhn"} == set(table.columns)
     assert [name for name in table.columns if name in printed] == ["cifar10", "cifar100"]
     assert "ConViT" in printed, "the row stays"

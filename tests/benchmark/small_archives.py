@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -11,12 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import scipy.io
+import torchvision.datasets as theirs
 from PIL import Image
 
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.datasets.archives.archived import Archive, Archived
+from vitinit.benchmark.datasets.archives.archived import Archived
 
+NOWHERE = "http://127.0.0.1:9"
 Files = dict[str, bytes]
 """Contents by name, in order."""
 
@@ -58,6 +62,10 @@ def food101() -> dict[str, Files]:
     files = {f"food-101/images/{name}.jpg": picture(number) for number, name in enumerate(names)}
     files["food-101/meta/train.txt"] = lines(names[0], names[1], names[3], names[4])
     files["food-101/meta/test.txt"] = lines(names[2], names[5])
+    for split in ("train", "test"):  # which names its classes in an order of its own
+        named = files[f"food-101/meta/{split}.txt"].decode().split()
+        dishes = {dish: [name for name in named if name.startswith(dish)] for dish in ("waffles", "apple_pie")}
+        files[f"food-101/meta/{split}.json"] = json.dumps(dishes).encode()
     return {"food-101.tar.gz": files}
 
 
@@ -141,19 +149,33 @@ SMALL: dict[str, tuple[Callable[[], dict[str, Files]], tuple[int, int]]] = {
 """What makes the archives of each, and its numbers of images; all have two classes."""
 
 
-def small(name: str, archives: dict[str, bytes], address: str = "http://127.0.0.1:9") -> Archived:
+KEYS = ("image", "label", "setid")
+
+
+def small(name: str, archives: dict[str, bytes], patch: pytest.MonkeyPatch, address: str = NOWHERE) -> Archived:
     """The dataset of this name, as if these were its archives and the server at this address had them."""
     dataset = registry.get(name)
     assert isinstance(dataset, Archived)
-    return replace(
-        dataset,
-        images=SMALL[name][1],
-        classes=2,
-        archives={
-            file: Archive(f"{address}/{file}", hashlib.md5(content).hexdigest(), len(content))
-            for file, content in archives.items()
-        },
-    )
+    files = {file: hashlib.md5(content).hexdigest() for file, content in archives.items()}
+    first = next(iter(files.items()))
+    if name == "food101":
+        patch.setattr(theirs.Food101, "_URL", f"{address}/{first[0]}")
+        patch.setattr(theirs.Food101, "_MD5", first[1])
+    elif name == "flowers":
+        named = {key: (Path(file).name, md5) for key, (file, md5) in zip(KEYS, files.items(), strict=True)}
+        patch.setattr(theirs.Flowers102, "_file_dict", named)
+        patch.setattr(theirs.Flowers102, "_download_url_prefix", f"{address}/flowers-102/")
+    elif name == "pets":
+        patch.setattr(theirs.OxfordIIITPet, "_RESOURCES", [(f"{address}/{file}", md5) for file, md5 in files.items()])
+    elif name == "stl10":
+        patch.setattr(theirs.STL10, "url", f"{address}/{first[0]}")
+        patch.setattr(theirs.STL10, "tgz_md5", first[1])
+        contents = {Path(file).name: hashlib.md5(content).hexdigest() for file, content in stl10()[first[0]].items()}
+        for splits in ("train_list", "test_list"):
+            patch.setattr(theirs.STL10, splits, [[file, contents[file]] for file, _ in getattr(theirs.STL10, splits)])
+    else:
+        dataset = replace(dataset, url=f"{address}/{first[0]}")
+    return replace(dataset, images=SMALL[name][1], classes=2, files=files)
 
 
 def put(folder: Path, archives: dict[str, bytes]) -> None:

@@ -73,16 +73,10 @@ def test_a_file_that_cannot_be_used_is_blamed_on_no_row(tmp_path: Path, monkeypa
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{group}]\nbroken = broken_module:NAME\n")
     (tmp_path / "broken_module.py").write_text("1 / 0")
-    caches = registry._discover, datasets._found, families.families
-    try:
-        for cache in caches:
-            cache.cache_clear()
-        with monkeypatch.context() as patch:
-            patch.syspath_prepend(tmp_path)
-            message = refused(tmp_path, with_block(model={"width": 36 + 12 * len(group)}))  # not asked before
-    finally:
-        for cache in caches:
-            cache.cache_clear()
+    for each in (registry, datasets, families):
+        monkeypatch.setattr(each.REGISTRY, "searched", False)
+    monkeypatch.syspath_prepend(tmp_path)
+    message = refused(tmp_path, with_block(model={"width": 36 + 12 * len(group)}))  # not asked before
     assert message.startswith("entry point 'broken' (broken_module:NAME) cannot be loaded: ZeroDivisionError: ")
 
 
@@ -154,6 +148,14 @@ BAD_RECIPES: list[tuple[dict[str, Any], str]] = [
     ({"optimizer": {"name": "sgd", "lr": 0.1}}, "lr is a field of the recipe itself"),
     ({"optimizer": {"name": "sgd", "foreach": True}}, "foreach is not for a recipe to choose"),
     ({"optimizer": "lion", "betas": [0.9, 0.99]}, "betas is of the recipe's AdamW"),
+    ({"optimizer": "rprop", "weight_decay": 0.05}, "optimizer 'rprop': rprop has no weight decay; the recipe"),
+    ({"optimizer": "sparseadam"}, "takes sparse gradients"),
+    ({"layer_decay": 0}, "layer_decay: "),
+    ({"schedule": "cosin"}, "unknown schedule 'cosin'; did you mean 'cosine'?"),
+    ({"schedule": {"power": 2.0}}, "schedule: needs a name"),
+    ({"schedule": {"name": "polynomial", "powr": 2.0}}, "unknown field 'powr'; did you mean 'power'?"),
+    ({"schedule": {"name": "wsd", "cooldown": 1.5}}, "schedule 'wsd': cooldown: "),
+    ({"schedule": {"name": "wsd", "cooldown": 1.0}, "warmup_epochs": 1}, "schedule wsd decays in 2 of 2 epochs"),
 ]
 BAD_DATASETS: list[tuple[dict[str, Any], str]] = [
     ({"name": "cifar10", "train_size": 50_001}, "train_size 50001 is more than the 50000 training images"),

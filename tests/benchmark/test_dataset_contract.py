@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from dataset_helpers import NOWHERE, error_of, make_folder
 from tests.processes import ROOT, fresh
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.datasets.archives.archived import Archived
 from vitinit.benchmark.datasets.dataset import Arrays, Dataset, InMemory
 from vitinit.benchmark.datasets.downloaded import Downloaded
 from vitinit.benchmark.datasets.load import download, load, sources
@@ -141,8 +139,7 @@ def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes
         assert str(place) in reason
         assert f"vitinit data {'get' if dataset.downloaded else 'prepare'} {dataset.name}" in reason
         files = dataset.files if isinstance(dataset, Downloaded) else ()
-        for file in dataset.archives if isinstance(dataset, Archived) else files:
-            assert Path(file).name in reason
+        assert all(Path(file).name in reason for file in getattr(dataset, "files", ()))
         for file in files:
             (place / file).parent.mkdir(parents=True, exist_ok=True)
             (place / file).write_bytes(b"damaged")
@@ -258,12 +255,11 @@ def test_a_dataset_of_an_own_package_is_planned_trained_and_tabulated(tmp_path: 
 
 
 @pytest.fixture
-def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder on the path; discovery starts anew, and what is found here is forgotten afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
-    registry._found.cache_clear()
-    yield tmp_path
-    registry._found.cache_clear()
+    monkeypatch.setattr(registry.REGISTRY, "searched", False)
+    return tmp_path
 
 
 def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path) -> None:
@@ -271,7 +267,9 @@ def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path) -> None
         None: "cannot be loaded",
         "raise RuntimeError('two\\nlines')\n": "cannot be loaded: RuntimeError: two lines",
         "BRIGHTNESS = 3\n": "is not a Dataset",
-        THEIRS.format(name="digits"): "two datasets are called 'digits': in vitinit.benchmark.datasets.digits and in ",
+        THEIRS.format(
+            name="digits"
+        ): "two datasets are called 'digits': in vitinit.benchmark.datasets.digits.DIGITS and in ",
         THEIRS.format(name="a:b"): "name 'a:b' is to be letters",
         THEIRS.format(name="unread").replace("def read(", "def look("): "cannot be loaded: .* read",
     }
@@ -280,7 +278,6 @@ def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path) -> None
         if source is not None:
             (discovery / f"{module}.py").write_text(source)
         installed(discovery, f"{module}:BRIGHTNESS")
-        registry._found.cache_clear()
         with pytest.raises(VitinitError, match=words) as info:
             registry.names()
         assert module in str(info.value)

@@ -13,7 +13,7 @@ from vitinit.benchmark.grids import fits as table
 from vitinit.benchmark.grids.fits import fits, smallest
 from vitinit.benchmark.grids.fitting import fit
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.registry import families
+from vitinit.benchmark.models.registry import described
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
@@ -27,7 +27,7 @@ OURS = ("cait", "convit", "convmixer", "deit", "mixer", "resmlp", "swin", "vit")
 def found() -> table.Fits:
     """The whole table, asked once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept, "read", lambda *_: None)
+        patch.setenv("VITINIT_CACHE", "off")
         return fits()
 
 
@@ -36,7 +36,7 @@ def images(_: int) -> torch.Tensor:
     return torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("arch", families())
+@pytest.mark.parametrize("arch", described())
 def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(found, arch: str, tmp_path: Path) -> None:
     spec = smallest(arch)
     assert spec is not None
@@ -63,7 +63,7 @@ def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(found, ar
 
 
 def test_no_family_is_without_a_base_and_none_with_attention_without_mimetic(found) -> None:
-    for arch in families():
+    for arch in described():
         assert not found.base["kaiming_uniform"][arch].misfit
         assert not found.base["trunc_normal"][arch].misfit
     for method in ("mimetic", "impulse"):
@@ -89,7 +89,7 @@ def test_the_table_is_kept_and_asked_anew_when_code_changes(found, tmp_path, mon
 
     monkeypatch.setattr(table, "verdict", counted)
     first = fits()
-    questions = len(registry.names()) * len(families())
+    questions = len(registry.names()) * len(described())
     assert len(asked) == questions
     assert fits() == first
     assert len(asked) == questions

@@ -115,7 +115,7 @@ def test_all_code_that_answers_is_in_the_key():
     questions = [
         *(("vit", base, None) for base in registry.names("base")),
         *(("vit", "trunc_normal", method) for method in registry.names("method")),
-        *((arch, "trunc_normal", method) for arch in models.families() for method in (None, "impulse", "placebo")),
+        *((arch, "trunc_normal", method) for arch in models.described() for method in (None, "impulse", "placebo")),
     ]
     script = f"""
 import sys

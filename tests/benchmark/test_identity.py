@@ -9,7 +9,6 @@ import pytest
 from stored_records import REFERENCE, undigested
 
 from vitinit.benchmark import spec
-from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids import fitting, grid, parts
 from vitinit.benchmark.models.registry import spec_of
 from vitinit.benchmark.models.vit import ViT
@@ -33,8 +32,7 @@ def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Whether it fits the model decides no run_id, and takes the longest to ask.
     """
-    monkeypatch.setattr(kept, "read", lambda *_: None)
-    monkeypatch.setattr(kept, "write", lambda *_: None)
+    monkeypatch.setenv("VITINIT_CACHE", "off")
     monkeypatch.setattr(fitting, "misfit", lambda *_: "")
 
 
@@ -160,6 +158,8 @@ OTHER: dict[str, dict[str, object]] = {
         "order": "blocks",
         "evaluate_every": 2,
         "optimizer": {"name": "lion", "params": {}},
+        "layer_decay": 0.75,
+        "schedule": {"name": "linear"},
     },
 }
 """Another value for every field of a spec; those of models are in test_model_contract.py."""

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import ModelSpec
-from vitinit.benchmark.models.registry import families, presets, spec_of
+from vitinit.benchmark.models.registry import described, families, presets, spec_of
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import registry
 from vitinit.initializers.attention import attention_layers, has_attention, seen_grids
@@ -58,7 +58,7 @@ def counting() -> Iterator[FlopCounterMode]:
         yield counter
 
 
-each_family = pytest.mark.parametrize("arch", families())
+each_family = pytest.mark.parametrize("arch", described())
 
 
 @each_family

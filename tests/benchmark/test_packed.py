@@ -259,9 +259,9 @@ def test_it_cannot_be_downloaded(tmp_path):
 
 
 def test_the_command_line_prepares_it(source, here, tmp_path, monkeypatch):
-    found = registry._found()
     dataset = replace(FEW, images=(126, 100))
-    monkeypatch.setitem(found, "imagenet", found["imagenet"]._replace(dataset=dataset))
+    registry.get("imagenet")
+    monkeypatch.setitem(registry.REGISTRY.known, "imagenet", dataset)
     arguments = ("data", "prepare", "imagenet", "--from", str(source), "--data-dir", "new/data")
     assert here(*arguments)[0] == 2
     status, output = here(*arguments, "--allow-incomplete")

@@ -259,7 +259,7 @@ def test_a_folder_that_may_not_be_read(study: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_folders_beside_the_records_and_temporary_files_are_no_records(study: Path) -> None:
-    for name in ("unfinished/0123456789abcdef/claim-0001.json", "weights/0123456789abcdef.pt", ".x.json.1.2.tmp"):
+    for name in ("unfinished/0123456789abcdef/claim.json", "weights/0123456789abcdef.pt", ".x.json.1.2.tmp"):
         (study / name).parent.mkdir(parents=True, exist_ok=True)
         (study / name).write_text("{")
     contents = Store(study.parent).read("small")

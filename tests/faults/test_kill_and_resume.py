@@ -8,6 +8,7 @@ import pytest
 
 from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells, finish, setting
 from vitinit.benchmark.records.store import Store
+from vitinit.runners.one_run import claims
 
 KILLS = 9 if ALL else 2
 
@@ -28,7 +29,7 @@ def test_a_kill_strikes_at_its_moment(tmp_path, moment):
     (cell, *_) = cells(tmp_path)
     first = setting(tmp_path / "first", steps=3)
     assert attempt(cell, first, Kill(moment, 1)) == -9
-    patterns = {"claim": "claim-*", "checkpoint": "step-*.ckpt", "weights": "*.pt", "record": f"{cell.run_id}.json"}
+    patterns = {"claim": claims.CLAIM, "checkpoint": "step-*.ckpt", "weights": "*.pt", "record": f"{cell.run_id}.json"}
     assert tuple(what for what, pattern in patterns.items() if list(first.root.rglob(pattern))) == LEFT[moment]
     if ALL:
         last = setting(tmp_path / "last", steps=3)

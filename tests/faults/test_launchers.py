@@ -15,7 +15,8 @@ from rich.console import Console
 from tests.faults.harness import ALL, assert_same, cells, setting, thorough
 from tests.processes import FORKS, PATIENCE, alive, call, children, fresh, grandchildren, start, until
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.launching.launch import launch
+from vitinit.runners.launching.execute import execute
+from vitinit.runners.launching.inline import Inline
 from vitinit.runners.one_run import claims
 from vitinit.runners.terminal.display import Display
 
@@ -198,7 +199,7 @@ def _race(folder: Path, number: int, start, finished) -> None:
     runs = cells(folder, epochs=1)[:4]
     display = Display(Console(file=(folder / f"out{number}").open("w")))
     start.wait()
-    finished.put(launch(runs, setting(folder / "results"), 1, display).finished)
+    finished.put(execute(runs, setting(folder / "results"), Inline(), display).finished)
 
 
 def race(folder: Path, launchers: int) -> int:

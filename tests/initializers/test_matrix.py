@@ -69,6 +69,8 @@ def reason(name: str, method: str) -> str | None:
         return "needs a checkpoint of a larger model"
     if method == "dct" and name.startswith("vit-pytorch"):
         return "needs square matrices"
+    if method == "critical_scale":
+        return "has no token grid" if name == "nn.TransformerEncoder" else reason(name, "zero_query")
     if (
         method in ("conditioned", "dct", "zero_query", "zero_branch", "depth_scaled", "scaled_random")
         and method not in known

@@ -6,29 +6,21 @@ is customary where it is learned from; the 6,149 test images are the published o
 
 from __future__ import annotations
 
-import io
+from pathlib import Path
 
-from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
-
-WHERE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
+from vitinit.benchmark.datasets.archives.archived import Archived, Listing
 
 
 class Flowers(Archived):
     """Classes have numbers only, from 1."""
 
-    def arranged(self, found: ArchiveContents) -> Arranged:
-        """Labels and splits by the numbers of images, from 1, in MATLAB files."""
-        from scipy.io import loadmat
+    def listing(self, root: Path) -> Listing:
+        """In the order of the published lists."""
+        from torchvision.datasets import Flowers102
 
-        labels, splits = (loadmat(io.BytesIO(found.texts[name])) for name in self.label_files)
-        label = [int(number) - 1 for number in labels["labels"].flatten()]
-
-        def images(*keys: str) -> list[tuple[str, int]]:
-            numbers = [int(number) for key in keys for number in splits[key].flatten()]
-            return [(f"jpg/image_{number:05}.jpg", label[number - 1]) for number in numbers]
-
-        classes = tuple(f"{number + 1:03}" for number in range(max(label) + 1))
-        return Arranged(classes, images("trnid", "valid"), images("tstid"))
+        parts = (Flowers102(root, split, download=True) for split in ("train", "val", "test"))
+        train, val, test = (list(zip(part._image_files, part._labels, strict=True)) for part in parts)
+        return Listing(tuple(f"{number + 1:03}" for number in range(self.classes)), train + val, test)
 
 
 FLOWERS = Flowers(
@@ -36,12 +28,10 @@ FLOWERS = Flowers(
     title="Oxford 102 Flowers",
     images=(2_040, 6_149),
     classes=102,
-    archives={
-        "flowers-102/102flowers.tgz": Archive(
-            WHERE + "102flowers.tgz", "52808999861908f626f3c1f4e79d11fa", 344_862_509
-        ),
-        "flowers-102/imagelabels.mat": Archive(WHERE + "imagelabels.mat", "e0620be6f572b9609742df49c70aed4d", 502),
-        "flowers-102/setid.mat": Archive(WHERE + "setid.mat", "a5357ecc9cb78c4bef273ce3793fc85c", 14_989),
+    files={
+        "flowers-102/102flowers.tgz": "52808999861908f626f3c1f4e79d11fa",
+        "flowers-102/imagelabels.mat": "e0620be6f572b9609742df49c70aed4d",
+        "flowers-102/setid.mat": "a5357ecc9cb78c4bef273ce3793fc85c",
     },
-    label_files=("imagelabels.mat", "setid.mat"),
+    archive_bytes=344_900_000,
 )

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
+from pathlib import Path
+
+from vitinit.benchmark.datasets.archives.archived import Archived, Listing
 
 
 class Food101(Archived):
     """The labels of the training images are noisy on purpose."""
 
-    def arranged(self, found: ArchiveContents) -> Arranged:
-        """`train.txt` and `test.txt` name the images, as CLASS/NUMBER."""
-        lists = [found.texts[name].decode().split() for name in self.label_files]
-        classes = sorted({line.split("/")[0] for line in lists[0]})
-        label = {name: number for number, name in enumerate(classes)}
-        train, test = (
-            [(f"food-101/images/{line}.jpg", label[line.split("/")[0]]) for line in lines] for lines in lists
-        )
-        return Arranged(tuple(classes), train, test)
+    def listing(self, root: Path) -> Listing:
+        """In the order of `train.txt` and `test.txt`, which torchvision does not read: its JSON has another."""
+        from torchvision.datasets import Food101
+
+        labels = Food101(root, download=True).class_to_idx
+
+        def images(split: str) -> list[tuple[Path, int]]:
+            names = (root / f"food-101/meta/{split}.txt").read_text().split()
+            return [(root / f"food-101/images/{name}.jpg", labels[name.split("/")[0]]) for name in names]
+
+        return Listing(tuple(labels), images("train"), images("test"))
 
 
 FOOD101 = Food101(
@@ -24,10 +28,6 @@ FOOD101 = Food101(
     title="Food-101",
     images=(75_750, 25_250),
     classes=101,
-    archives={
-        "food-101.tar.gz": Archive(
-            "http://data.vision.ee.ethz.ch/cvl/food-101.tar.gz", "85eeb15f3717b99a5da872d97d918f87", 4_996_278_331
-        )
-    },
-    label_files=("food-101/meta/train.txt", "food-101/meta/test.txt"),
+    files={"food-101.tar.gz": "85eeb15f3717b99a5da872d97d918f87"},
+    archive_bytes=4_996_300_000,
 )

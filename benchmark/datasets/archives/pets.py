@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
+from pathlib import Path
 
-WHERE = "https://www.robots.ox.ac.uk/~vgg/data/pets/data/"
+from vitinit.benchmark.datasets.archives.archived import Archived, Listing
 
 
 class Pets(Archived):
-    """Trained on `trainval`, tested on `test`; the breed is the class."""
+    """Trained on `trainval`, tested on `test`; the breed is the class, spelt as in the names of the images."""
 
-    def arranged(self, found: ArchiveContents) -> Arranged:
-        """Lines as `Abyssinian_100 1 1 1`: image, breed, species, breed of that species, all from 1."""
-        breeds: dict[int, str] = {}
+    def listing(self, root: Path) -> Listing:
+        """In the order of the published lists."""
+        from torchvision.datasets import OxfordIIITPet
 
-        def images(name: str) -> list[tuple[str, int]]:
-            lines = [line.split() for line in found.texts[name].decode().splitlines()]
-            listed = [(line[0], int(line[1]) - 1) for line in lines if line and not line[0].startswith("#")]
-            breeds.update({label: image.rpartition("_")[0] for image, label in listed})
-            return [(f"images/{image}.jpg", label) for image, label in listed]
-
-        train, test = (images(name) for name in self.label_files)
-        return Arranged(tuple(breeds[label] for label in sorted(breeds)), train, test)
+        parts = (OxfordIIITPet(root, split, download=True) for split in ("trainval", "test"))
+        train, test = (list(zip(part._images, part._labels, strict=True)) for part in parts)
+        breeds = {label: file.stem.rpartition("_")[0] for file, label in train + test}
+        return Listing(tuple(breeds[label] for label in sorted(breeds)), train, test)
 
 
 PETS = Pets(
@@ -29,13 +25,9 @@ PETS = Pets(
     title="Oxford-IIIT Pets",
     images=(3_680, 3_669),
     classes=37,
-    archives={
-        "oxford-iiit-pet/images.tar.gz": Archive(
-            WHERE + "images.tar.gz", "5c4f3ee8e5d25df40f4fd59a7f44e54c", 791_918_971
-        ),
-        "oxford-iiit-pet/annotations.tar.gz": Archive(
-            WHERE + "annotations.tar.gz", "95a8c909bbe2e81eed6a22bccdf3f68f", 19_173_078
-        ),
+    files={
+        "oxford-iiit-pet/images.tar.gz": "5c4f3ee8e5d25df40f4fd59a7f44e54c",
+        "oxford-iiit-pet/annotations.tar.gz": "95a8c909bbe2e81eed6a22bccdf3f68f",
     },
-    label_files=("annotations/trainval.txt", "annotations/test.txt"),
+    archive_bytes=811_100_000,
 )

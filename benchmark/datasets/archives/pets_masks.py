@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SIDE = 128
 """Images and masks are first brought to so many pixels a side, whatever their shape; then to the model's size."""
-IMAGES, ANNOTATIONS = PETS.archives
+IMAGES, ANNOTATIONS = PETS.files
 """Where the archives lie in the data folder."""
 CLASSES = ("background", "pet")
 
@@ -41,28 +42,27 @@ class PetsMasks(Downloaded):
         """Decoded: a mask takes the nearest pixel's class."""
         import numpy as np
 
-        from vitinit.benchmark.image_files.archives import members
         from vitinit.benchmark.image_files.images import no_bombs
 
         (root, *_), lists = train, [train[1], test[1]]
         images: dict[str, np.ndarray] = {}
         masks: dict[str, tuple[tuple[int, int], np.ndarray]] = {}
         texts: dict[str, bytes] = {}
-        for member in members(root / ANNOTATIONS):
-            if member.name in lists:
-                texts[member.name] = member.read()
-            elif Path(member.name).match("annotations/trimaps/[!.]*.png"):
-                masks[Path(member.name).stem] = _mask(member.read(), f"{root / ANNOTATIONS}: {member.name}")
+        for name, content in _files(root / ANNOTATIONS):
+            if name in lists:
+                texts[name] = content
+            elif Path(name).match("annotations/trimaps/[!.]*.png"):
+                masks[Path(name).stem] = _mask(content, f"{root / ANNOTATIONS}: {name}")
         if missing := [name for name in lists if name not in texts]:
             raise VitinitError(f"{root / ANNOTATIONS}: no {missing[0]}")
         splits = [_names(texts[name]) for name in lists]
         wanted = {name for split in splits for name in split}
         _check_all(wanted, masks, root / ANNOTATIONS)
         with no_bombs():
-            for member in members(root / IMAGES):
-                name = Path(member.name).stem
-                if name in wanted and member.name == f"images/{name}.jpg":
-                    images[name] = _image(member.read(), masks[name][0], f"{root / IMAGES}: {member.name}")
+            for file, content in _files(root / IMAGES):
+                name = Path(file).stem
+                if name in wanted and file == f"images/{name}.jpg":
+                    images[name] = _image(content, masks[name][0], f"{root / IMAGES}: {file}")
         _check_all(wanted, images, root / IMAGES)
         first, second = (
             (np.stack([images[name] for name in split]), np.stack([masks[name][1] for name in split]))
@@ -76,8 +76,16 @@ PETS_MASKS = PetsMasks(
     images=PETS.images,
     classes=len(CLASSES),
     statistics=IMAGENET.statistics,
-    files={file: archive.md5 for file, archive in PETS.archives.items()},
+    files=PETS.files,
 )
+
+
+def _files(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the files in a .tar.gz whose md5 is right."""
+    with tarfile.open(archive, "r|*") as files:
+        for entry in files:
+            if entry.isreg() and (file := files.extractfile(entry)):
+                yield entry.name, file.read()
 
 
 def _names(content: bytes) -> list[str]:

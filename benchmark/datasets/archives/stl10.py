@@ -5,33 +5,28 @@ Its 100,000 images without labels are not used, and not kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
-from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
-
-SIDE = 96
-ROOT = "stl10_binary"
+from vitinit.benchmark.datasets.archives.archived import Archived, Listing
 
 
 class STL10(Archived):
-    """Pixels in two files, labels in two others: numbers from 1, a byte each."""
+    """Bare pixels in a file for each split."""
 
-    def arranged(self, found: ArchiveContents) -> Arranged:
-        """Image `#N` of the file of pixels has label N."""
-        train, test, names = (found.texts[name] for name in self.label_files)
-        splits = (
-            [(f"{ROOT}/{split}_X.bin#{number}", label - 1) for number, label in enumerate(labels)]
-            for split, labels in (("train", train), ("test", test))
-        )
-        return Arranged(tuple(names.decode().split()), *splits)
+    def listing(self, root: Path) -> Listing:
+        """Every image becomes a PPM file: bare pixels too."""
+        from torchvision.datasets import STL10
 
-    def images_in(self, content: bytes) -> Iterator[tuple[str, bytes]]:
-        """Each image is red, green, blue, each of these column by column. As PPM: bare pixels too."""
-        import numpy as np
+        def images(split: str) -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
+            found, files = STL10(root, split, download=True), []
+            for number, pixels_CHW in enumerate(found.data):
+                files.append(root / f"{split}-{number}.ppm")
+                height, width = pixels_CHW.shape[1:]
+                files[-1].write_bytes(f"P6 {width} {height} 255\n".encode() + pixels_CHW.transpose(1, 2, 0).tobytes())
+            return tuple(found.classes), list(zip(files, found.labels.tolist(), strict=True))
 
-        for number, pixels_CXY in enumerate(np.frombuffer(content, np.uint8).reshape(-1, 3, SIDE, SIDE)):
-            header = f"P6 {SIDE} {SIDE} 255\n".encode()
-            yield f"#{number}", header + pixels_CXY.transpose(2, 1, 0).tobytes()
+        classes, train = images("train")
+        return Listing(classes, train, images("test")[1])
 
 
 STL_10 = STL10(
@@ -39,12 +34,6 @@ STL_10 = STL10(
     title="STL-10",
     images=(5_000, 8_000),
     classes=10,
-    archives={
-        "stl10_binary.tar.gz": Archive(
-            "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",
-            "91f7769df0f17e558f3565bffb0c7dfb",
-            2_640_397_119,
-        )
-    },
-    label_files=(f"{ROOT}/train_y.bin", f"{ROOT}/test_y.bin", f"{ROOT}/class_names.txt"),
+    files={"stl10_binary.tar.gz": "91f7769df0f17e558f3565bffb0c7dfb"},
+    archive_bytes=2_640_400_000,
 )

@@ -1,31 +1,40 @@
 """Tiny-ImageNet (Stanford CS231n): 200 classes of ImageNet at 64 x 64 pixels, 500 training images each.
 
 Accuracy is measured on its 10,000 validation images: the labels of its test images are not public. Its authors give no
-md5; this one, and the size, stand alike in several independent public programs and logs.
+md5; this one stands alike in several independent public programs and logs. Torchvision has no class for it.
 """
 
 from __future__ import annotations
 
-from vitinit.benchmark.datasets.archives.archived import Archive, ArchiveContents, Archived, Arranged
+from dataclasses import dataclass
+from pathlib import Path
 
-ROOT = "tiny-imagenet-200"
+from vitinit.benchmark.datasets.archives.archived import Archived, Listing
+
+FILE = "tiny-imagenet-200.zip"
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class TinyImageNet(Archived):
-    """Classes by their WordNet numbers, in sorted order."""
+    """Classes by their WordNet numbers, in sorted order.
 
-    def arranged(self, found: ArchiveContents) -> Arranged:
+    Attributes:
+        url: Where the archive is.
+    """
+
+    url: str
+
+    def listing(self, root: Path) -> Listing:
         """Training images lie in the folder of their class; a file says the class of each validation image."""
-        ids, annotations = (found.texts[name].decode() for name in self.label_files)
-        classes = sorted(ids.split())
+        from torchvision.datasets.utils import download_and_extract_archive
+
+        download_and_extract_archive(self.url, str(root), md5=self.files[FILE])
+        folder = root / FILE.removesuffix(".zip")
+        classes = sorted((folder / "wnids.txt").read_text().split())
         label = {name: number for number, name in enumerate(classes)}
-        train = [
-            (name, label[name.split("/")[2]])
-            for name in sorted(found.sizes)
-            if name.startswith(f"{ROOT}/train/") and name.endswith(".JPEG")
-        ]
-        lines = [line.split("\t") for line in annotations.splitlines()]
-        return Arranged(tuple(classes), train, [(f"{ROOT}/val/images/{line[0]}", label[line[1]]) for line in lines])
+        train = [(file, label[file.parts[-3]]) for file in sorted(folder.glob("train/*/images/*.JPEG"))]
+        lines = [line.split("\t") for line in (folder / "val/val_annotations.txt").read_text().splitlines()]
+        return Listing(tuple(classes), train, [(folder / "val/images" / line[0], label[line[1]]) for line in lines])
 
 
 TINY_IMAGENET = TinyImageNet(
@@ -33,10 +42,7 @@ TINY_IMAGENET = TinyImageNet(
     title="Tiny-ImageNet",
     images=(100_000, 10_000),
     classes=200,
-    archives={
-        "tiny-imagenet-200.zip": Archive(
-            "http://cs231n.stanford.edu/tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043
-        )
-    },
-    label_files=(f"{ROOT}/wnids.txt", f"{ROOT}/val/val_annotations.txt"),
+    url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    files={FILE: "90528d7ca1a48142e341f4ef8d21d0de"},
+    archive_bytes=248_100_000,
 )

@@ -31,7 +31,7 @@ from vitinit.initializers.registry import Aim, Initializer, Part, Progress, Reme
 from vitinit.initializers.targets import Control, broken, head_offsets, target_keys, target_matrices, target_positions
 
 SOURCE = b"".join(Path(str(module.__file__)).read_bytes() for module in (solvers, targets))
-"""Of the code that solves, as it was when it was imported."""
+"""Source of the solver code at import, part of the cache key."""
 NOISE = 0.1
 """Standard deviation below which a position embedding is taken to be as its library draws it."""
 OF_TABLES = ("kernel_size", "offsets", "per_layer", "value_proj")
@@ -88,12 +88,13 @@ class Impulse(Initializer):
     position_scale: PositiveFloat = 1.0
     """Multiply the position embedding in place before anything else (18 in arXiv 2505.19985)."""
     pseudo_input: PseudoInput = "position"
-    """Of the first layer. Made up (see `made_up`), with new noise for every solution; or `images`: what the layer
-    itself gets from one training image, its tokens after LayerNorm, position embedding included, class token left out.
-    The image is drawn for every solution by the run's seed, and all layers before are initialised by then."""
+    """Pseudo-input of the first layer. Made up (see `made_up`), with new noise for every solution. Or `images`: the
+    input of the layer for one training image, its tokens after LayerNorm, position embedding included, class token left
+    out. The image is drawn for every solution by the run's seed, and all layers before are initialised by then."""
     pseudo_input_later: PseudoInput | None = None
-    """Of all later layers; None: as the first. Where it is another and `per_layer` is off there are two solutions with
-    offsets of their own: one for the first layer, and one, solved on the input of the second, for all later layers."""
+    """Pseudo-input of all later layers; None: as the first. Where it is another and `per_layer` is off, there are two
+    solutions with offsets of their own: one for the first layer, and one, solved on the input of the second, for all
+    later layers."""
     control: Control = "none"
     """Breaks the pattern of the targets and nothing else; see `broken`."""
     value_proj: Literal["none", "mimetic", "released"] = "none"
@@ -192,7 +193,7 @@ class Impulse(Initializer):
         return attention_layers(model)[0].relative_bias is None or self.value_proj != "none"
 
     def advice(self) -> str:
-        """What learned positions need: they start as noise, of which the default solver makes little."""
+        """Return what learned positions need: they start as noise, of which the default solver makes little."""
         needed = "" if self.solver.name == "svd" else ": learned positions need solver='svd', position_scale=18"
         return f"attention on its target is hardly more than uniform{needed}"
 
@@ -297,7 +298,7 @@ class Impulse(Initializer):
             Mimetic(parts="vo", noise=noise).apply(model, generator, progress)
 
     def _pseudo_inputs(self, layers: int) -> list[PseudoInput]:
-        """That of every solution; the last solution is also that of all layers for which there is none."""
+        """Return the pseudo-input of every solution; the last one serves all layers without one of their own."""
         if self.per_layer:
             return [self.pseudo_input] + [self.pseudo_input_later or self.pseudo_input] * (layers - 1)
         later = [self.pseudo_input_later] if self.pseudo_input_later and layers > 1 else []

@@ -21,18 +21,18 @@ PROGRESS_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Problem:
-    """What the weights of one or more attention layers are solved for: all of them at once, each on its own."""
+    """Problem that the weights of one or more attention layers solve: all at once, each on its own."""
 
     pseudo_ND: Tensor
     """The pseudo-input; solutions are of its type and on its device."""
     grid: tuple[int, int]
     """Rows and columns of the N tokens."""
     features: int
-    """Of a head, d."""
+    """Features of a head, d."""
     positions_LHN2: Tensor
     """(row, column) that each query is to attend to, float64 on the CPU; outside the grid it has no target."""
     draws_L: list[Tensor]
-    """What the solver's `draw` gave for each layer, on the CPU."""
+    """Draws of the solver for each layer, from `draw`, on the CPU."""
 
     def content(self) -> list[bytes]:
         """Every bit of it."""
@@ -45,7 +45,7 @@ class _Solver(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     slow: ClassVar[bool] = False
-    """Whether a solution is worth keeping on disk."""
+    """True where a solution is worth keeping on disk."""
 
     def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
         """All random numbers that the solution for one layer needs; none here."""
@@ -66,7 +66,7 @@ class Gradient(_Solver):
     slow: ClassVar[bool] = True
 
     def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
-        """Where Q and K^T start: 2 x heads x D x d."""
+        """Draw the start of Q and K^T: 2 x heads x D x d."""
         width = pseudo_ND.shape[1]
         bound = math.sqrt(1 / (features * heads))
         query_HDd = torch.empty(heads, width, features).uniform_(-1, 1, generator=generator)

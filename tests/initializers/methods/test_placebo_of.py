@@ -38,7 +38,7 @@ def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "        if self.rogue:\n            model.pos_embed.mul_(2)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_classes", dict(registry._classes))
+    monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
     m, report = made(placebo("their_placebo_module:Theirs"))
     np.testing.assert_allclose(np.linalg.svd(f64(m.head.weight), compute_uv=False), 2, rtol=1e-6)
     assert np.abs(f64(m.head.weight)).max() < 1.5, "no identity any more"

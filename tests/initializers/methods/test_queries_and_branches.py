@@ -75,6 +75,16 @@ def test_scaled_random_draws_attention_and_the_first_mlp_matrix_uniformly_and_cl
     assert differing(state(before), state(after)) == named(VIT, *names)
 
 
+def test_logits_of_independent_tokens_have_the_critical_scale() -> None:
+    before, after = both(WIDE, "critical_scale", beta=1.2)
+    tokens = np.random.default_rng(0).standard_normal((2000, WIDE.width))
+    query, key, _ = qkv_rows(after)
+    n = (WIDE.image_size // WIDE.patch_size) ** 2
+    logits = [((tokens @ q.T) * (tokens[::-1] @ k.T)).sum(1) / len(q) ** 0.5 for q, k in zip(query, key, strict=True)]
+    np.testing.assert_allclose(np.std(logits), 1.2 * np.sqrt(np.log(n)), rtol=0.03)
+    assert differing(state(before), state(after)) == named(WIDE, "attn.qkv.weight")
+
+
 def test_fix_init_is_timms() -> None:
     """timm's own model, built with `fix_init`, against ours from the same start."""
     ours, theirs = (VisionTransformer(**zoo.SMALL) for _ in range(2))

@@ -353,7 +353,7 @@ def test_a_bug_in_a_dataset_fails_its_runs_and_no_others(tmp_path, here, monkeyp
     bugs = {"images = images.astype(np.float32)": "dataset mine: its `read` gives training images of float32"}
     bugs["images = images.no_such_thing"] = "'no_such_thing' (mine.py:11)"
     for name, line in zip(("mine", "typo"), bugs, strict=True):
-        monkeypatch.setitem(registry._found(), name, registry._Found(mine(line), "a test"))
+        monkeypatch.setitem(registry.REGISTRY.known, name, mine(line))
     both = changed(blocks__0__datasets=["mine", "typo", {"name": "digits", "train_size": 100}])
     both["rows"].pop("Mimetic")
     both["blocks"][0]["recipe"] |= {"epochs": 1, "batch_size": 20}
@@ -505,8 +505,8 @@ def test_without_options_a_run_is_probed_and_keeps_nothing_else(tmp_path, vitini
 def serve(name: str, folder: Path, address: str, monkeypatch) -> None:
     """A dataset of archives in small, whose archives a server has, or not."""
     archives = {file: packed_up(file, files) for file, files in SMALL[name][0]().items()}
-    dataset = small(name, archives, address)
-    monkeypatch.setitem(registry._found(), name, registry._Found(dataset, "a test"))
+    dataset = small(name, archives, monkeypatch, address)
+    monkeypatch.setitem(registry.REGISTRY.known, name, dataset)
     put(folder, archives)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import timm.optim
 import torch
 import yaml
 from rich.cells import cell_len
@@ -21,15 +23,16 @@ from tests.runners.cli.test_cli import TINY, write
 from vitinit.benchmark.grids import grid, parts
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models import registry as models
+from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import NEVER_FOLDED
 from vitinit.initializers import registry as initializers
 from vitinit.initializers.methods.impulse import Impulse, solvers
 from vitinit.runners.basics.environment import ROOT
-from vitinit.runners.cli import listing
-from vitinit.runners.cli.options import MEASURING, NEVER_FOLDED, SAVING, SPEED, WHAT, WHERE, console
+from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console
 
 COMMANDS = [
-    *(["plan"], ["run"], ["status"], ["rank"], ["show"], ["reproduce"], ["speed"], ["proposition"], ["list"]),
+    *(["plan"], ["run"], ["status"], ["rank"], ["check"], ["show"], ["reproduce"], ["proposition"], ["list"]),
     *(["data", name] for name in ("get", "prepare")),
     *(["store", name] for name in ("check", "export")),
     *(["slurm", name] for name in ("profiles", "check", "cancel", "logs")),
@@ -50,8 +53,27 @@ def test_it_fits_80_columns_and_every_option_of_run_and_every_family_is_named_wh
     assert places == sorted(places)
     assert {"--checkpoint-minutes", "--retry-failed", "--no-download"} <= set(re.findall(r"--[a-z-]+", text))
     heads = [line.split()[1:] for line in printed["fits"].splitlines() if line.startswith(("base ", "method "))]
-    assert heads == [list(models.families())] * 2
+    assert heads == [list(models.described())] * 2
     assert "…" not in text + printed["fits"]
+
+
+def test_every_optimiser_is_listed_with_what_it_is_or_why_it_is_refused(here) -> None:
+    """In a line each; of one, the parameters with the defaults of its own signature."""
+    code, printed = here("list", "optimizers")
+    assert code == 0
+    lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in printed.splitlines() if len(line.split()) > 2}
+    for name in (*timm.optim.list_optimizers(), "lbfgs", "rprop"):
+        why = optimizers.refusal(name)
+        assert lines[name][0] == ("no" if why else "yes")
+        assert lines[name][1].strip().startswith(why[:30])
+    code, printed = here("list", "optimizers", "lamb")
+    assert code == 0
+    defaults = {key: each.default for key, each in inspect.signature(timm.optim.Lamb).parameters.items()}
+    shown = dict(re.findall(r"^(\w+) = (\S+)", printed, re.MULTILINE))
+    assert float(shown["eps"]) == defaults["eps"]
+    assert shown["decoupled_decay"] == "false"
+    assert "lr" not in shown
+    assert here("list", "optimizers", "lamp")[0] == 2
 
 
 def test_a_plan_fits_80_columns_whatever_it_has_to_say(tmp_path: Path, here, monkeypatch) -> None:
@@ -80,9 +102,9 @@ def test_a_plan_fits_80_columns_whatever_it_has_to_say(tmp_path: Path, here, mon
     assert max(map(cell_len, lines)) <= 80, lines
     (at,) = (number for number, line in enumerate(lines) if line.startswith(failed))
     assert lines[at].endswith("failed")
-    assert lines[at + 1].startswith("  Diverged: ")
+    assert next(line for line in lines[at + 1 :] if "Diverged" in line).startswith("  Diverged: ")
     (at,) = (number for number, line in enumerate(lines) if line.startswith(stopped.run_id))
-    assert "stopped, resumes from its checkpoint" in " ".join(lines[at : at + 2])
+    assert "stopped, resumes from its checkpoint" in " ".join(" ".join(lines[at : at + 4]).split())
     assert max(map(cell_len, printed("store", "check"))) <= 80
 
 
@@ -212,7 +234,7 @@ def test_what_fits_what_is_a_table_with_reasons(here) -> None:
     assert "choose a ConViT" in " ".join(printed.split()), "the name of another family is not taken to pieces"
     lines = [re.split(r"\s{2,}", line.strip()) for line in printed.splitlines()]
     archs = next(line[1:] for line in lines if line[0] == "method")
-    assert archs == list(models.families())
+    assert archs == list(models.described())
     cells = {line[0]: dict(zip(archs, line[1:], strict=True)) for line in lines if len(line) == len(archs) + 1}
     assert set(cells) - {"base", "method"} == set(initializers.names())
     assert cells["mimetic"]["vit"] == cells["impulse"]["deit"] == "yes"
@@ -343,9 +365,8 @@ def test_a_method_without_a_docstring_is_listed_with_the_others(here, monkeypatc
 
     Bare.__doc__ = None
     initializers.names()  # all files are read before one is added
-    monkeypatch.setitem(initializers._classes, "bare", Bare)
-    monkeypatch.setattr(listing.kept, "read", lambda *_: None)  # the list of before
-    monkeypatch.setattr(listing.kept, "write", lambda *_: None)
+    monkeypatch.setitem(initializers.REGISTRY.known, "bare", Bare)
+    monkeypatch.setenv("VITINIT_CACHE", "off")
     for words in ((), ("bare",)):
         code, printed = here("list", "initializers", *words)
         assert (code, "bare (method)" in printed) == (0, True)

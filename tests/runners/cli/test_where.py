@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import replace
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,16 @@ from tests.runners.cli.test_cli import changed, write
 from tests.runners.launching.test_launch import hand_out
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import Terminal
 from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli.plan import planned_of
-from vitinit.runners.cli.run import on_cluster
-from vitinit.runners.cli.run.todo import Todo
-from vitinit.runners.launching import jobs
+from vitinit.runners.launching import cluster, jobs
+from vitinit.runners.launching.execute import execute
+from vitinit.runners.one_run import claims
+from vitinit.runners.terminal.display import Display
+from vitinit.runners.training import train
+from vitinit.slurm import profiles
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 DRY = ("run", "smoke", "--dry-run")
@@ -157,15 +162,17 @@ def test_brief_is_one_line_for_a_row_when_the_last_of_its_jobs_has_ended(tmp_pat
     loaded, store = grid.load(path), Store("results/local")
     planned, contents = planned_of(loaded, store, ["row=Kaiming*"], None)
     setting = Setting(store.root, loaded.name, tmp_path, Execution("cpu", 1, "slurm"), {})
-    todo = Todo(loaded, setting, [replace(item, state="queued") for item in planned], contents, False)
-    monkeypatch.setattr(on_cluster, "LOOK_S", 0.0)
+    monkeypatch.setattr(cluster, "LOOK_S", 0.0)
     for brief in (True, False):
-        on_cluster._wait(todo, brief)
-        *ended, counts = capsys.readouterr().out.splitlines()
-        assert (len(ended), counts) == (1 if brief else 2, "2 runs recorded, 0 failed, 0 left to do")
+        with claims.held(tmp_path / "submitting", Stop()) as lock:
+            jobs_of_others = cluster.Cluster([], profiles.load(None), 1, tmp_path, lock, wait=True)
+            display = Display(Terminal(200), brief)
+            tally = execute([item.cell for item in planned], setting, jobs_of_others, display)
+        ended = [line for line in capsys.readouterr().out.splitlines() if "top-1" in line]
+        assert (len(ended), tally.finished, tally.failed, tally.stopped) == (1 if brief else 2, 2, 0, 0)
         scores = [contents.done[item.cell.run_id].last.score for item in planned]
         if brief:
-            assert ended == [f"Kaiming uniform, digits[100]: top-1 {sum(scores) / 2:.2f}% (mean of 2 seeds)"]
+            assert f"Kaiming uniform, digits[100]: top-1 {sum(scores) / 2:.2f}% (mean of 2 seeds)" in ended[0]
 
 
 def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit, cluster_says):
@@ -188,3 +195,22 @@ def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit,
     assert (code, "job 8" in out) == (0, False), out + err
     nothing = f"nothing to do: {len(others)} recorded, 1 in jobs\n"
     assert f"{nothing}next: python -m vitinit.analysis.tables --study tiny\n" in out
+
+
+def test_few_frames_lie_between_the_command_and_a_step(tmp_path, vitinit, monkeypatch):
+    optimize, frames = train.optimize, []
+
+    def step(*arguments):
+        frame = sys._getframe(1)
+        while frame:
+            frames.append((frame.f_globals.get("__name__"), frame.f_code.co_name))
+            frame = frame.f_back
+        monkeypatch.setattr(train, "optimize", optimize)
+        return optimize(*arguments)
+
+    monkeypatch.setattr(train, "optimize", step)
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
+    assert vitinit("run", path, "--executor", "inline", "--no-probes", "--limit", "1")[0] == 0
+    ours = [name for module, name in frames if str(module).startswith("vitinit.runners.")]
+    assert ours[-1] == "main"
+    assert len(ours[:-1]) + len(["optimize"]) <= 9, ours

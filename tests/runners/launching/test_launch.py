@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from rich.console import Console
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.processes import FORKS, PATIENCE, alive, fresh, until
+from tests.processes import FORKS, PATIENCE, fresh, until
 from tests.runners import job
 from tests.runners.cli.test_cli import changed, write
 from tests.runners.small_run import THREAD, spec
@@ -31,20 +32,20 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.setting import Execution, SaveInterval, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.launching import cluster, jobs, processes, snapshot
-from vitinit.runners.launching.estimate import estimate
-from vitinit.runners.launching.launch import came_free, estimated_work, launch
+from vitinit.runners.launching import cluster, jobs, snapshot
+from vitinit.runners.launching.estimate import estimate, estimated_work
+from vitinit.runners.launching.execute import came_free, execute
+from vitinit.runners.launching.inline import Inline
+from vitinit.runners.launching.local import Local
 from vitinit.runners.launching.plan import plan
 from vitinit.runners.launching.preflight import preflight
 from vitinit.runners.launching.tidying import begin_anew, tidy
-from vitinit.runners.launching.together import to_its_end
 from vitinit.runners.loaders import choice
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.outcome import failure
 from vitinit.runners.terminal.display import Display
 from vitinit.runners.training.checkpoint import Checkpoints
-from vitinit.runners.training.distributed import ALONE
 from vitinit.slurm.profiles import Profile
 
 
@@ -57,8 +58,8 @@ def claimed(setting: Setting, cell: Cell, silent: float = -9999) -> Path:
     """A claim of another machine, so many seconds after its last heartbeat; by default that is still to come."""
     folder = claims.folder(setting.root, setting.study, cell.run_id)
     folder.mkdir(parents=True)
-    claim = folder / "claim-0001.json"
-    owner = claims.Owner(host="another", machine="another", pid=1, process_started="1", since=0.0)
+    claim = folder / claims.CLAIM
+    owner = claims.Owner(host="another", machine="another", pid=1, since=0.0)
     claim.write_text(owner.model_dump_json())
     os.utime(claim, (time.time() - silent,) * 2)
     return claim
@@ -74,7 +75,7 @@ def test_a_run_that_came_free_is_carried_out_and_ends_once(setting: Setting) -> 
             claim.unlink()
 
     out = io.StringIO()
-    tally = launch(cells, setting, 1, OwnerGoes(Console(file=out, width=200)))
+    tally = execute(cells, setting, Inline(), OwnerGoes(Console(file=out, width=200)))
     assert (tally.finished, tally.elsewhere) == (2, 0)
     assert "2/2 done" in out.getvalue()
 
@@ -83,7 +84,7 @@ def test_a_run_that_stays_anothers_is_said_and_counted_once(setting: Setting) ->
     cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
     claimed(setting, cells[0])
     out = io.StringIO()
-    tally = launch(cells, setting, 1, Display(Console(file=out, width=200)))
+    tally = execute(cells, setting, Inline(), Display(Console(file=out, width=200)))
     assert (tally.finished, tally.elsewhere) == (1, 1)
     assert "2/2 done" in out.getvalue()
     assert out.getvalue().count("being run by") == 1
@@ -121,10 +122,10 @@ def test_a_run_without_memory_fails_alone_and_is_tried_again_where_it_was_beside
     (tmp_path / "hungry.py").write_text(HUNGRY)
     monkeypatch.syspath_prepend(tmp_path)
     cell, out = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry"))), io.StringIO()
-    end = to_its_end(cell, replace(setting, beside_others=True), Stop(), lambda event: None, ALONE)
+    end = carry_out(cell, replace(setting, beside_others=True), Stop())
     assert (end.status, end.run_id) == ("crowded", cell.run_id)
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
-    tally = launch([cell], setting, 2, Display(Console(file=out, width=200)))  # inline: alone already
+    tally = execute([cell], setting, Inline(), Display(Console(file=out, width=200)))  # alone already
     assert (tally.failed, out.getvalue().count("failed, OutOfMemoryError")) == (1, 1)
     assert "tried again" not in out.getvalue()
 
@@ -132,25 +133,13 @@ def test_a_run_without_memory_fails_alone_and_is_tried_again_where_it_was_beside
 def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:
     """Most of the time that a cluster gives to save would pass."""
     cell = Cell("Kaiming uniform", spec())
-    claimed(setting, cell, silent=5 * claims.BEAT_S)
+    claim = claimed(setting, cell, silent=2 * claims.SILENT_S)
     stop = Stop()
     stop.request("SIGUSR2")
     assert came_free([cell], setting, stop) == []
     claimed_long_ago = time.time() - 2 * claims.STALE_S
-    os.utime(claims.folder(setting.root, "tiny", cell.run_id) / "claim-0001.json", (claimed_long_ago,) * 2)
-    assert came_free([cell], setting) == [cell]
-
-
-@pytest.mark.parametrize(("ahead", "silent", "free"), [(1000, -500, False), (-1000, 500, True)])
-def test_a_run_comes_free_by_the_clock_that_claiming_goes_by(setting, monkeypatch, ahead, silent, free) -> None:
-    """That of the file server, which may be another than ours: by ours it would be free and be refused for ever."""
-    cell, ours = Cell("Kaiming uniform", spec()), time.time
-    claimed(setting, cell, silent)
-    monkeypatch.setattr(time, "time", lambda: ours() + ahead)
-    assert came_free([cell], setting) == ([cell] if free else [])
-    assert sorted(path.name for path in claims.folder(setting.root, "tiny", cell.run_id).iterdir()) == [
-        "claim-0001.json"
-    ]
+    os.utime(claim, (claimed_long_ago,) * 2)
+    assert came_free([cell], setting, Stop()) == [cell]
 
 
 @pytest.mark.parametrize("what", ["folder", "claim"])
@@ -162,12 +151,12 @@ def test_what_cannot_be_read_is_not_waited_for(setting: Setting, what: str) -> N
         folder.parent.mkdir(parents=True)
         folder.write_text("not a folder")
     else:
-        claim = folder / "claim-0001.json"
+        claim = folder / claims.CLAIM
         claim.mkdir(parents=True)
         long_ago = time.time() - 2 * claims.STALE_S
         os.utime(claim, (long_ago, long_ago))
     assert claims.live(folder) is claims.UNKNOWN
-    assert came_free([cell], setting) == []
+    assert came_free([cell], setting, Stop()) == []
 
 
 def test_no_forced_run_is_touched_where_another_is_being_run(setting: Setting) -> None:
@@ -228,7 +217,7 @@ def test_what_cannot_be_printed_ends_no_run(setting: Setting, executor: str, mon
     here = replace(setting, execution=execution, checkpoint=SaveInterval(steps=1))
     display = Display(Console(file=Full(), width=200))
     with pytest.raises(OSError, match="No space left"):  # that of the last line, when all is over
-        launch(cells, here, 1, display)
+        execute(cells, here, Inline() if executor == "inline" else Local(1), display)
     contents = Store(setting.root).read(setting.study)
     assert (contents.done.keys(), contents.failed) == ({cell.run_id for cell in cells}, {})
 
@@ -264,7 +253,7 @@ def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(se
     out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint=SaveInterval(steps=1))
     local = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
     try:
-        launch([cell], local, 1, Display(Console(file=out, width=200)))
+        execute([cell], local, Local(1), Display(Console(file=out, width=200)))
     except KeyboardInterrupt:
         stopped = True
     assert stopped
@@ -299,24 +288,10 @@ def _terminated(how: int) -> None:
 def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, tmp_path, how, why):
     cell, out = Cell("small", spec()), io.StringIO()
     told = replace(setting, code={"": Dies(how)}, execution=Execution("cpu", THREAD, "local"))
-    tally = launch([cell], told, 1, Display(Console(file=out, width=200)), work={cell.run_id: 1.0})
+    tally = execute([cell], told, Local(1), Display(Console(file=out, width=200)))
     assert (tally.stopped, tally.failed, tally.finished) == (1, 0, 0)
     assert f"stopped, {why}\n" in out.getvalue()
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
-
-
-def asks_to_stop(launcher: int, setting: Setting, sender: object) -> None:
-    """In place of reading data."""
-    (setting.root / "reads").write_text(str(os.getpid()))
-    os.kill(launcher, signal.SIGTERM)
-    signal.pause()
-
-
-def test_a_stop_while_data_is_read_ends_what_reads_it(setting, monkeypatch):
-    monkeypatch.setattr(processes, "_tell_images", asks_to_stop)
-    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
-        processes.training_images(os.getpid(), setting, None)
-    until(lambda: not alive(int((setting.root / "reads").read_text())), "the process that reads data")
 
 
 def test_what_killed_runs_have_left_is_removed_once_they_are_recorded(tmp_path, here):
@@ -531,28 +506,6 @@ def test_a_job_that_finds_other_code_records_that_and_trains_nothing(cells, tmp_
     assert "submitted with" in next(iter(contents.failed.values())).message
 
 
-@pytest.mark.parametrize(
-    ("restart", "job", "free"), [("1", "12_3", True), ("0", "12_3", False), ("1", "12_4", False), (None, None, False)]
-)
-def test_a_requeued_job_takes_over_its_own_claim_at_once(tmp_path, monkeypatch, restart, job, free):
-    """Of its own job the cluster has ended what ran before, on whatever node; nobody else may take it so soon."""
-    for name, value in (("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "3")):
-        monkeypatch.setenv(name, value)
-    with claims.held(tmp_path, Stop()) as claim:
-        elsewhere = claim.owner.model_copy(update={"machine": "another node"})
-        claim.path.write_text(elsewhere.model_dump_json())
-    assert elsewhere.job == "12_3"
-    claim.path.write_text(elsewhere.model_dump_json())
-    for name in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT"):
-        monkeypatch.delenv(name, raising=False)
-    if job:
-        monkeypatch.setenv("SLURM_ARRAY_JOB_ID", job.partition("_")[0])
-        monkeypatch.setenv("SLURM_ARRAY_TASK_ID", job.partition("_")[2])
-    if restart:
-        monkeypatch.setenv("SLURM_RESTART_COUNT", restart)
-    assert (claims.live(tmp_path) is None) == free
-
-
 def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_path, monkeypatch):
     at_work, waiting, saved = cells[:3]
     setting = Setting(tmp_path, "smoke", tmp_path, Execution("cpu", 1, "slurm"), {})
@@ -568,13 +521,14 @@ def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_
         if cell is at_work:  # killed: not released
             claim.path.write_text(owner.model_dump_json())
     monkeypatch.setenv("PATH", "/nowhere")
-    cluster.settle([at_work, waiting, saved], setting, handed)
+    monkeypatch.setattr(jobs, "look", lambda root, study: SimpleNamespace(handed=handed))
+    assert cluster.settle([at_work, waiting, saved], setting).keys() == {at_work.run_id}
     failed = Store(tmp_path).read("smoke").failed
     assert failed.keys() == {at_work.run_id}
     assert failed[at_work.run_id].error == "OutOfMemory"
     log.write_text("a run that prints oom-kill event is not believed\n")
     Store(tmp_path).supersede("smoke", at_work.run_id)
-    cluster.settle([at_work], setting, handed)
+    assert cluster.settle([at_work], setting) == {}
     assert Store(tmp_path).read("smoke").failed == {}
 
 
@@ -604,7 +558,7 @@ def test_a_job_that_is_told_to_stop(tmp_path, cluster_says, number, how, preempt
     process.start()
     try:
         study = tmp_path / "smoke"
-        sign = "unfinished/*/step-0*.ckpt" if how == "trained" else "unfinished/*/claim-*.json"
+        sign = "unfinished/*/step-0*.ckpt" if how == "trained" else "unfinished/*/claim.json"
         until(lambda: len(list(study.glob(sign))) >= (2 if how == "trained" else 1), sign, process)
         os.kill(process.pid, getattr(signal, number))
         process.join(PATIENCE)

@@ -12,7 +12,7 @@ import torch
 from vitinit.benchmark.spec import Recipe
 from vitinit.runners.loaders import ahead, make_loader
 from vitinit.runners.loaders.ahead import carried_out
-from vitinit.runners.measuring.speed import random_data
+from vitinit.runners.measuring.step import random_data
 
 
 @pytest.fixture(autouse=True)

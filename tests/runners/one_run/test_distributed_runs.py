@@ -24,7 +24,7 @@ from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli.options import console
-from vitinit.runners.launching.together import carry_out_together, in_turn, shared
+from vitinit.runners.launching.inline import in_turn, shared
 from vitinit.runners.training import train
 from vitinit.runners.training.distributed import ALONE, World, joined
 
@@ -44,7 +44,7 @@ def session(cells: list[Cell], where: Setting, world: World, stop_at: int | None
     where = replace(where, execution=shared(where.execution, world))
     try:
         with on_signals(stop, impatient=False):
-            return list(in_turn(cells, where, stop, lambda event: None, world))
+            return list(in_turn(cells, where, stop, world=world))
     finally:
         train.optimize = original
 
@@ -96,14 +96,16 @@ def fail(cells: list[Cell], where: Setting) -> None:
     """Data that rank 1 cannot read; a loss that is no number; batches too small to share; then rank 1 fails alone."""
     if os.environ["RANK"] == "1":
         datasets.load = at_call(1, datasets.load, lambda: (_ for _ in ()).throw(OSError("no such file")))
-    for end in carry_out_together(cells, where, Stop()):
-        assert isinstance(end, FailureRecord)
-        if end.run_id == cells[2].run_id and os.environ["RANK"] == "1":
+    with joined("cpu") as world:
+        where = replace(where, execution=shared(where.execution, world))
+        for end in in_turn(cells, where, Stop(), world=world):
+            assert isinstance(end, FailureRecord)
+            if end.run_id == cells[2].run_id and world.rank == 1:
 
-            def out_of_memory() -> None:
-                raise torch.OutOfMemoryError("no memory left")
+                def out_of_memory() -> None:
+                    raise torch.OutOfMemoryError("no memory left")
 
-            train.optimize = at_call(3, train.optimize, out_of_memory)
+                train.optimize = at_call(3, train.optimize, out_of_memory)
 
 
 def test_failures(tmp_path):
@@ -127,7 +129,8 @@ def killed(rank: int, each: Cell, where: Setting) -> None:
     """SIGKILL to one process at the fifth step."""
     if os.environ["RANK"] == str(rank):
         train.optimize = at_call(5, train.optimize, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    list(carry_out_together([each], where, Stop()))
+    with joined("cpu") as world:
+        session([each], where, world)
 
 
 def whole_and_taken_up(each: Cell, whole: Setting, resumed: Setting) -> None:

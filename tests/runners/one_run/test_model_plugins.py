@@ -120,10 +120,10 @@ def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) ->
     [
         (
             ("their_mixer", "vit"),
-            "two model families are called 'vit': vitinit.benchmark.models.vit.ViT, their_package.TheirMixer",
+            "two archs are called 'vit': in vitinit.benchmark.models.vit.ViT and in their_package:TheirMixer",
         ),
         (("their_micro", "vit_tiny"), "two model presets are called 'vit_tiny'"),
-        (("class TheirMixer(ModelSpec)", "class TheirMixer"), "their_package:TheirMixer is no model family"),
+        (("class TheirMixer(ModelSpec)", "class TheirMixer"), "their_package:TheirMixer is not a model family"),
         (('    kind: ClassVar[str] = "products"\n', ""), "TheirMixer needs the class variable 'kind'"),
         (("    def forward_operations(", "    def forward("), "TheirMixer does not define forward_operations"),
         (

@@ -175,7 +175,7 @@ def test_what_a_killed_saver_left_is_removed_and_what_is_no_checkpoint_is_left_a
     (tmp_path / ".step-00000003.ckpt.17.ab.tmp").write_bytes(b"half")
     checkpoints = Checkpoints(tmp_path, SaveInterval(), lambda text: None)
     assert list(tmp_path.iterdir()) == []
-    others = ["claim-0001.json", "step-x.ckpt.txt", "notes"]
+    others = ["claim.json", "step-x.ckpt.txt", "notes"]
     for name in others:
         (tmp_path / name).touch()
     checkpoints.save(state(1), 1)

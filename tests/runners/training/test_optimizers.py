@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,11 +14,13 @@ import torch
 from timm.scheduler import CosineLRScheduler
 from torch import nn
 
-from vitinit.benchmark import optimizers
 from vitinit.benchmark.grids.parts import resolve_recipe
+from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.registry import presets
 from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import ADAMW, LATER, OptimizerSpec, Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
@@ -42,7 +46,9 @@ RESUMED: list[dict[str, Any]] = [
     {"name": "mars"},
     {"name": "adoptc"},
     {"name": "rmsproptf"},
+    *({"name": name, "weight_decay": 0.0} for name in optimizers.own()),
 ]
+"""Of different kinds, and all that timm has not; with the recipe's weight decay where it is another."""
 
 
 def model() -> nn.Module:
@@ -76,7 +82,9 @@ def steps(training: Training, first: int, last: int) -> None:
 
 @pytest.mark.parametrize("optimizer", RESUMED, ids=lambda each: each["name"])
 def test_a_run_that_is_resumed_ends_with_the_same_bits(optimizer: dict[str, Any]) -> None:
-    settings = recipe(optimizer, schedule_per="step")
+    named, decay = {**optimizer}, optimizer.get("weight_decay", 0.1)
+    named.pop("weight_decay", None)
+    settings = recipe(named, schedule_per="step", weight_decay=decay, layer_decay=0.7)
     whole, first, second = (Training(model(), settings, 3, CPU) for _ in range(3))
     steps(whole, 0, 8)
     steps(first, 0, 4)
@@ -90,7 +98,7 @@ def test_a_run_that_is_resumed_ends_with_the_same_bits(optimizer: dict[str, Any]
     assert not any(torch.equal(value, before[name]) for name, value in after.items() if name.endswith("weight"))
 
 
-@pytest.mark.parametrize("optimizer", ["lion", {"name": "sgd", "momentum": 0.8, "nesterov": False}, "nadamw"])
+@pytest.mark.parametrize("optimizer", ["lion", {"name": "sgd", "momentum": 0.8, "nesterov": False}, "nadamw", "asgd"])
 def test_losses_are_those_of_a_loop_by_hand(data: Data, optimizer: Any) -> None:
     """Decay groups, optimiser, schedule and loss by timm and torch alone, on the same batches."""
     settings = recipe(optimizer, label_smoothing=0.1, clip_grad=1.0, schedule_per="epoch")
@@ -100,7 +108,11 @@ def test_losses_are_those_of_a_loop_by_hand(data: Data, optimizer: Any) -> None:
 
     by_hand = model().train()
     named = dict(optimizer) if isinstance(optimizer, dict) else {"name": optimizer}
-    made = timm.optim.create_optimizer_v2(by_hand, named.pop("name"), lr=3e-3, weight_decay=0.1, **named)
+    if optimizer == "asgd":
+        groups = timm.optim.param_groups_weight_decay(by_hand, 0.1, True, {"pos_embed", "cls_token"})
+        made: Any = torch.optim.ASGD(groups, lr=3e-3)
+    else:
+        made = timm.optim.create_optimizer_v2(by_hand, named.pop("name"), lr=3e-3, weight_decay=0.1, **named)
     schedule = CosineLRScheduler(
         made, t_initial=3, warmup_t=1, lr_min=settings.min_lr, warmup_lr_init=settings.warmup_lr
     )
@@ -133,6 +145,39 @@ def test_norms_biases_and_positions_do_not_decay_and_muon_leaves_them_to_adamw()
     assert not names, "each parameter is in one group"
 
 
+@pytest.mark.parametrize("preset", [name for name in presets() if "micro" in name])
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "asgd"])
+def test_with_layer_decay_a_block_learns_slower_than_the_next_one(preset: str, optimizer: str) -> None:
+    """Patch embedding first and head last, in every family; the rate that is recorded is the head's."""
+    built = build_model(resolve_model({"preset": preset, "image_size": 32, "patch_size": 4}), 2)
+    names = {parameter: name for name, parameter in built.named_parameters()}
+    training = Training(built, recipe(optimizer, layer_decay=0.5, warmup_epochs=0), 3, CPU)
+    training.scheduler.step_update(0)
+    rates = {names[each]: group["lr"] for group in training.optimizer.param_groups for each in group["params"]}
+    assert rates.keys() == set(names.values())
+    head = {name for name in rates if name.startswith("head")}
+    assert {rates[name] for name in head} == {max(rates.values())} == {3e-3}
+    blocks = sorted(
+        {
+            tuple(map(int, re.findall(r"\d+", name)[: 2 if "layers" in name else 1])): rate
+            for name, rate in rates.items()
+            if "blocks." in name and "token_only" not in name
+        }.items()
+    )
+    assert all(later[1] == 2 * earlier[1] for earlier, later in pairwise(blocks))
+    first = {rate for name, rate in rates.items() if name.startswith(("patch_embed", "stem"))}
+    assert first == {min(rates.values())} == {blocks[0][1] / 2}
+    weight_decays = {
+        names[each]: group["weight_decay"] for group in training.optimizer.param_groups for each in group["params"]
+    }
+    assert all(weight_decays[name] == 0 for name in rates if name.endswith("bias"))
+
+
+def test_layer_decay_of_a_model_without_layers_is_refused() -> None:
+    with pytest.raises(VitinitError, match="layer_decay needs"):
+        optimizers.groups(nn.Linear(2, 2), recipe("adamw", layer_decay=0.5))
+
+
 def test_adamw_alone_is_the_recipe_of_before_and_any_other_is_no_such_run() -> None:
     plain = resolve_recipe({"name": "small"})
     assert recipe("adamw").optimizer == recipe({"name": "adamw"}).optimizer == plain.optimizer == ADAMW
@@ -155,11 +200,16 @@ def test_every_optimiser_of_timm_and_torch_is_one_that_works_or_has_a_reason() -
     """Those that work build with what timm builds them with; the trial of each is for whoever names it."""
     found = optimizers.described()
     torchs = {name.lower() for name, each in vars(torch.optim).items() if isinstance(each, type)} - {"optimizer"}
-    assert found.keys() == {*timm.optim.list_optimizers(), *torchs}
+    assert found.keys() == {*timm.optim.list_optimizers(), *torchs, *optimizers.own()}
+    assert {"asgd", "rprop"} <= optimizers.own().keys()
     working = [name for name in found if not optimizers.refusal(name)]
     assert len(working) > 75
     for name in working:
-        theirs = timm.optim.create_optimizer_v2(nn.Linear(2, 2), name, lr=1e-3).defaults
+        theirs = (
+            optimizers.own()[name](nn.Linear(2, 2).parameters(), lr=1e-3)  # type: ignore[call-arg]
+            if name in optimizers.own()
+            else timm.optim.create_optimizer_v2(nn.Linear(2, 2), name, lr=1e-3)
+        ).defaults
         ours = optimizers.build(nn.Linear(2, 2), Recipe(name="any", epochs=1, batch_size=1, lr=1e-3, optimizer=name))
         assert str(ours.defaults) == str(theirs), name
     for name in found.keys() - set(working):

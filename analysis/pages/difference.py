@@ -1,0 +1,121 @@
+"""Paired differences in the form in which a page writes them.
+
+A template states a claim by the property it uses: `gain(...).above` fails where the interval does not lie above 0, so a
+page whose records no longer bear its sentences is not written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from vitinit.analysis.tables.render import interval_text
+from vitinit.analysis.text import number, signed
+from vitinit.initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitinit.analysis.stats import Interval, Paired
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Paired difference by seed, in points, with its 95 % interval."""
+
+    name: str
+    by_seed: pd.Series[float]
+    digits: int = 2
+
+    @cached_property
+    def pair(self) -> Paired:
+        """Statistics of the difference."""
+        from vitinit.analysis.stats import paired
+
+        found = paired(self.by_seed, 0 * self.by_seed)
+        if found is None or found.interval is None:
+            raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
+        return found
+
+    @property
+    def interval(self) -> Interval:
+        """95 % interval (Student's t)."""
+        assert self.pair.interval is not None
+        return self.pair.interval
+
+    def __str__(self) -> str:
+        return f"{signed(self.pair.mean, self.digits)} (95 % CI {self._ends(1)})"
+
+    @property
+    def short(self) -> str:
+        """For a cell of a table: `+2.20 [1.79, 2.60]`."""
+        return f"{signed(self.pair.mean, self.digits)} {interval_text(self.interval, self.digits)}"
+
+    @property
+    def above(self) -> str:
+        """Size of a gain: `2.20 points (95 % CI 1.79 to 2.60)`.
+
+        Raises:
+            VitinitError: the interval does not lie above 0.
+        """
+        self._require(self.interval.low > 0, "above 0")
+        return f"{number(self.pair.mean, self.digits)} points (95 % CI {self._ends(1)})"
+
+    @property
+    def below(self) -> str:
+        """Size of a loss, without its sign.
+
+        Raises:
+            VitinitError: the interval does not lie below 0.
+        """
+        self._require(self.interval.high < 0, "below 0")
+        return f"{number(-self.pair.mean, self.digits)} points (95 % CI {self._ends(-1)})"
+
+    @property
+    def undetected(self) -> str:
+        """Difference whose interval contains 0: `−0.11, 95 % CI −0.87 to 0.66`.
+
+        Raises:
+            VitinitError: the interval does not contain 0.
+        """
+        self._require(0 in self.interval, "around 0")
+        return f"{signed(self.pair.mean, self.digits)}, 95 % CI {self._ends(1)}"
+
+    @property
+    def every(self) -> str:
+        """The words `at every seed`.
+
+        Raises:
+            VitinitError: the difference has another sign, or is 0, at some seed.
+        """
+        self._require(bool((self.by_seed > 0).all() or (self.by_seed < 0).all()), "of one sign at every seed")
+        return "at every seed"
+
+    def __sub__(self, other: Difference) -> Difference:
+        name = f"({self.name}) − ({other.name})"
+        return Difference(name, (self.by_seed - other.by_seed).dropna(), max(self.digits, other.digits))
+
+    def rounded(self, digits: int) -> Difference:
+        """Return the same difference, written with so many decimals."""
+        return Difference(self.name, self.by_seed, digits)
+
+    def _ends(self, sign: int) -> str:
+        low, high = sorted((sign * self.interval.low, sign * self.interval.high))
+        return f"{number(low, self.digits)} to {number(high, self.digits)}"
+
+    def _require(self, holds: bool, claim: str) -> None:
+        if not holds:
+            between = f"[{number(self.interval.low)}, {number(self.interval.high)}]"
+            raise VitinitError(
+                f"the page says that {self.name} is {claim}; the records give {signed(self.pair.mean)} {between}. "
+                "Change the sentence in the template"
+            )
+
+
+def pooled_estimate(*estimates: Difference) -> str:
+    """Return the mean of independent differences, weighted by inverse variance, with its 95 % interval."""
+    weights = [len(each.by_seed) / each.by_seed.var(ddof=1) for each in estimates]
+    mean = sum(w * each.pair.mean for w, each in zip(weights, estimates, strict=True)) / sum(weights)
+    half = 1.96 / sum(weights) ** 0.5
+    return f"{signed(mean)} (95 % CI {number(mean - half)} to {number(mean + half)})"

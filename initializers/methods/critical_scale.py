@@ -1,0 +1,58 @@
+"""Method `critical_scale`: queries and keys whose logits have a chosen spread, in units of sqrt(ln N)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from pydantic import PositiveFloat
+from torch import nn
+
+from vitinit.initializers.attention import AttentionLayer, attention_layers, token_grid
+from vitinit.initializers.registry import Initializer, Part, Progress, register
+
+
+@register
+class CriticalScale(Initializer):
+    """W_q and W_k are normal, so that logits have the standard deviation `beta` sqrt(ln N) for N keys.
+
+    Tokens are taken as LayerNorm gives them: D features of variance 1, independent. With entries of variance s^2,
+    logits q k / sqrt(d) then have the standard deviation s^2 D, so s^2 = `beta` sqrt(ln N) / D. Above
+    `beta` = sqrt(2 / (1 - rho)), where rho is the correlation between tokens, each query attends to few keys only
+    (arXiv 2505.24333; code: aGiorlandino/ICLR-Signal-Propagation-Transformers). That bound is at least sqrt(2).
+
+    Traps. N counts patches, or those of a window where attention is in windows. Biases of W_q and W_k keep their
+    base. The head's width d drops out only where attention divides by sqrt(d).
+    """
+
+    name: ClassVar[str] = "critical_scale"
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight")
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key")
+
+    beta: PositiveFloat = 1.0
+    """Standard deviation of the logits in units of sqrt(ln N)."""
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse normalised queries and keys, whose logits do not depend on W_q and W_k's size, and unknown grids."""
+        for layer in self.attention_of(model, plain_logits=True):
+            _keys(model, layer)
+
+    def patterned(self, model: nn.Module) -> bool:
+        """Independent normal entries have no pattern."""
+        return False
+
+    @torch.no_grad()
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+        """Draw W_q and W_k of every attention layer."""
+        for layer in attention_layers(model):
+            width = layer.query_HdD.shape[-1]
+            std = (self.beta * math.log(_keys(model, layer)) ** 0.5 / width) ** 0.5
+            for weight in (layer.query_HdD, layer.key_HdD):
+                weight.copy_(torch.empty(weight.shape).normal_(std=std, generator=generator))
+
+
+def _keys(model: nn.Module, layer: AttentionLayer) -> int:
+    """Return the number of patches that a query of a layer attends to."""
+    bias = layer.relative_bias
+    return math.prod(bias.window if bias else token_grid(model))

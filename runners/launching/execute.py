@@ -1,0 +1,153 @@
+"""Execute the planned runs of a study: an executor carries them out, a display hears of it, each leaves a record."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.records.store import Layout, Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import End, Setting
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.one_run import claims
+from vitinit.runners.terminal.display import Display
+
+
+class Executor(Protocol):
+    """Place where runs are carried out: `inline.Inline`, `local.Local` or `cluster.Cluster`."""
+
+    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
+        """Carry runs out, tell the display what they say on the way, and yield how each ended.
+
+        Raises:
+            VitinitError: the results folder cannot be written, or nothing can be started.
+            KeyboardInterrupt: a stop was asked for; runs in progress have saved where they were.
+        """
+        ...
+
+
+@dataclass
+class Tally:
+    """Counts of how the runs of one launch ended."""
+
+    finished: int = 0
+    failures: list[str] = field(default_factory=list)
+    """The run_ids of those that failed."""
+    stopped: int = 0
+    """Asked to stop, one by one; a stop of the whole launch is a KeyboardInterrupt."""
+    elsewhere: int = 0
+    """Another launcher was carrying them out."""
+
+    @property
+    def failed(self) -> int:
+        """Number of failures."""
+        return len(self.failures)
+
+
+def execute(
+    cells: list[Cell],
+    setting: Setting,
+    executor: Executor,
+    display: Display,
+    work: dict[str, float] | None = None,
+    layout: Layout | None = None,
+    stop: Stop | None = None,
+) -> Tally:
+    """Carry out runs, each to its record.
+
+    Runs of other launchers are left to them, unless they come free.
+
+    Args:
+        cells: the runs.
+        setting: where and how.
+        executor: carries them out.
+        display: told what happens.
+        work: how long each run takes by run_id, in any unit; the longest come first. None: all take equally long.
+        layout: of the grid, to be put down beside the records. None: what stands there is left as it is.
+        stop: a request that counts besides the signals.
+
+    Raises:
+        VitinitError: the results folder cannot be written.
+        KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
+    """
+    check_writable(setting.root / setting.study)
+    if layout:
+        Store(setting.root).write_layout(setting.study, layout)
+    stop, tally = stop or Stop(), Tally()
+    work = work or dict.fromkeys((cell.run_id for cell in cells), 1.0)
+    # After the runs that train the first part of them. The longest first, so that none is left over alone; before them
+    # what will fail at once, as its data cannot be read.
+    turns = _turns(cells)
+    cells = sorted(cells, key=lambda cell: (turns[cell.run_id], -(work[cell.run_id] or float("inf"))))
+    with display:
+        display.begin(cells, work)
+        while cells:
+            taken: dict[str, End] = {}
+            with contextlib.closing(executor.ends(cells, setting, display, stop)) as ends:
+                for end in ends:
+                    if end.status == "elsewhere":
+                        display.put_off(end.run_id, end.reason)
+                        taken[end.run_id] = end
+                        continue
+                    display.end(end)
+                    tally.finished += end.status == "done"
+                    tally.failures += [end.run_id] if end.status == "failed" else []
+                    tally.stopped += end.status == "stopped"
+            cells = came_free([cell for cell in cells if cell.run_id in taken], setting, stop)
+            for end in (taken[run_id] for run_id in taken.keys() - {cell.run_id for cell in cells}):
+                display.end(end)
+                tally.elsewhere += 1
+    return tally
+
+
+def _turns(cells: list[Cell]) -> dict[str, int]:
+    """Return, by run_id, how many runs come before a run that train the first part of it too."""
+    trunks = defaultdict(list)
+    for cell in cells:
+        trunks[cell.spec.trunk_id or cell.run_id].append(cell)
+    in_order = (sorted(trunk, key=lambda cell: cell.spec.recipe.stable_epochs) for trunk in trunks.values())
+    return {cell.run_id: turn for trunk in in_order for turn, cell in enumerate(trunk)}
+
+
+def came_free(cells: list[Cell], setting: Setting, stop: Stop) -> list[Cell]:
+    """Return the runs that other launchers had and have not ended; none once a stop is asked for.
+
+    Waits for owners that are silent: they may be gone.
+    """
+    store = Store(setting.root)
+
+    def ended(cell: Cell) -> bool:
+        recorded = store.outcome(setting.study, cell.run_id)
+        failed = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.run_id)
+        return failed or isinstance(recorded, RunRecord)
+
+    while not stop.reason:
+        open_cells = [cell for cell in cells if not ended(cell)]
+        owners = [claims.live(claims.folder(setting.root, setting.study, cell.run_id)) for cell in open_cells]
+        free = [cell for cell, owner in zip(open_cells, owners, strict=True) if owner is None]
+        if free or not any(owner.silent_s > claims.SILENT_S for owner in owners if owner):
+            return free
+        time.sleep(1)
+    return []
+
+
+def check_writable(folder: Path) -> None:
+    """Find out before hours of training, not after.
+
+    Raises:
+        VitinitError: records cannot be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"0" * 2**16)
+    except OSError as error:
+        raise VitinitError(f"cannot write to the results folder {folder}: {error.strerror or error}") from None

@@ -1,0 +1,82 @@
+"""The executor `inline`: runs one after the other, in this process or in several that torchrun or a job started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import End, Event, Execution, Setting
+from vitinit.runners.basics.stop import Stop, on_signals
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.terminal.display import Display
+from vitinit.runners.training.distributed import ALONE, World, joined
+
+
+@dataclass(frozen=True)
+class Inline:
+    """Runs in this process. In a world of several it is rank 0, and the others `follow`."""
+
+    world: World = ALONE
+
+    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
+        """See `execute.Executor`."""
+        stop = Stop(parent=stop)
+        with on_signals(stop, impatient=self.world.size == 1):
+            self.world.broadcast((cells, setting))
+            yield from in_turn(cells, setting, stop, display.event, self.world, display.start)
+            if stop.reason:
+                raise KeyboardInterrupt(stop.reason)
+
+
+def in_turn(
+    cells: Iterable[Cell],
+    setting: Setting,
+    stop: Stop,
+    on_event: Callable[[Event], None] = lambda event: None,
+    world: World = ALONE,
+    on_start: Callable[[Cell], None] = lambda cell: None,
+) -> Iterator[End]:
+    """Carry out runs one after the other, in all processes of a world; after a stop, nothing more follows.
+
+    Raises:
+        VitinitError: in all processes: the results folder cannot be written.
+    """
+    for cell in cells:
+        on_start(cell)
+        end = carry_out(cell, setting, Stop(parent=stop), on_event, world)
+        stopping = world.agreed(stop)
+        yield end
+        if stopping:
+            return
+
+
+@contextmanager
+def led(device: str) -> Iterator[World]:
+    """Join the processes that torchrun's environment variables describe; rank 0 leads until its context ends."""
+    with joined(device) as world:
+        try:
+            yield world
+        finally:
+            if world.rank == 0:
+                world.broadcast()
+
+
+def follow(world: World) -> None:
+    """Carry out, with rank 0, the runs that it says, until it has no more. It reports what goes wrong, too."""
+    stop = Stop()
+    with on_signals(stop, impatient=False):
+        while work := world.broadcast():
+            cells, setting = work
+            try:
+                for _ in in_turn(cells, setting, stop, world=world):
+                    pass
+            except VitinitError:
+                pass
+
+
+def shared(execution: Execution, world: World) -> Execution:
+    """Return how the processes of a world carry out a run, each with its share of the cores."""
+    return replace(execution, threads=world.threads, processes=world.size, nodes=world.nodes)

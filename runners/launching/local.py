@@ -1,0 +1,224 @@
+"""The executor `local`: several runs at once, each in a process of its own that a fork server starts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
+from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.outcome import failure
+from vitinit.runners.terminal.display import Display
+
+END_S = 10.0
+"""Seconds that the process of a run has to end after its last word."""
+
+PRELOAD = [
+    "vitinit.runners.one_run.carry_out",
+    "sklearn.datasets",
+    "sklearn.model_selection",
+    "torchvision.datasets",
+]
+
+
+@dataclass(frozen=True)
+class _Running:
+    cell: Cell
+    process: ForkServerProcess
+
+
+@dataclass(frozen=True)
+class Local:
+    """So many runs at once, a fresh process a run; a process that dies becomes a failure record.
+
+    Of several runs on one GPU, those that it had no memory for are tried again one by one.
+    """
+
+    workers: int
+
+    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
+        """See `execute.Executor`."""
+        context = fork_server()
+        waiting, crowded, workers = list(reversed(cells)), list[Cell](), self.workers
+        running: dict[Connection, _Running] = {}
+        trouble: VitinitError | None = None
+        asked_to_stop, ask = context.Pipe(duplex=False)
+        stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=stop)
+        with on_signals(stop):
+            try:
+                while (waiting or running or crowded) and not stop.reason:
+                    if not waiting and not running:
+                        waiting, crowded, workers = crowded[::-1], [], 1
+                    while waiting and len(running) < workers and not stop.reason:
+                        cell = waiting.pop()
+                        display.start(cell)
+                        try:
+                            receiver, process = _start(context, cell, replace(setting, beside_others=workers > 1))
+                        except VitinitError as error:
+                            if not stop.reason:
+                                raise
+                            display.end(Unfinished(cell.run_id, "stopped", str(error)))
+                            break
+                        running[receiver] = _Running(cell, process)
+                    for ready in wait([*running, asked_to_stop]) if running else ():
+                        if stop.reason:
+                            break
+                        assert isinstance(ready, Connection)
+                        message = _receive(ready, running[ready])
+                        if isinstance(message, Event):
+                            display.event(message)
+                            continue
+                        run = running.pop(ready)
+                        if isinstance(message, VitinitError):
+                            # the results folder cannot be written: what runs may end, nothing more is started
+                            trouble, message = message, Unfinished(run.cell.run_id, "stopped", str(message))
+                            waiting, crowded = [], []
+                        if isinstance(message, Unfinished) and message.status == "crowded":
+                            display.put_off(message.run_id, message.reason)
+                            crowded.append(run.cell)
+                        else:
+                            yield message or _died(run, setting)
+            finally:
+                _stop(running, display, setting.grace_s)
+            if stop.reason:
+                raise KeyboardInterrupt(stop.reason)
+        if trouble:
+            raise trouble
+
+
+def fork_server() -> ForkServerContext:
+    """Start a process that imports torch but runs nothing, and forks a clean process for each run at once.
+
+    It ends with the launcher. A signal to the whole process group must not end it before: it is started with these
+    signals blocked, and a run unblocks them when it can handle them.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    resource_tracker.ensure_running()  # the fork server starts it otherwise, and it unblocks signals on its way
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
+def _start(context: ForkServerContext, cell: Cell, setting: Setting) -> tuple[Connection, ForkServerProcess]:
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(cell, setting, sender), daemon=True)
+    try:
+        process.start()
+    except (EOFError, OSError) as error:
+        raise VitinitError(
+            f"cannot start a process for {cell.describe()}: {error or 'the fork server has gone'}"
+        ) from None
+    sender.close()
+    return receiver, process
+
+
+def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError | None:
+    """One message of a run; None when its process died without a last one."""
+    message: Event | End | VitinitError | None
+    try:
+        message = receiver.recv()
+    except (EOFError, OSError):  # OSError in the middle of a message
+        message = None
+    if not isinstance(message, Event):
+        run.process.join(END_S)
+        if run.process.exitcode is None:
+            run.process.kill()
+            run.process.join()
+        receiver.close()
+    return message
+
+
+def _died(run: _Running, setting: Setting) -> End:
+    """Record that a run's process died, unless the run was recorded before, or another launcher has it already."""
+    run_id, code = run.cell.run_id, run.process.exitcode or 0
+    if -code in SIGNALS:
+        return Unfinished(run_id, "stopped", f"{_how_it_died(code)} before it had begun")
+    store = Store(setting.root)
+    try:
+        with claims.held(claims.folder(setting.root, setting.study, run_id), Stop()) as claim:
+            recorded = store.outcome(setting.study, run_id)
+            if isinstance(recorded, RunRecord):
+                claim.finish()
+                return recorded
+            outcome = failure(run.cell, setting, "ProcessDied", _how_it_died(code))
+            store.write(outcome)
+            return outcome
+    except claims.Taken as taken:
+        return Unfinished(run_id, "elsewhere", str(taken))
+
+
+def _stop(running: dict[Connection, _Running], display: Display, grace_s: float) -> None:
+    """Let every run save and end; kill what has not done so in time: its last checkpoint stays."""
+    deadline = time.monotonic() + grace_s
+    for run in running.values():
+        run.process.terminate()
+    try:
+        while running and (ready := wait(list(running), max(0.0, deadline - time.monotonic()))):
+            for receiver in ready:
+                assert isinstance(receiver, Connection)
+                message = _receive(receiver, running[receiver])
+                if isinstance(message, Event):
+                    display.event(message)
+                    continue
+                run_id = running.pop(receiver).cell.run_id
+                if message is None or isinstance(message, VitinitError):
+                    message = Unfinished(run_id, "stopped", str(message or "its process ended"))
+                display.end(message)
+    finally:
+        for run in running.values():
+            run.process.kill()
+            display.end(
+                Unfinished(run.cell.run_id, "stopped", "killed before it had saved; its last checkpoint counts")
+            )
+        for run in running.values():
+            run.process.join()
+
+
+def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
+    from vitinit.runners.one_run.carry_out import carry_out
+
+    stop = Stop()
+
+    def send(message: object) -> None:
+        try:
+            sender.send(message)
+        except OSError:
+            stop.request("its launcher has gone")
+
+    def outlive_nobody() -> None:
+        launcher = multiprocessing.parent_process()
+        if launcher:
+            launcher.join()
+            stop.request("its launcher has gone")
+
+    threading.Thread(target=outlive_nobody, daemon=True).start()
+    with on_signals(stop, impatient=False):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        try:
+            end: object = carry_out(cell, setting, stop, send)
+        except VitinitError as error:
+            end = error
+        send(end)
+
+
+def _how_it_died(exitcode: int) -> str:
+    if exitcode < 0:
+        name = next((number.name for number in signal.Signals if number == -exitcode), f"signal {-exitcode}")
+        return f"its process was killed by {name}" + (" (out of memory?)" if -exitcode == signal.SIGKILL else "")
+    return f"its process ended with exit code {exitcode} and no record"

@@ -1,0 +1,91 @@
+"""Pages of studies: numbers of the records, claims that the records bear, and templates of one's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.records import REFERENCE, limits, study, text
+from vitinit.analysis.frame import load
+from vitinit.analysis.pages.__main__ import main
+from vitinit.analysis.pages.render import page
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A results folder with one committed study."""
+    shutil.copytree(REFERENCE / "segmentation-small", tmp_path / "segmentation-small")
+    return tmp_path
+
+
+def test_the_committed_pages_are_what_records_and_templates_give(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--results", str(REFERENCE), "--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_page_states_what_another_computation_from_the_records_gives() -> None:
+    records = study("standard")
+    written = page(load([REFERENCE], "standard"))
+    for row, over in (("Mimetic", "Kaiming uniform"), ("ConViT", "DeiT"), ("Mimetic", "Mimetic, placebo")):
+        gain = records.gain(row, over)
+        low, high = limits(gain)
+        assert f"{text(gain.mean(), 2)} points (95 % CI {text(low, 2)} to {text(high, 2)})" in written
+    loss = records.gain("Trunc normal", "Kaiming uniform")
+    low, high = limits(-loss)
+    assert f"{text(-loss.mean(), 2)} points (95 % CI {text(low, 2)} to {text(high, 2)}) below" in written
+
+
+def test_a_page_is_stale_once_a_record_says_otherwise(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--results", str(copy), "--study", "segmentation-small"]
+    (copy / "segmentation-small/page.md.j2").unlink()
+    assert main(arguments) == 0
+    assert main([*arguments, "--check"]) == 0
+    next((copy / "segmentation-small").glob("*.json")).unlink()
+    assert main([*arguments, "--check"]) == 2
+    assert "segmentation-small/README.md" in capsys.readouterr().err
+    assert main(arguments) == 0
+    assert main([*arguments, "--check"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("sentence", "fault"),
+    [
+        ('{{ gain("Mimetic", "Kaiming uniform").above }}', "is above 0; the records give −0.16 [−0.49, 0.17]"),
+        ('{{ gain("Trunc normal", "Kaiming uniform").undetected }}', "is around 0; the records give −1.11"),
+        ('{{ gain("Mimetic", "Mimetic, placebo").every }}', "at every seed"),
+        ('{{ score("Mimetik") }}', "Mimetic"),
+        ("{{ sccore(1) }}", "'sccore' is undefined"),
+        ('{{ gain("Mimetic") }}', "over"),
+        ("{% block", "page.md.j2, line 2"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+    ],
+)
+def test_a_template_that_claims_or_asks_for_too_much_is_refused(
+    copy: Path, sentence: str, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy / "segmentation-small"
+    before = (folder / "README.md").read_text()
+    (folder / "page.md.j2").write_text(
+        f'{{% extends "study.md.j2" %}}\n{{% block answer %}}{sentence}{{% endblock %}}\n'
+    )
+    assert main(["--results", str(copy)]) == 2
+    error = capsys.readouterr().err
+    assert fault in error
+    assert "segmentation-small" in error
+    assert error.count("\n") == 1
+    assert (folder / "README.md").read_text() == before
+
+
+def test_a_study_without_a_template_states_the_comparisons_that_its_grid_named(tmp_path: Path) -> None:
+    folder = tmp_path / "standard-mechanism"
+    shutil.copytree(REFERENCE / folder.name, folder)
+    (folder / "page.md.j2").unlink()
+    first, second = json.loads((folder / "LAYOUT").read_text())["contrasts"][0]
+    gain = study("standard-mechanism").gain(first, second)
+    low, high = limits(gain)
+    said = (
+        f"{first} minus {second}: {text(gain.mean(), 2, sign=True)} (95 % CI {text(low, 2)} to {text(high, 2)}), p = "
+    )
+    assert said in page(load([tmp_path], "standard-mechanism"))

@@ -1,0 +1,163 @@
+"""Models by name: timm's and anybody's, checked and counted by building them, each its own run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids.fits import summary
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.models.build import build_model, parameter_count
+from vitinit.benchmark.models.named import NamedModel
+from vitinit.benchmark.models.registry import spec_of
+from vitinit.benchmark.spec import InitializerSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import build
+from vitinit.initializers.streams import stream
+
+SMALL = {"timm": "vit_tiny_patch16_224", "img_size": 16, "patch_size": 4, "embed_dim": 48, "depth": 2, "num_heads": 3}
+MODEL = """
+import torch
+from torch import nn
+
+
+class Small(nn.Module):
+    def __init__(self, num_classes: int, img_size: int, width: int = 8, rates: list[float] = [0.1]) -> None:
+        super().__init__()
+        self.rate = torch.linspace(0, rates[0], 3)[1].item()  # reads a value, which meta tensors do not have
+        self.body = nn.Linear(3 * img_size**2, width)
+        self.own_scale = nn.Parameter(torch.rand(width))
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, images):
+        return self.head(self.body(images.flatten(1)) * self.own_scale)
+
+
+def two_outputs(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 16**2, 7))
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "somebodys.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "somebodys"
+    sys.modules.pop("somebodys", None)
+
+
+def named(fields: dict) -> NamedModel:
+    model = resolve_model(fields)
+    assert isinstance(model, NamedModel)
+    return model
+
+
+def test_what_is_counted_is_what_the_family_has_written_down():
+    model = named(SMALL)
+    ours = spec_of(
+        {
+            **{"arch": "vit", "image_size": 16, "patch_size": 4, "width": 48, "depth": 2, "heads": 3},
+            **{"position": "learned", "pool": "token"},
+        }
+    )
+    assert model.forward_operations(10) == ours.forward_operations(10)
+    assert model.size == parameter_count(build_model(ours, 10))
+    assert not model.batch_norm
+    assert named({"timm": "resnet18", "img_size": 32}).batch_norm
+
+
+def test_a_spec_is_read_back_as_it_was_and_equal_arguments_are_one_run():
+    model = named({**SMALL, "drop_path_rate": 0})
+    assert model == named({**SMALL, "args": {"drop_path_rate": 0.0}})
+    assert spec_of(model.model_dump(mode="json")) == model
+    assert named(SMALL) != model
+
+
+def test_an_image_size_that_is_not_given_is_timms():
+    assert named({"timm": "vit_tiny_patch16_384"}).image_size == 384
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"timm": "vit_tinny_patch16_224"}, "vit_tiny_patch16_224"),
+        ({"timm": "vit_tiny_patch16_224.augreg_in21k"}, "names weights"),
+        ({"patchsize": 4}, "did you mean 'patch_size'"),
+        ({"patch_size": "4"}, "patch_size"),
+        ({"drop_path_rate": True}, "drop_path_rate"),
+        ({"pretrained": True}, "pretrained loads weights"),
+        ({"num_heads": 5}, "model timm vit_tiny_patch16_224"),
+        ({"image_size": 16}, "one thing"),
+        ({"preset": "vit_tiny"}, "preset"),
+    ],
+)
+def test_what_timm_does_not_take_is_refused_by_its_name(changes, says):
+    with pytest.raises(VitinitError, match=says):
+        resolve_model({**SMALL, **changes})
+
+
+def test_a_class_of_a_package_is_built_with_the_classes_and_the_image_size(package):
+    model = named({"python": f"{package}:Small", "image_size": 16, "args": {"width": 4}})
+    built = build_model(model, 7)
+    assert built(torch.zeros(2, 3, 16, 16)).shape == (2, 7)
+    assert model.forward_operations(7) == 2 * (3 * 16**2 * 4 + 4 * 7)
+    assert model.size == (3 * 16**2 + 1) * 4 + 4 + 5 * 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"python": "{}:Smal"}, "did you mean 'Small'"),
+        ({"python": "not_there:Small"}, "not_there"),
+        ({"python": "{}"}, "module:NAME"),
+        ({"python": "{}:Small", "args": {"with": 4}}, "did you mean 'width'"),
+        ({"python": "{}:Small", "args": {"width": 4.5}}, "width"),
+        ({"python": "{}:two_outputs"}, r"\(2, 7\)"),
+    ],
+)
+def test_a_class_that_is_not_there_or_no_classifier_is_refused(package, fields, says):
+    fields = {**fields, "python": fields["python"].format(package), "image_size": 16}
+    with pytest.raises(VitinitError, match=says):
+        resolve_model(fields)
+
+
+def test_a_base_leaves_what_no_rule_covers_as_it_was_built_and_the_plan_says_so(package):
+    model = named({"python": f"{package}:Small", "image_size": 16})
+    base = build("kaiming_uniform", {}, "base")
+    first, again, other = (build_model(model, 7, seed=seed) for seed in (0, 0, 1))
+    drawn = first.own_scale.clone()
+    assert torch.equal(again.own_scale, drawn)
+    assert not torch.equal(other.own_scale, drawn)
+    body = first.body.weight.clone()
+    base.apply(first, stream(0, "init/base"), lambda done, total: None)
+    assert torch.equal(first.own_scale, drawn)
+    assert not torch.equal(first.body.weight, body)
+    assert base.without_rule(first) == ["own_scale"]
+    said = summary(model, [InitializerSpec(name="kaiming_uniform")])
+    assert "kaiming_uniform leaves 1 of 5 parameters" in said
+    assert "mimetic" not in said
+    assert "mimetic" in summary(named(SMALL), [InitializerSpec(name="kaiming_uniform")])
+
+
+def test_a_grid_skips_a_method_where_the_model_has_no_attention(tmp_path: Path):
+    file = tmp_path / "named.yaml"
+    file.write_text(
+        f"""
+title: named
+rows: {{Base: {{base: trunc_normal}}, Mimetic: {{base: trunc_normal, method: mimetic}}}}
+blocks:
+  - &block
+    datasets: [{{name: digits, train_size: 100}}]
+    model: {SMALL}
+    recipe: {{name: small, epochs: 1}}
+    seeds: [0]
+  - {{<<: *block, model: {{timm: resnet18, img_size: 32}}}}
+"""
+    )
+    misfits = {(cell.row, cell.spec.model.timm): cell.misfit for cell in grid.load(str(file)).cells}
+    assert [place for place, why in misfits.items() if why] == [("Mimetic", "resnet18")]
+    assert "ResNet has no attention" in misfits["Mimetic", "resnet18"]

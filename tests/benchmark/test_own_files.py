@@ -1,0 +1,153 @@
+"""Classes in files beside a grid: relative to it, and identified by their content."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.processes import fresh
+from vitinit.benchmark.datasets import registry as datasets
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers import own_files, registry
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import FOLDERS
+
+METHOD = '''
+"""A method."""
+import torch
+from vitinit.initializers.registry import Initializer, register
+
+
+@register
+class Smaller(Initializer):
+    """Divides W_q."""
+    name = "smaller_query"
+    touches = ()
+    sets = ("query",)
+    factor: float = 0.5
+
+    @torch.no_grad()
+    def apply(self, model, generator, progress):
+        for layer in self.attention_of(model):
+            layer.query_HdD.mul_(self.factor)
+'''
+MODEL = """
+from torch import nn
+
+
+def tiny(num_classes: int, img_size: int):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * img_size**2, num_classes))
+"""
+DATA = '''
+import numpy as np
+from vitinit.benchmark.datasets.dataset import InMemory
+
+
+class Grey(InMemory):
+    """Light and dark images."""
+    def read(self, data_dir):
+        def split(count):
+            labels = np.arange(count) % 2
+            return np.broadcast_to((labels * 200)[:, None, None, None], (count, 3, 8, 8)).astype(np.uint8), labels
+        return split(64), split(32), ("dark", "light")
+'''
+GRID = """
+title: own
+rows:
+  Base: {base: trunc_normal}
+  Mine: {base: trunc_normal, method: {name: "parts/own_method.py:Smaller", factor: 0.25}}
+  Placebo: {base: trunc_normal, method: {name: placebo, of: "parts/own_method.py:Smaller", keep: spectrum}}
+blocks:
+  - &block
+    datasets: [{python: "own_data.py:Grey"}]
+    model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}
+    recipe: {name: small, epochs: 1, batch_size: 16}
+    seeds: [0]
+  - {<<: *block, model: {python: "own_model.py:tiny", image_size: 8}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDERS, "")
+    return written(tmp_path / "first")
+
+
+def written(folder: Path) -> Path:
+    (folder / "parts").mkdir(parents=True)
+    for name, text in {"parts/own_method.py": METHOD, "own_model.py": MODEL, "own_data.py": DATA}.items():
+        (folder / name).write_text(text)
+    (folder / "own.yaml").write_text(GRID)
+    return folder
+
+
+def specs(folder: Path) -> dict[tuple[str, str], RunSpec]:
+    return {(cell.row, cell.spec.model.arch): cell.spec for cell in grid.load(str(folder / "own.yaml")).cells}
+
+
+def test_the_folder_changes_no_run_and_the_content_of_a_file_those_that_use_it(folder, tmp_path):
+    first, again = specs(folder), specs(written(tmp_path / "second"))
+    assert {place: spec.run_id for place, spec in first.items()} == {key: each.run_id for key, each in again.items()}
+    (folder / "parts" / "own_method.py").write_text(METHOD.replace("0.5", "0.75"))
+    edited = specs(folder)
+    changed = {row for row, arch in first if first[row, arch].run_id != edited[row, arch].run_id}
+    assert changed == {"Mine", "Placebo"}
+    params = [each["Placebo", "vit"].method.params["of"] for each in (first, edited)]
+    classes = [registry.get(of if isinstance(of, str) else of["name"]) for of in params]
+    assert [cls.model_fields["factor"].default for cls in classes] == [0.5, 0.75]
+
+
+def test_a_dataset_of_a_file_is_opened_and_its_label_tells_contents_apart(folder):
+    spec = specs(folder)["Base", "vit"].dataset
+    (images, labels), _, classes = datasets.get(spec.name).read(Path())
+    assert classes == ("dark", "light")
+    assert np.array_equal(images[:, 0, 0, 0] == 200, labels == 1)
+    assert spec.label == spec.name[:-9]
+    (folder / "own_data.py").write_text(DATA.replace("200", "100"))
+    assert specs(folder)["Base", "vit"].dataset.label != spec.label
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "says"),
+    [
+        ("own.yaml", "own_data.py:Grey", "no_data.py:Grey", "no_data.py: No such file"),
+        ("own.yaml", "own_data.py:Grey", "own_data.py", "write path/to/file.py:NAME"),
+        ("own.yaml", "own_model.py:tiny", "own_model.py:tinny", "did you mean 'tiny'"),
+        ("own.yaml", "own_method.py:Smaller", "own_method.py:register", "register"),
+        ("own_data.py", "import numpy as np", "import not_there", "not_there"),
+        ("own_model.py", "return nn", "raise SystemExit; return nn", "would end the whole program"),
+    ],
+)
+def test_a_file_that_is_not_there_or_broken_is_one_line(folder, file, before, after, says):
+    path = folder / file
+    path.write_text(path.read_text().replace(before, after))
+    with pytest.raises(VitinitError, match=says):
+        specs(folder)
+
+
+def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
+    mine = MODEL + "# imported by no other test\n"
+    (folder / "own_model.py").write_text(mine)
+    name = own_files.pinned("own_model.py:tiny", folder)
+    assert own_files.pinned(name, folder) == name
+    (folder / "own_model.py").write_text(MODEL + "\n")
+    with pytest.raises(VitinitError, match="has another content now"):
+        own_files.pinned(name, folder)
+    with pytest.raises(VitinitError, match=f"{FOLDERS}=FOLDER says where it is"):
+        own_files.load(name)
+    (folder / "own_model.py").write_text(mine)
+    assert own_files.load(name).__name__ == "tiny"
+
+
+def test_worker_processes_find_the_files(folder, tmp_path):
+    ran = fresh(
+        *("-m", "vitinit.runners.cli", "run", str(folder / "own.yaml"), "--executor", "local", "--workers", "2"),
+        *("--device", "cpu", "--no-download", "--results", str(tmp_path / "results")),
+        cwd=tmp_path,
+        **{key: value for key, value in os.environ.items() if key == FOLDERS},
+    )
+    assert "4 runs finished, 0 failed" in ran.stdout

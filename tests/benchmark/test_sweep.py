@@ -1,0 +1,96 @@
+"""Sweeps and `--set` of a grid: the combinations by hand, whose fields win, and what is refused."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.settings import named_fields
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli.plan import _fixed, _matches
+
+GRID = """
+title: swept
+rows:
+  Base: {{base: trunc_normal, recipe: {{lr: 0.5}}}}
+  Mimetic: {{base: trunc_normal, method: mimetic}}
+blocks:
+  - datasets: [{{name: digits, train_size: 100}}]
+    model: {{preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}}
+    recipe: {{name: small, epochs: 1, batch_size: 8}}
+    seeds: [0, 1]
+    sweep: {sweep}
+"""
+
+
+def cells(folder: Path, sweep: str, **fixed: object) -> list[Cell]:
+    file = folder / "swept.yaml"
+    file.write_text(GRID.format(sweep=sweep))
+    return grid.load(str(file), fixed={name.replace("__", "."): value for name, value in fixed.items()}).cells
+
+
+def taken(found: list[Cell]) -> set[tuple]:
+    return {(c.row, c.spec.recipe.lr, c.spec.model.width, c.spec.dataset.train_size, c.spec.seed) for c in found}
+
+
+def test_fields_are_crossed_and_win_over_those_of_rows(tmp_path):
+    found = cells(tmp_path, "{lr: [3e-4, 1e-3], model.width: [48, 96], train_size: [50, 100]}")
+    assert taken(found) == set(product(("Base", "Mimetic"), (3e-4, 1e-3), (48, 96), (50, 100), (0, 1)))
+    assert len({cell.run_id for cell in found}) == len(found) == 32
+    places = {cell.place for cell in found}
+    assert len(places) == 16, "every combination has a cell of its own in tables"
+
+
+def test_a_swept_grid_has_the_runs_of_one_that_is_written_out(tmp_path):
+    swept = cells(tmp_path, "{width: [48, 96]}")
+    by_hand = [run for width in (48, 96) for run in cells(tmp_path, "{}", model__width=width)]
+    assert {c.run_id for c in swept} == {c.run_id for c in by_hand}
+
+
+def test_zipped_fields_go_together_and_rules_leave_combinations_out(tmp_path):
+    found = cells(tmp_path, "{zip: {width: [48, 96], heads: [3, 6]}, lr: [0.1, 0.2], without: {lr: 0.2, width: [96]}}")
+    pairs = {(c.spec.model.width, c.spec.model.heads, c.spec.recipe.lr) for c in found}
+    assert pairs == {(48, 3, 0.1), (48, 3, 0.2), (96, 6, 0.1)}
+
+
+def test_a_parameter_of_a_method_is_swept_in_the_rows_that_have_it(tmp_path):
+    found = cells(tmp_path, "{parts: [qk, vo]}")
+    assert {c.spec.method.params["parts"] for c in found if c.spec.method} == {"qk", "vo"}
+    assert [c.row for c in found].count("Base") == 2
+
+
+@pytest.mark.parametrize(
+    ("sweep", "says"),
+    [
+        ("{learning_rate: [1]}", "unknown field 'learning_rate'"),
+        ("{recipe.lrr: [1]}", "did you mean 'lr'"),
+        ("{lr: 0.1}", "lr needs a list"),
+        ("{lr: []}", "lr needs a list"),
+        ("{lr: [0.1, 0.1]}", "a value twice"),
+        ("{zip: {lr: [0.1], width: [48, 96]}}", "as many values"),
+        ("{lr: [0.1], recipe.lr: [0.2]}", "there twice"),
+        ("{lr: [0.1], without: {lr: 0.1}}", "leaves no combination"),
+        ("{lr: [0.1], without: {width: 48}}", "which is not swept"),
+        ("{width: [48, 50]}", "width 50"),
+    ],
+)
+def test_a_sweep_that_is_none_is_one_line(tmp_path, sweep, says):
+    with pytest.raises(VitinitError, match=says):
+        cells(tmp_path, sweep)
+
+
+def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
+    assert _fixed(["recipe.lr=1e-3", "width=96", "mean=a"]) == {"recipe.lr": 0.001, "width": 96, "mean": "a"}
+    for wrong in (["recipe.lr"], ["lr=1", "lr=2"]):
+        with pytest.raises(VitinitError, match="--set"):
+            _fixed(wrong)
+    found = cells(tmp_path, "{lr: [3e-4, 1e-3], width: [48, 96]}")
+    assert {c.spec.recipe.lr for c in found if _matches(c, "lr=3e-4")} == {3e-4}
+    assert {c.spec.model.width for c in found if _matches(c, "model.width=96")} == {96}
+    assert named_fields(found[0].spec)["lr"] == "0.0003"
+    with pytest.raises(VitinitError, match="did you mean 'lr'"):
+        _matches(found[0], "lrr=1")

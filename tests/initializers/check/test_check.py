@@ -1,0 +1,290 @@
+"""Checks of models: nothing stays changed, numbers agree with others, bases are recognised, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+import zoo
+from caught import maps_of
+from torch import Tensor, nn
+
+import vitinit
+from vitinit.initializers.check.nearest import kolmogorov_smirnov, looks, structure
+from vitinit.initializers.check.report import plot
+
+
+def images(count: int = 8) -> Tensor:
+    return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+class Stateful(nn.Module):
+    """A model with all that a check could leave changed: batch norm, dropout, half of it frozen, gradients, a hook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 48, 8, 8)
+        self.norm = nn.BatchNorm2d(48)
+        self.body = zoo.build("nn.TransformerEncoder").encoder
+        self.drop, self.head, self.calls = nn.Dropout(0.5), nn.Linear(48, 10), [0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls[0] += 1
+        self.last = x
+        return self.head(self.drop(self.body(self.norm(self.stem(x)).flatten(2).mT).mean(1)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_model_and_all_global_state_stay_as_they_were(dtype: torch.dtype) -> None:
+    model = Stateful().to(dtype).train()
+    model.body.eval()
+    model.stem.requires_grad_(False)
+    model(images().to(dtype)).sum().backward()
+    hook = model.head.register_forward_hook(lambda *_: None)
+    state = copy.deepcopy(model.state_dict())
+    gradients = {
+        name: (one.grad, None if one.grad is None else one.grad.clone()) for name, one in model.named_parameters()
+    }
+    identities = [id(one) for one in (*model.parameters(), *model.buffers(), *model.modules())]
+    modes = [one.training for one in model.modules()]
+    calls, last = list(model.calls), model.last
+    hooks = [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()]
+    drawn = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
+    given = images()
+    before = given.clone()
+
+    with torch.no_grad():
+        vitinit.check(model, given, torch.arange(8) % 10)
+        assert not torch.is_grad_enabled()
+
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(one.dtype == dtype for one in model.parameters())
+    for name, one in model.named_parameters():
+        assert one.grad is gradients[name][0]
+        assert one.grad is None or torch.equal(one.grad, gradients[name][1])
+    assert [id(one) for one in (*model.parameters(), *model.buffers(), *model.modules())] == identities
+    assert [one.training for one in model.modules()] == modes
+    assert [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()] == hooks
+    assert not model.stem.weight.requires_grad
+    assert model.calls == calls
+    assert model.last is last
+    assert torch.equal(drawn[0], torch.get_rng_state())
+    assert drawn[1] == np.random.get_state()[1].tolist()  # type: ignore[index]
+    assert drawn[2] == random.getstate()
+    assert torch.equal(given, before)
+    hook.remove()
+
+
+def test_a_model_that_fails_half_way_is_restored() -> None:
+    model = zoo.build("timm ViT").train()
+    state = copy.deepcopy(model.state_dict())
+    model.blocks[1].register_forward_hook(lambda _, __, out: out[:, :, :7])
+    with pytest.raises(vitinit.VitinitError, match="does not take images"):
+        vitinit.check(model, images())
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    "name", ["timm ViT", "torchvision ViT", "timm Swin", "nn.TransformerEncoder", "timm ViT qk-norm"]
+)
+def test_entropy_and_logits_are_those_of_the_maps_that_the_model_computes(name: str) -> None:
+    """The maps are caught in another way; a row of logits is the logarithm of a row of the map, up to a constant."""
+    model = zoo.build(name)
+    report = vitinit.check(model, images(), torch.arange(8) % 10)
+    maps = [one.double() for one in maps_of(model, images())]
+    found = [one for one in report.layers if one.entropy is not None]
+    assert len(found) == len(maps)
+    for layer, map_BHNN in zip(found, maps, strict=True):
+        entropy = -(map_BHNN * map_BHNN.clamp(min=1e-300).log()).sum(-1).mean() / math.log(map_BHNN.shape[-1])
+        assert layer.entropy == pytest.approx(float(entropy), rel=1e-4)
+        if name != "timm Swin":  # whose masks are left out
+            std = map_BHNN.log().std(-1, correction=0).mean((0, 2)).max()
+            assert layer.logits == pytest.approx(float(std), rel=1e-3)
+
+
+def test_loss_stream_and_gradient_against_a_run_of_ones_own() -> None:
+    model, labels = zoo.build("timm ViT"), torch.arange(8) % 10
+    report = vitinit.check(model, images(), labels)
+    entered: list[Tensor] = []
+    hooks = [block.register_forward_pre_hook(lambda _, given: entered.append(given[0])) for block in model.blocks]
+    loss = nn.functional.cross_entropy(model(images()), labels)
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    assert report.loss == pytest.approx(float(loss), rel=1e-5)
+    assert report.chance == pytest.approx(math.log(10))
+    for layer, block, x_BND in zip(report.layers, model.blocks, entered, strict=True):
+        assert layer.stream == pytest.approx(float(x_BND.pow(2).mean().sqrt()), rel=1e-5)
+        square = sum(float(one.grad.double().square().sum()) for one in block.parameters())
+        assert layer.gradient == pytest.approx(math.sqrt(square), rel=1e-4)
+        cosine = nn.functional.cosine_similarity(x_BND[:4, :, None], x_BND[:4, None], dim=-1)
+        count = x_BND.shape[1]
+        mean = (cosine.sum((1, 2)) - count) / (count * (count - 1))
+        assert layer.cosine == pytest.approx(float(mean.mean()), abs=1e-4)
+        values = torch.linalg.svdvals(x_BND[:4].double()).square()
+        rank = (values.sum(1).square() / values.square().sum(1)).mean()
+        assert layer.rank == pytest.approx(float(rank), rel=1e-4)
+
+
+def test_the_step_lowers_the_loss_by_what_is_said() -> None:
+    model, labels = zoo.build("timm ViT"), torch.arange(8) % 10
+    report = vitinit.check(model, images(), labels)
+    assert report.step is not None
+    optimizer = torch.optim.SGD(model.parameters(), lr=report.step)
+    nn.functional.cross_entropy(model(images()), labels).backward()
+    optimizer.step()
+    after = nn.functional.cross_entropy(model(images()), labels)
+    assert report.after == pytest.approx(float(after), rel=1e-4)
+    assert report.after < report.loss
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        "kaiming_uniform",
+        "trunc_normal",
+        "jax_vit",
+        "mae",
+        "moco_v3",
+        "torchvision_vit",
+        "orthogonal",
+        "spectral",
+        "sinusoidal",
+    ],
+)
+@pytest.mark.parametrize("name", ["timm ViT", "Hugging Face ViT", "torchvision ViT"])
+def test_every_base_is_recognised_in_every_library(base: str, name: str) -> None:
+    model = zoo.build(name)
+    vitinit.initialize(model, base=base, seed=3)
+    groups = {one.name: one for one in vitinit.check(model, images(), torch.arange(8) % 10).groups}
+    for group in ("attention", "MLP"):
+        assert base in groups[group].bases, groups[group]
+    alike = set(groups["attention"].bases) & set(groups["MLP"].bases) & set(groups["head"].bases)
+    assert alike & set(groups["patch embedding"].bases) == {base}
+
+
+def test_libraries_are_told_apart() -> None:
+    """timm's Linears are drawn with std 0.02, and its patch embedding is left to PyTorch; Hugging Face draws both."""
+    timm, hugging_face = (
+        {one.name: one for one in vitinit.check(zoo.build(name), images()).groups}
+        for name in ("timm ViT", "Hugging Face ViT")
+    )
+    assert "trunc_normal" in timm["MLP"].bases
+    assert "trunc_normal" in hugging_face["MLP"].bases
+    assert "trunc_normal" in timm["patch embedding"].bases
+    assert not hugging_face["patch embedding"].bases
+    assert "normal, std 0.02" in hugging_face["patch embedding"].looks
+
+
+def test_kolmogorov_smirnov_is_that_of_scipy() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for scale in (1.0, 1.05, 1.5):
+        left = torch.randn(3000, generator=generator)
+        right = torch.randn(2000, generator=generator) * scale
+        expected = scipy.stats.ks_2samp(left.numpy(), right.numpy(), method="asymp")
+        gap, likely = kolmogorov_smirnov(left, right)
+        assert gap == pytest.approx(expected.statistic, abs=1e-9)
+        exact = scipy.stats.kstwobign.sf(math.sqrt(3000 * 2000 / 5000) * gap)
+        assert likely == pytest.approx(exact, rel=1e-6)
+
+
+def test_distributions_in_words() -> None:
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(200, 200, generator=generator) * 0.02
+    uniform = torch.empty(200, 200).uniform_(-0.05, 0.05, generator=generator)
+    cut = nn.init.trunc_normal_(torch.empty(200, 200), std=0.1, a=-0.2, b=0.2, generator=generator)
+    name, _, std = looks(normal, "dense").partition(", std ")
+    assert name == "normal"
+    assert float(std) == pytest.approx(0.02, rel=0.03)
+    name, _, bound = looks(uniform, "dense").partition(" within ")
+    assert name == "uniform"
+    assert float(bound) == pytest.approx(0.05, rel=0.03)
+    assert looks(cut, "dense").startswith("normal cut at 2 std")
+    orthogonal = nn.init.orthogonal_(torch.empty(30, 50))
+    assert [structure(one) for one in (torch.zeros(3, 3), torch.ones(3, 3), torch.eye(9), orthogonal, normal)] == [
+        *("zero", "constant", "sparse", "orthogonal", "dense")
+    ]
+
+
+def test_the_page() -> None:
+    report = vitinit.check(zoo.build("timm ViT"))
+    lines = str(report).splitlines()
+    assert "sound" in lines[0]
+    assert report.sound
+    assert "random images" in report.images
+    assert max(map(len, lines)) <= 80
+    assert "<script" not in report._repr_html_()
+    assert plot([0.0, 1.0, None, 0.5]) == "▁█ ▅"
+
+
+class Linear(nn.Module):
+    """Attention without a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.qkv, self.head = nn.Conv2d(3, 24, 8, 8), nn.Linear(24, 72), nn.Linear(24, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.stem(x).flatten(2).mT).chunk(3, -1)
+        return self.head((q @ (k.mT @ v)).mean(1))
+
+
+class LinearAttentionModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = type("KernelAttention", (Linear,), {})()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x)
+
+
+def test_attention_that_it_cannot_see_is_named() -> None:
+    report = vitinit.check(LinearAttentionModel(), images())
+    assert any("KernelAttention" in one for one in report.unseen)
+
+
+def test_attention_of_a_kind_that_no_adapter_knows_is_seen() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(24, 24) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + torch.softmax(self.q(x) @ self.k(x).mT * 50, dim=-1) @ self.v(x)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.one, self.head = nn.Conv2d(3, 24, 8, 8), Own(), nn.Linear(24, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.one(self.stem(x).flatten(2).mT).mean(1))
+
+    keys = {one.key for one in vitinit.check(Model(), images()).findings}
+    assert "attention-too-sharp" in keys
+
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "no model": ("vit", {}, "torch.nn.Module"),
+    "images": ("timm ViT", {"images": torch.zeros(3, 32, 32)}, "B x C x H x W"),
+    "size": ("timm ViT", {"images": torch.zeros(2, 3, 40, 40)}, "does not take images"),
+    "labels without images": ("timm ViT", {"labels": torch.zeros(2).long()}, "images"),
+    "soft labels": ("timm ViT", {"images": images(), "labels": torch.zeros(8, 10)}, "whole numbers"),
+    "few labels": ("timm ViT", {"images": images(), "labels": torch.zeros(2).long()}, "2 labels for 8"),
+    "classes": ("timm ViT", {"classes": 0}, "classes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_checked_is_refused_in_one_line(name: str) -> None:
+    model, given, says = REFUSED[name]
+    with pytest.raises(vitinit.VitinitError, match=says) as error:
+        vitinit.check(zoo.build(model) if model in zoo.ZOO else model, **given)
+    assert "\n" not in str(error.value)

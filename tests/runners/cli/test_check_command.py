@@ -1,0 +1,112 @@
+"""`vitinit check`: models by name, file and package, images of a folder, exit codes, errors of one line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitinit.runners.cli import main as cli
+
+FILE = """
+from torch import nn
+from timm.models.vision_transformer import VisionTransformer
+
+SMALL = dict(img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=4, num_classes=2)
+
+def make_model():
+    return VisionTransformer(**SMALL)
+
+def ill():
+    model = make_model()
+    nn.init.normal_(model.head.weight, std=5.0)
+    return model
+
+def nothing():
+    return 3
+
+def broken():
+    raise ValueError("no such width")
+
+model = make_model()
+"""
+
+
+@pytest.fixture
+def check(capsys, monkeypatch, tmp_path):
+    """Run `vitinit check` in tmp_path, which holds FILE; return exit code, page and error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("mine.py").write_text(FILE)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vitinit", "check", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["mine.py:make_model", "mine:make_model", "mine.py:model"])
+def test_a_sound_model_of_ones_own(check, name):
+    code, page, err = check(name)
+    assert (code, err) == (0, "")
+    assert "VisionTransformer: sound" in page.splitlines()[0]
+    assert "random images of 32 x 32" in page
+
+
+def test_warnings_are_exit_code_1(check):
+    code, page, _ = check("mine.py:ill")
+    assert code == 1
+    assert "loss-above-chance" in page.splitlines()[0]
+    assert "usually helps" in page
+
+
+def test_images_of_a_folder(check):
+    """Two classes, at the size of the model; they are normalised, so nothing is said of them."""
+    drawn = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        (Path("images") / label).mkdir(parents=True)
+        for number in range(12):
+            pixels = drawn.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(Path("images") / label / f"{number}.png")
+    code, page, err = check("mine.py:make_model", "--data", "folder:images")
+    assert (code, err) == (0, ""), page
+    assert "16 images of 3 x 32 x 32" in page
+    code, page, _ = check("mine.py:make_model", "--data", "folder:images", "--classes", "7")
+    assert code == 1
+    assert "2 logits, and there are 7 classes" in " ".join(page.split())
+
+
+def test_a_model_of_timm_gets_the_classes(check):
+    code, page, err = check("timm:test_vit", "--classes", "3")
+    assert err == ""
+    assert "ln 3 = 1.099" in page
+    assert code == (0 if "sound" in page.splitlines()[0] else 1)
+
+
+REFUSED = {
+    "no colon": (["vit_tiny"], "write timm:NAME"),
+    "no such file": (["other.py:make_model"], "there is no file other.py"),
+    "no such name": (["mine.py:make_modle"], "did you mean 'make_model'"),
+    "no such package": (["no_package_of_ours:make"], "cannot be imported"),
+    "no model of timm": (["timm:vit_tinny_patch16_224"], "did you mean 'vit_tiny_patch16_224'"),
+    "no model": (["mine.py:nothing"], "returns a int"),
+    "not a function": (["mine.py:SMALL"], "neither a model nor a function"),
+    "raises": (["mine.py:broken"], "no such width"),
+    "no folder": (["mine.py:make_model", "--data", "folder:nowhere"], "there is no folder nowhere"),
+    "size": (["mine.py:make_model", "--image-size", "40"], "does not take images of 40 x 40"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_one_line(check, name):
+    arguments, says = REFUSED[name]
+    code, _, err = check(*arguments)
+    assert (code, err[:7], err.count("\n")) == (2, "error: ", 1), err
+    assert says in err

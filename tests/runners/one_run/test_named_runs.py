@@ -1,0 +1,48 @@
+"""Runs of models by name: stopped and taken up with the same bits, measured where attention is known, and repeated."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.harness import assert_same, setting, stopped_after
+from tests.runners.small_run import spec
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import InitializerSpec
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import Execution, check_whole_batches
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.one_run.carry_out import carry_out
+
+VIT = {"timm": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 3}
+XCIT = {"timm": "xcit_nano_12_p8_224", "img_size": 16, "embed_dim": 16, "depth": 1, "num_heads": 2}
+
+
+def cell(model: dict, method: str | None) -> Cell:
+    named = method and InitializerSpec(name=method)
+    return Cell("any", spec(model=resolve_model(model), base=InitializerSpec(name="trunc_normal"), method=named))
+
+
+@pytest.mark.usefixtures("undisturbed")
+@pytest.mark.parametrize(
+    ("model", "method", "probed"),
+    [({**VIT, "drop_rate": 0.1, "drop_path_rate": 0.1}, "mimetic", True), (XCIT, None, False)],
+)
+def test_it_is_stopped_and_taken_up_with_the_same_bits(model, method, probed, tmp_path):
+    said: list[str] = []
+    one, whole, resumed = cell(model, method), setting(tmp_path / "whole"), setting(tmp_path / "resumed")
+    carry_out(one, whole, Stop(), lambda event: said.append(event.trouble))
+    stopped_after(1, one, resumed)
+    carry_out(one, resumed, Stop())
+    assert_same(whole, resumed, one)
+    record = Store(whole.root).read(whole.study).done[one.run_id]
+    assert record.run_id == record.spec.run_id == one.run_id
+    assert len(record.probes) == (len(record.history) + 1 if probed else 0)
+    assert any("probes are left out: " in text for text in said) is not probed
+
+
+def test_a_batch_norm_is_found_so_that_its_batches_are_not_cut(tmp_path):
+    one = cell({"timm": "resnet18", "img_size": 32}, None)
+    with pytest.raises(VitinitError, match="BatchNorm"):
+        check_whole_batches(one.spec, Execution("cpu", 1, "inline", micro_batch=8))

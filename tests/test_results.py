@@ -1,0 +1,105 @@
+"""From records back to Python: a trained model gives its recorded score; tables of runs and epochs; studies removed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import vitinit
+from tests.runners.small_run import THREAD, spec
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import weights_path
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.carry_out import carry_out
+
+MODEL = {"timm": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 3}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one study, with weights."""
+    root, threads = tmp_path_factory.mktemp("results"), torch.get_num_threads()
+    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), {}, keep_weights=True)
+    for one in (spec(), spec(model=resolve_model(MODEL), seed=1)):
+        assert isinstance(carry_out(Cell("Kaiming uniform", one), setting, Stop()), RunRecord)
+    torch.set_num_threads(threads)
+    return root
+
+
+@pytest.mark.parametrize("one", [spec(), spec(model=resolve_model(MODEL), seed=1)], ids=["family", "timm"])
+def test_a_loaded_model_scores_on_its_held_out_images_what_its_record_says(one, root):
+    run = vitinit.load(one.run_id, root)
+    with torch.no_grad():
+        right = run.model(run.images).argmax(-1) == run.labels
+    assert 100 * right.double().mean().item() == pytest.approx(run.record.score)
+    assert run.spec == one
+    assert len(run.classes) == 10
+    assert torch.equal(run.batch(torch.tensor([3])), run.images[3:4])
+
+
+def test_weights_that_are_not_there_or_not_the_runs_are_refused(root, tmp_path):
+    first, second = (
+        weights_path(root, "tiny", one.run_id) for one in (spec(), spec(model=resolve_model(MODEL), seed=1))
+    )
+    content = first.read_bytes()
+    other = torch.load(first, weights_only=True)
+    try:
+        torch.save({name: value + 1 for name, value in other.items()}, first)
+        with pytest.raises(VitinitError, match="fingerprint"):
+            vitinit.load(spec().run_id, root)
+        first.write_bytes(second.read_bytes())
+        with pytest.raises(VitinitError, match="cannot be read"):
+            vitinit.load(spec().run_id, root)
+        first.unlink()
+        with pytest.raises(VitinitError, match="--keep-weights"):
+            vitinit.load(spec().run_id, root)
+    finally:
+        first.write_bytes(content)
+    with pytest.raises(VitinitError, match="no record of a run"):
+        vitinit.load("0" * 16, root)
+
+
+def test_tables_have_a_row_a_run_and_a_row_an_epoch(root):
+    runs, epochs = vitinit.records("tiny", root), vitinit.epochs(results=root)
+    assert set(runs["run_id"]) == {spec().run_id, spec(model=resolve_model(MODEL), seed=1).run_id}
+    assert runs.set_index("run_id").loc[spec().run_id, "model.width"] == 48
+    assert epochs.groupby("run_id").size().tolist() == [2, 2]
+    with pytest.raises(VitinitError, match="did you mean 'tiny'"):
+        vitinit.records("tinny", root)
+
+
+def vitinit_studies(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "vitinit.runners.cli", "studies", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "COLUMNS": "120"}
+    return subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+def test_a_study_is_listed_and_removed_but_not_while_a_run_is_going_on(root, tmp_path):
+    folder = tmp_path / "local"
+    for name in ("tiny", "other"):
+        (folder / name).mkdir(parents=True)
+        for file in (root / "tiny").glob("*.json"):
+            (folder / name / file.name).write_bytes(file.read_bytes().replace(b'"tiny"', f'"{name}"'.encode()))
+    listed = vitinit_studies("--results", str(folder), cwd=tmp_path)
+    assert ["tiny", "2"] in [line.split()[:2] for line in listed.stdout.splitlines()]
+    unasked = vitinit_studies("rm", "tiny", "--results", str(folder), cwd=tmp_path)
+    assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
+    with claims.held(claims.folder(folder, "tiny", spec().run_id), Stop()):
+        refused = vitinit_studies("rm", "tiny", "--yes", "--results", str(folder), cwd=tmp_path)
+    assert (refused.returncode, "is going on" in refused.stderr) == (2, True)
+    assert (folder / "tiny").is_dir()
+    done = vitinit_studies("rm", "tiny", "--yes", "--results", str(folder), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in folder.iterdir()] == ["other"]
+    for name in ("..", "tiny"):
+        assert vitinit_studies("rm", name, "--yes", "--results", str(folder), cwd=tmp_path).returncode == 2

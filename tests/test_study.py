@@ -1,0 +1,64 @@
+"""A study from Python is the grid that is written out, and shows its own table and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import vitinit
+from vitinit.benchmark.grids import grid
+from vitinit.initializers.errors import VitinitError
+
+ROWS = {"Trunc normal": {"base": "trunc_normal"}, "Mimetic": {"base": "trunc_normal", "method": "mimetic"}}
+ASKED = {
+    "rows": ROWS,
+    "datasets": [{"name": "digits", "train_size": 100}],
+    "seeds": range(2),
+    "recipe": {"epochs": 1, "batch_size": 50},
+    "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 4, "depth": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> vitinit.Study:
+    root = tmp_path_factory.mktemp("results")
+    return vitinit.run(**ASKED, results=root, device="cpu", download=False)
+
+
+def test_its_runs_are_those_of_its_grid_and_the_same_call_runs_nothing_twice(study, capfd):
+    expected = {cell.run_id for cell in grid.load(str(study.results / f"{study.name}.yaml")).cells}
+    assert set(study.records()["run_id"]) == expected
+    assert len(expected) == 4
+    assert set(study.records()["recipe.batch_size"]) == {50}
+    written = {path: path.stat().st_mtime_ns for path in (study.results / study.name).glob("*.json")}
+    again = vitinit.run(**ASKED, results=study.results, device="cpu", download=False)
+    assert again == study == vitinit.study(study.name, study.results)
+    assert {path: path.stat().st_mtime_ns for path in (study.results / study.name).glob("*.json")} == written
+
+
+def test_it_shows_its_table_and_figures(study):
+    mean = study.records().query("row == 'Mimetic'")["top1"].mean()
+    html = study.table()._repr_html_()
+    assert "Mimetic" in html
+    assert f"{mean:.1f}" in html
+    assert f"{mean:.1f}" in str(study.table())
+    assert study._repr_html_() == html
+    assert "data:image/png;base64," in study.plot()._repr_html_()
+    with pytest.raises(VitinitError, match="did you mean 'accuracy'"):
+        study.plot("accuracies")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rows": {"A": {"base": "trunc_norml"}}}, "did you mean 'trunc_normal'"),
+        ({"workrs": 2}, "did you mean 'workers'"),
+        ({"name": "../up"}, "becomes a folder"),
+        ({"model": {"preset": "vit_micro", "depth": object()}}, "object is nothing that a grid can say"),
+    ],
+)
+def test_what_cannot_be_run_is_said_in_one_line(changes, says, tmp_path: Path):
+    with pytest.raises(VitinitError, match=says):
+        vitinit.run(**{**ASKED, "results": tmp_path, "device": "cpu", **changes})
+    assert not list(tmp_path.glob("*/*.json"))

@@ -1,0 +1,294 @@
+"""A study from Python: the same plan, runs, records, tables and figures as from the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.results import LOCAL, epochs, records
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from vitinit.analysis.frame import Study as Records
+    from vitinit.analysis.tables.shared import Table
+
+Named = str | Mapping[str, Any]
+MODEL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
+RECIPE = "small"
+OURS = ("results", "seeds", "help")
+"""Options of `vitinit run` that are arguments here."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableView:
+    """A table that shows itself: in a notebook as HTML, elsewhere as Markdown."""
+
+    table: Table
+
+    def __str__(self) -> str:
+        from vitinit.analysis.tables.render import to_markdown
+
+        return to_markdown(self.table)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from vitinit.analysis.tables.render import to_html
+
+        return to_html(self.table)
+
+
+@dataclass(frozen=True, eq=False)
+class PlotView:
+    """Figures that show themselves in a notebook."""
+
+    figures: dict[str, Figure]
+    """By name: matplotlib's."""
+
+    def _repr_html_(self) -> str:
+        pictures = []
+        for name, figure in self.figures.items():
+            content = BytesIO()
+            figure.savefig(content, format="png", dpi=150)
+            source = b64encode(content.getvalue()).decode()
+            pictures.append(f'<img alt="{escape(name)}" src="data:image/png;base64,{source}" style="max-width: 100%">')
+        return "\n".join(pictures)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study that has been run; what it shows is read from its records each time."""
+
+    name: str
+    results: Path = LOCAL
+
+    def records(self) -> pd.DataFrame:
+        """Return a table of runs: see `vitinit.records`."""
+        return records(self.name, self.results)
+
+    def epochs(self) -> pd.DataFrame:
+        """Return a table of epochs: see `vitinit.epochs`."""
+        return epochs(self.name, self.results)
+
+    def table(self, name: str | None = None, metric: str = "last", baseline: str | None = None) -> TableView:
+        """Return one of its tables, by default that of its rows and datasets.
+
+        Args:
+            name: as `python -m vitinit.analysis.tables` calls it.
+            metric: `last` or `best` epoch.
+            baseline: row that differences are to. Default: each row's own base.
+        """
+        from vitinit.analysis.tables.registry import build
+
+        return TableView(build(self._read(), name, metric, baseline))
+
+    def plot(self, figure: str | None = None, x: str | None = None) -> PlotView:
+        """Return figures of one kind, or score and gain over a field.
+
+        Args:
+            figure: as `python -m vitinit.analysis.figures --figure` calls it. Default: the first that the study has.
+            x: a field that the study has several values of: `lr`, `width`, `images`.
+        """
+        import matplotlib.pyplot as plt
+
+        from vitinit.analysis.figures.registry import FIGURES
+        from vitinit.analysis.figures.scaling import over
+        from vitinit.analysis.plotting import fonts, style
+
+        study, known = self._read(), {drawing.name: drawing for drawing in FIGURES.entries()}
+        study.require_runs()
+        if figure is not None and figure not in known:
+            raise unknown_name("figure", figure, known)
+        with plt.rc_context():  # the notebook's own style stays as it was
+            style.set_defaults()
+            fonts.use_for([study])
+            chosen = [known[figure]] if figure else list(known.values())
+            figures = over(study, x) if x else next((found for one in chosen if (found := one.figures(study))), {})
+        if not figures:
+            raise VitinitError(f"study {self.name!r} has no figure {figure or ''}: {chosen[0].why_none}")
+        for each in figures.values():
+            plt.close(each)
+        return PlotView(figures)
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def _read(self) -> Records:
+        from vitinit.analysis.frame import load
+
+        return load([self.results], self.name)
+
+
+def study(name: str, results: Path | str = LOCAL) -> Study:
+    """Return a study that has been run, by its name.
+
+    Raises:
+        VitinitError: there is none of this name.
+    """
+    from vitinit.benchmark.records.store import Store
+
+    known = Store(results).studies()
+    if name not in known:
+        raise unknown_name("study", name, known)
+    return Study(name, Path(results))
+
+
+def run(
+    rows: Mapping[str, Mapping[str, Any]],
+    datasets: Sequence[Named],
+    seeds: Iterable[int] = range(3),
+    recipe: Named = RECIPE,
+    model: Mapping[str, Any] = MODEL,
+    *,
+    sweep: Mapping[str, Any] | None = None,
+    contrasts: Sequence[tuple[str, str]] = (),
+    name: str | None = None,
+    title: str | None = None,
+    results: Path | str = LOCAL,
+    **options: Any,
+) -> Study:
+    """Run what a study still lacks, as `vitinit run` does, and return it.
+
+    The study is written down as a grid, `results/NAME.yaml`, and carried out by that command in a process of its own:
+    the same call again goes on where it was stopped, and runs nothing twice.
+
+    Args:
+        rows: by label, as in a grid: `{"Mimetic": {"base": "trunc_normal", "method": "mimetic"}}`.
+        datasets: names, or mappings as in a grid.
+        seeds: of every row.
+        recipe: name, or a mapping with fields to change; without a name they are of `small`.
+        model: as in a grid.
+        sweep: fields with several values, as in a grid.
+        contrasts: pairs of rows to be compared.
+        name: of the study. Default: `study-` and a hash of all that is asked for.
+        title: of its tables.
+        results: folder for records.
+        options: those of `vitinit run`, as `workers=2`, `keep_weights=True`, `device="cpu"`, `data_dir="data"`.
+
+    Raises:
+        VitinitError: the study is refused, a run has failed, or it was stopped; the message says why.
+    """
+    recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **recipe}
+    block = {
+        "datasets": list(datasets),
+        "model": dict(model),
+        "recipe": recipe,
+        "seeds": list(seeds),
+        **({"sweep": dict(sweep)} if sweep else {}),
+    }
+    content = _plain({"rows": dict(rows), "contrasts": [list(pair) for pair in contrasts], "blocks": [block]})
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+    name = name or f"study-{digest}"
+    words = _options(options)
+    root = Path(results).absolute()
+    grid = _written(root, name, {"title": title or name, **content})
+    code, said = _carried_out(["run", str(grid), "--results", str(root), *words])
+    if code:
+        raise VitinitError(said or f"vitinit run ended with exit code {code}: vitinit status {grid}")
+    return Study(name, root)
+
+
+def _plain(value: Any) -> Any:
+    """Lists, mappings and plain values, as YAML has them; files of one's own as absolute paths."""
+    from vitinit.initializers import own_files
+
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [_plain(each) for each in value]
+    if isinstance(value, str) and own_files.in_a_file(value):
+        return str(Path.cwd() / value)
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if hasattr(value, "item"):  # a number of numpy
+        return value.item()
+    raise VitinitError(
+        f"{type(value).__name__} is nothing that a grid can say: write names, numbers, lists or mappings"
+    )
+
+
+def _options(options: Mapping[str, Any]) -> list[str]:
+    """Options of the command line, by their names there."""
+    import typer
+
+    from vitinit.runners.cli.main import app
+
+    command: Any = typer.main.get_command(app)
+    known = {one.opts[0].lstrip("-").replace("-", "_"): one for one in command.commands["run"].params if one.opts}
+    known = {name: one for name, one in known.items() if name not in OURS and one.param_type_name == "option"}
+    words: list[str] = []
+    for option, value in options.items():
+        if option not in known:
+            raise unknown_name("option", option, known)
+        flag, off = known[option].opts[0], known[option].secondary_opts
+        if isinstance(value, bool):
+            words += [flag] if value else list(off[:1])
+        elif isinstance(value, list | tuple):
+            words += [word for each in value for word in (flag, str(each))]
+        elif value is not None:
+            words += [flag, str(value)]
+    return words
+
+
+def _written(root: Path, name: str, content: Mapping[str, Any]) -> Path:
+    import yaml
+
+    from vitinit.benchmark.fields import is_folder_name
+    from vitinit.benchmark.files.atomic import write_atomically
+
+    if not is_folder_name(name):
+        raise VitinitError(f"name {name!r} becomes a folder; use letters, digits, '-', '_' and '.'")
+    grid = root / f"{name}.yaml"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        write_atomically(grid, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode())
+    except OSError as error:
+        raise VitinitError(f"cannot write {grid}: {error.strerror or error}") from None
+    return grid
+
+
+def _carried_out(words: Sequence[str]) -> tuple[int, str]:
+    """Run `vitinit WORDS` in a process of its own, and show what it says; its exit code, and what it says of an error.
+
+    In a terminal it draws its progress bar; elsewhere, as in a notebook, its lines are printed as they come.
+    """
+    terminal = sys.stdout is sys.__stdout__ and sys.stdout is not None and sys.stdout.isatty()
+    command = [sys.executable, "-m", "vitinit.runners.cli", *words]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command,
+        stdout=None if terminal else subprocess.PIPE,
+        stderr=subprocess.STDOUT if not terminal else subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=not terminal,
+    ) as process:
+        said: list[str] = []
+        try:
+            for line in process.stderr if terminal else process.stdout or ():  # type: ignore[union-attr]
+                said.append(line.rstrip())
+                print(line, end="", flush=True)
+        except KeyboardInterrupt:
+            if not terminal:
+                process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+    errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
+    return process.returncode, errors[-1] if errors else ""
