@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +20,10 @@ WHAT, WHERE, SPEED, SAVING, MEASURING = "What", "Where", "Speed", "Saving and go
 
 
 def _folder(path: Path | None) -> Path | None:
-    """One line for a file where a folder is to be; one that is not there yet is made when something is written."""
-    if path is not None and path.is_file():
-        raise VitinitError(f"{path} is a file, and a folder is needed: --results DIR, --data-dir DIR")
+    """Refuse a file or device where a folder is to be; one that is not there yet is made when something is written."""
+    there = next((one for one in (path, *path.parents) if os.path.exists(one)), None) if path else None  # noqa: PTH110
+    if there and not os.path.isdir(there):  # noqa: PTH112 - neither raises where a folder may not be entered
+        raise VitinitError(f"{there} is no folder, and one is needed: --results DIR, --data-dir DIR")
     return path
 
 

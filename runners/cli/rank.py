@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -13,7 +12,7 @@ from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
-from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, console
+from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, ResultsOption, console
 from vitinit.runners.cli.run import default_workers
 from vitinit.runners.terminal.duration import duration
 
@@ -38,7 +37,7 @@ def rank(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Changes to the tier's model: {FIELD: VALUE}.")] = None,
     data_dir: DataOption = None,
-    results: Annotated[Path, typer.Option(help="Where records go.")] = LOCAL,
+    results: ResultsOption = LOCAL,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
 ) -> None:
     """Train a method, its own base and its placebo under the standard protocol, and say where it stands.

@@ -95,7 +95,8 @@ def test_files_and_folders_that_cannot_be_used(error, monkeypatch):
     Path("a file").touch()
     tiny = write(Path("tiny.yaml"), TINY)
     for words in (("run", tiny, "--results"), ("plan", tiny, "--data-dir"), ("proposition", "--data-dir")):
-        assert "is a file, and a folder is needed" in error(*words, "a file")
+        assert "is no folder, and one is needed" in error(*words, "a file")
+    assert "/dev/null is no folder" in error("plan", tiny, "--results", "/dev/null/below")
     Path("pictures/cats").mkdir(parents=True)
     few = {"name": "digits", "train_size": 20}
     for data, says in (("folder:pictures", "pictures"), ("folder:nowhere", "nowhere"), (few, "batch_size 32")):
