@@ -63,6 +63,8 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), room: int 
 
     @cache
     def folded(text: str, width: int) -> list[str]:
+        if cell_len(text) <= width:
+            return [text]
         return textwrap.wrap(text, width if cell_len(text) == len(text) else max(1, width // 2)) or [""]
 
     def place(text: str, at: int) -> str:

@@ -15,12 +15,13 @@ from vitinit.initializers.registry import Initializer, Part, Progress, register
 
 @register
 class CriticalScale(Initializer):
-    """W_q and W_k are normal, so that logits have the standard deviation `beta` sqrt(ln N) for N keys.
+    """W_q and W_k are normal, so that logits have the standard deviation `beta` sqrt(ln N) for N keys
+    (arXiv 2505.24333).
 
     Tokens are taken as LayerNorm gives them: D features of variance 1, independent. With entries of variance s^2,
     logits q k / sqrt(d) then have the standard deviation s^2 D, so s^2 = `beta` sqrt(ln N) / D. Above
     `beta` = sqrt(2 / (1 - rho)), where rho is the correlation between tokens, each query attends to few keys only
-    (arXiv 2505.24333; code: aGiorlandino/ICLR-Signal-Propagation-Transformers). That bound is at least sqrt(2).
+    (code: aGiorlandino/ICLR-Signal-Propagation-Transformers). That bound is at least sqrt(2).
 
     Traps. N counts patches, or those of a window where attention is in windows. Biases of W_q and W_k keep their
     base. The head's width d drops out only where attention divides by sqrt(d).

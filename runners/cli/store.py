@@ -45,8 +45,8 @@ def check(
         total += len(contents.done) + len(contents.failed) + len(contents.skipped)
         wrong += found
     for line in wrong:
-        console.print(f"wrong: {line}")
-    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'wrong file')} in {store.root}")
+        console.print(f"wrong: {line}", soft_wrap=True)
+    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'wrong file')} in {store.root}", soft_wrap=True)
     if wrong:
         raise typer.Exit(1)
 
@@ -69,9 +69,9 @@ def export(
         raise unknown_name("study", study, studies)
     written, unread = write(store, [study] if study else studies, out, form)
     for path, rows in written:
-        console.print(f"{path}: {count(rows, 'row')}")
+        console.print(f"{path}: {count(rows, 'row')}", soft_wrap=True)
     for problem in unread:
-        console.print(f"left out: {problem}")
+        console.print(f"left out: {problem}", soft_wrap=True)
     if unread:
         raise typer.Exit(1)
 

@@ -137,7 +137,7 @@ def test_what_is_kept_beside_the_parameters_has_their_type_and_is_put_back() -> 
     """The forward pass that images are for meets one type; afterwards all is the very object that it was."""
     m, plain = Beside().bfloat16(), Beside()
     kept, asked = dict(vars(m)), {"of": "impulse", "keep": "entropy", **BASE}
-    refused(m, "does not take images of 3 x 40 x 40", "placebo", **asked, images=torch.ones(1, 3, 40, 40))
+    refused(m, "does not take images of 3 x 40 x 40", "placebo", **asked, images=torch.rand(1, 3, 40, 40))
     assert all(vars(m)[name] is value for name, value in kept.items())
     for each in (m, plain):
         vitinit.initialize(each, "placebo", **asked, images=images(8, seed=1))

@@ -13,6 +13,7 @@ from study import NAME, make
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.benchmark.grids.grid import load
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import NEVER_FOLDED
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli import plan as cli_plan
@@ -34,7 +35,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def vitinit(capsys, monkeypatch):
     """Run the command line in this process and return what it printed."""
-    monkeypatch.setattr(console, "width", 200)
+    monkeypatch.setattr(console, "width", NEVER_FOLDED)  # as into a pipe
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])

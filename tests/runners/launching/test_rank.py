@@ -154,7 +154,7 @@ def test_what_is_no_method_or_base_is_one_line(tmp_path: Path, quick) -> None:
         ("{name: mimetic", "not YAML"),
         ("{name: a, name: b}", "already"),
         ("{name: placebo, of: {name: mimetic, 1: 2}}", "'mimetic': a field's name must be text, not 1"),
-        (f"{tmp_path}/my_exit.py:Mine", "cannot be loaded: SystemExit: 3"),
+        (f"{tmp_path}/my_exit.py:Mine", "raised SystemExit: 3"),
     ):
         with pytest.raises(VitinitError, match=message):
             quick(method)
