@@ -186,9 +186,11 @@ class Claim:
             self._lock = -1
 
     def finish(self) -> None:
-        """Remove the folder of a recorded run, checkpoints included, unless it is another's by now."""
-        if not self.lost():
-            shutil.rmtree(self.path.parent, ignore_errors=True)
+        """Remove the folder of a recorded run, checkpoints included.
+
+        Whoever else has claimed the run meanwhile finds the record, or is told by the next heartbeat.
+        """
+        shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def write(self) -> None:
         """Put the claim in place, whole."""
