@@ -21,7 +21,7 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> vitinit.Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> vitinit.StudyResults:
     root = tmp_path_factory.mktemp("results")
     return vitinit.run(**ASKED, results=root, device="cpu", download=False)
 

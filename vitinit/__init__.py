@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vitinit.initializers.adapters.registry import register, unregister
     from vitinit.initializers.registry import Initializer
     from vitinit.results import Run, epochs, load, records
-    from vitinit.studies import Study, run, study
+    from vitinit.studies import StudyResults, run, study
 
 __version__ = "0.1.0"
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
     "Part",
     "Report",
     "Run",
-    "Study",
+    "StudyResults",
     "VitinitError",
     "catalogue",
     "check",
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> Any:
         from vitinit import results
 
         return getattr(results, name)
-    if name in ("Study", "run", "study"):
+    if name in ("StudyResults", "run", "study"):
         from importlib import import_module
 
         return getattr(import_module("vitinit.studies"), name)

@@ -70,7 +70,7 @@ class PlotView:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyResults:
     """A study that has been run; what it shows is read from its records each time."""
 
     name: str
@@ -133,7 +133,7 @@ class Study:
         return load([self.results], self.name)
 
 
-def study(name: str, results: Path | str = LOCAL) -> Study:
+def study(name: str, results: Path | str = LOCAL) -> StudyResults:
     """Return a study that has been run, by its name.
 
     Raises:
@@ -144,7 +144,7 @@ def study(name: str, results: Path | str = LOCAL) -> Study:
     known = Store(results).studies()
     if name not in known:
         raise unknown_name("study", name, known)
-    return Study(name, Path(results))
+    return StudyResults(name, Path(results))
 
 
 def run(
@@ -160,7 +160,7 @@ def run(
     title: str | None = None,
     results: Path | str = LOCAL,
     **options: Any,
-) -> Study:
+) -> StudyResults:
     """Run what a study still lacks, as `vitinit run` does, and return it.
 
     The study is written down as a grid, `results/NAME.yaml`, and carried out by that command in a process of its own:
@@ -199,7 +199,7 @@ def run(
     code, said = _carried_out(["run", str(grid), "--results", str(root), *words])
     if code:
         raise VitinitError(said or f"vitinit run ended with exit code {code}: vitinit status {grid}")
-    return Study(name, root)
+    return StudyResults(name, root)
 
 
 def _plain(value: Any) -> Any:

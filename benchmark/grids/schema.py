@@ -81,8 +81,7 @@ class Block(Frozen):
     recipe: Named
     seeds: Seeds
     sweep: dict[str, Any] = Field(default_factory=dict)
-    """Fields with a list of values each, crossed: `{lr: [3e-4, 1e-3], width: [48, 96]}`. Under `zip` they go together,
-    and `without` leaves combinations out (`benchmark/grids/sweep.py`)."""
+    """Lists of values by field, crossed. Under `zip` they go together, and `without` leaves combinations out (`benchmark/grids/sweep.py`)."""
 
 
 class Parts(Frozen):
