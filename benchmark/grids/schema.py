@@ -81,7 +81,8 @@ class Block(Frozen):
     recipe: Named
     seeds: Seeds
     sweep: dict[str, Any] = Field(default_factory=dict)
-    """Lists of values by field, crossed. Under `zip` they go together, and `without` leaves combinations out (`benchmark/grids/sweep.py`)."""
+    """Lists of values by field, crossed. Under `zip` they go together, and `without` leaves combinations out
+    (`benchmark/grids/sweep.py`)."""
 
 
 class Parts(Frozen):
