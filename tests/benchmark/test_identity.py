@@ -160,6 +160,7 @@ OTHER: dict[str, dict[str, object]] = {
         "optimizer": {"name": "lion", "params": {}},
         "layer_decay": 0.75,
         "schedule": {"name": "linear"},
+        "augment": [{"name": "augmix", "params": {}}],
     },
 }
 """Another value for every field of a spec; those of models are in test_model_contract.py."""
