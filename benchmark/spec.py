@@ -40,6 +40,8 @@ LATER: dict[str, dict[str, Any]] = {
         "layer_decay": None,
         "schedule": {"name": "cosine"},
         "augment": [],
+        "ema": None,
+        "sam": None,
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -219,6 +221,10 @@ class Recipe(Frozen):
     eps: Positive = 1e-8
     """Only read by AdamW, as `betas`."""
     clip_grad: Positive | None = None
+    ema: Rate | None = None
+    """Decay, a step, of a moving average of the weights (timm's ModelEmaV3), which is evaluated too. None: off."""
+    sam: Positive | None = None
+    """Radius rho of sharpness-aware minimisation (arXiv 2010.01412): two passes a step. None: off."""
     label_smoothing: Rate = 0.0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     hflip: Fraction = 0.0
@@ -271,6 +277,8 @@ class Recipe(Frozen):
                 f"{own[0]} is of the recipe's AdamW; write optimizer: {{name: {self.optimizer.name}, {own[0]}: ...}} "
                 f"where it has one, and {own[0]}: {json.dumps(fields[own[0]].default)} in the recipe"
             )
+        if self.sam and self.precision == "fp16":
+            raise ValueError("sam needs gradients that are not scaled, and precision fp16 scales them; bf16 does not")
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
         if self.batch_size % self.mix_unit:

@@ -14,7 +14,7 @@ Metric = Literal["top1", "miou"]
 """What a run is measured by: its dataset decides."""
 METRICS: dict[Metric, str] = {"top1": "top-1", "miou": "mean IoU"}
 """In words."""
-LATER = ("test_miou", "val_miou")
+LATER = ("test_miou", "val_miou", "ema_loss", "ema_score")
 """Fields that came after the first records: where there is nothing in them, a record does not have them."""
 
 
@@ -33,6 +33,10 @@ class EpochRow(Frozen):
     test_miou: Percent | None = None
     """Mean over classes of intersection over union, in percent: of a dataset with masks, in place of top-1."""
     val_miou: Percent | None = None
+    ema_loss: NonNegativeFloat | None = None
+    """Of the moving average of the weights, on the same images; None where the recipe has no `ema`."""
+    ema_score: Percent | None = None
+    """Of the same, as `score`."""
     seconds: NonNegativeFloat
     images_per_s: NonNegativeFloat | None = None
     """Training images a second, loading included, evaluation not; None in records of before this was taken."""
