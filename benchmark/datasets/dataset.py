@@ -1,4 +1,4 @@
-"""What a dataset is. One is an instance of `Dataset` in a file of this folder, or behind an entry point.
+"""The interface of datasets. A dataset is an instance of `Dataset` in a file of this folder, or behind an entry point.
 
 Everything here is a function of the spec and the files alone: splits and subsets are the same in every run, at every
 seed, and no global random state is read or changed. Torch and what else takes seconds to import is imported inside of
@@ -123,7 +123,7 @@ class Dataset(ABC):
     def load(
         self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False
     ) -> Data | FullSizeData:
-        """What a loader makes batches of; see `benchmark.datasets.load.load`."""
+        """Open the dataset for a loader; see `benchmark.datasets.load.load`."""
         from vitinit.benchmark.image_files.arrays import decoded
         from vitinit.benchmark.image_files.full_size import chosen
 
@@ -136,7 +136,7 @@ class Dataset(ABC):
         return chosen(opened, spec, image_size, draw)
 
     def training_images(self, spec: DatasetSpec) -> int | None:
-        """How many images are trained on; None where only the files tell.
+        """Return the number of training images; None where only the files tell.
 
         Raises:
             VitinitError: `train_size` or `val_size` is more than there are, or less than there are classes. Where the
@@ -163,14 +163,14 @@ class Dataset(ABC):
         return left
 
     def counts(self, spec: DatasetSpec) -> tuple[int, int] | None:
-        """How many images are trained on, and on how many accuracy is measured; None where only the files tell."""
+        """Return the numbers of training and evaluation images; None where only the files tell."""
         trained = self.training_images(spec)
         if self.images is None or trained is None:
             return None
         return trained, (spec.val_size or 0) if spec.evaluate_on == "val" else self.images[1]
 
     def images_in_memory(self, spec: DatasetSpec, data_dir: Path) -> int:
-        """How many images are held in memory, found out without decoding them."""
+        """Return the number of images held in memory, without decoding them."""
         counts = self.counts(spec)
         if counts is None:
             sources = self.sources(spec, 1, data_dir)

@@ -1,4 +1,4 @@
-"""Where all datasets are found: every `Dataset` of the files here and in `archives`, and of installed packages.
+"""Registry of datasets: every `Dataset` of the files here and in `archives`, and of installed packages.
 
 A package names its own in the entry point group `vitinit.datasets`, as package.module:NAME. Imports no torch.
 """

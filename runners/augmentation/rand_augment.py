@@ -35,7 +35,7 @@ SHIFTING = ("shift rows, linear", "shift columns, linear", "shift columns, cubic
 ROTATING = ("rotate, linear", "rotate, cubic")
 
 KINDS = ("nothing", *POINTWISE, *ENHANCING, *SHIFTING, *ROTATING)
-"""What can be done to an image. Those that have much in common are carried out together. Inverting is solarizing."""
+"""Operations on an image. Those that have much in common are carried out together. Inverting is solarizing."""
 
 _PLACE = {kind: float(place) for place, kind in enumerate(KINDS)}
 
@@ -44,7 +44,7 @@ NOTHING: Numbers = (0.0, 0.0, 0.0)
 
 
 def draw(config: str, image_size: int, images: int, seeds: Iterable[int]) -> np.ndarray:
-    """What timm does to so many images one after the other, for each of the seeds of its global generators.
+    """Draw timm's changes to so many images one after the other, for each of the seeds of its global generators.
 
     Returns:
         For each image and layer three numbers, float64: the place in `KINDS` of what is done, and the number it takes;
@@ -94,7 +94,7 @@ def carry_out(images_BCHW: Tensor, drawn_BL3: np.ndarray, fill_C11: Tensor) -> T
 
 
 def _changed(images_NCHW: Tensor, numbers_N2: Tensor, counts: Sequence[int], fill_C11: Tensor) -> Tensor:
-    """What is done in one layer to images that are sorted by kind; `counts` has how many there are of each."""
+    """Apply the changes of one layer to images sorted by kind; `counts` has the number of each kind."""
     count_of = dict(zip(KINDS[1:], counts, strict=True))
     done, first = [], 0
 
@@ -125,13 +125,13 @@ def _changed(images_NCHW: Tensor, numbers_N2: Tensor, counts: Sequence[int], fil
 
 
 def fill_color(mean: Sequence[float]) -> Tensor:
-    """What timm fills with: the mean of each channel (in 0..1), uint8, C x 1 x 1."""
+    """Return timm's fill colour: the mean of each channel (in 0..1), uint8, C x 1 x 1."""
     return torch.tensor([min(255, round(255 * channel)) for channel in mean], dtype=torch.uint8)[:, None, None]
 
 
 @cache
 def recording(config: str, image_size: int) -> auto_augment.RandAugment:
-    """What timm does, less the work: an operation gives the `Change` that it would carry out.
+    """Replace timm's operations by recorders: each returns the `Change` that it would carry out.
 
     Raises:
         VitinitError: timm refuses the configuration, or it has operations that we have not.
@@ -184,4 +184,4 @@ RECORDERS: dict[str, Callable[..., Numbers]] = {
     **dict.fromkeys(("translate_x_rel", "translate_y_rel"), _translation),
     "rotate": _rotation,
 }
-"""What takes the place of timm's functions: each draws what timm's would, and gives what `draw` gives."""
+"""Replacements of timm's functions: each draws as timm's does, and returns what `draw` returns."""

@@ -232,7 +232,7 @@ def _seeds(text: str | None) -> list[int] | None:
 
 
 def _names(cell: Cell) -> dict[str, str]:
-    """What --only may ask for."""
+    """Return the names that --only accepts."""
     spec = cell.spec
     return {
         "row": cell.row,
@@ -246,7 +246,7 @@ def _names(cell: Cell) -> dict[str, str]:
 
 
 def _equals(value: str, pattern: str) -> bool:
-    """Whether a field has a value: numbers by what they are, 1e-3 as 0.001, text by pattern."""
+    """Return True if a field has a value: numbers by value, so that 1e-3 equals 0.001, text by pattern."""
     with suppress(ValueError):
         return float(value) == float(pattern)
     return fnmatch.fnmatchcase(value.lower(), pattern.lower().replace("[", "[[]"))
@@ -351,7 +351,7 @@ def recorded_otherwise(planned: list[Planned], contents: Outline) -> list[str]:
 
 
 def _left(planned: list[Planned]) -> list[Cell]:
-    """What can be carried out and has no record; its data may have to be fetched first."""
+    """Return the runs without a record that can be carried out; their data may have to be fetched first."""
     return [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
 
 

@@ -1,4 +1,4 @@
-"""What all loaders share: which part of a batch is this process's, and everything after the images are decoded."""
+"""Base of all loaders: this process's shard of a batch, and everything after decoding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vitinit.runners.loaders.ahead import carried_out
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""
 EVALUATION_BYTES = 2**29
-"""Of a batch of float32 images at most, so that a model on large ones does not ask for more memory than training."""
+"""Upper limit of a batch of float32 images in evaluation, so that large images need no more memory than training."""
 AHEAD_BYTES = 2**28
 """Batches are made beside one another, ahead of their use, where they take about so much memory at most."""
 TOGETHER_BYTES = 2**25
@@ -42,7 +42,7 @@ ALONE = Shard()
 
 
 def evaluation_batch(device: str, image_size: int) -> int:
-    """How many images of so many pixels a side go through the model at once when accuracy is measured."""
+    """Return the evaluation batch size for images of so many pixels a side."""
     return max(1, min(EVALUATION_BATCH[device], EVALUATION_BYTES // (4 * 3 * image_size**2)))
 
 
@@ -202,6 +202,6 @@ class Loader(ABC):
         return crop_and_flip(images_BCHW, self.recipe, stream(self.seed, "augment", epoch, step), self.part)
 
     def drawn(self, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
-        """What RandAugment does to these images. Draws are of batches: each process draws for the whole of it."""
+        """Draw RandAugment's changes for these images. Draws are of batches: each process draws for the whole of it."""
         seed = derive(self.seed, "randaugment", epoch, step)
         return draw(str(self.recipe.rand_augment), self.image_size, self.recipe.batch_size, [seed])[self.part]

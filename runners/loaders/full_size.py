@@ -84,7 +84,7 @@ class FullSizeLoader(Loader):
         return images_BCHW
 
     def drawn(self, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
-        """What RandAugment does to these images. Draws are of images."""
+        """Draw RandAugment's changes for these images. Draws are of images."""
         seeds = [derive(self.seed, "randaugment", epoch, number) for number in numbers_B.tolist()]
         return draw(str(self.recipe.rand_augment), self.data.image_size, 1, seeds)
 
