@@ -42,7 +42,7 @@ STOREYS = {
     ),
     "slurm": ("errors torchrun", "command profiles", "jobs", "task", "submit", "check"),
     "benchmark": (
-        "fields files signatures",
+        "fields files metrics signatures",
         "models schedules",
         "spec terminal",
         "records image_files settings optimizers",
@@ -132,6 +132,7 @@ def test_analysis_reads_records_only() -> None:
         "benchmark.records.record",
         "benchmark.records.store",
         "benchmark.fields",
+        "benchmark.metrics.registry",
         "benchmark.models.registry",
         "benchmark.spec",
         "benchmark.records.maps",

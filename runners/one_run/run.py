@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import sources
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.models.build import build_model, parameter_count
@@ -152,7 +153,7 @@ class _Opened:
 
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
-        dense = self.loader.metric == "miou"
+        dense = self.loader.dense
         model = build_model(self.cell.spec.model, len(self.data.classes), dense, self.cell.spec.seed).to(self.device)
         for part in (self.base, self.method):
             if part:
@@ -172,6 +173,7 @@ def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     data = open_data(spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped)
     stop.check()
     loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
+    loader.metric = datasets.get(spec.dataset.name).main_metric
     return _Opened(cell, device, data, loader, replace(setting.execution, loader=loader.name), provenance)
 
 
