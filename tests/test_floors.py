@@ -53,7 +53,7 @@ STOREYS = {
         "basics",
         "augmentation terminal",
         "loaders",
-        "training probes",
+        "training probes tracking",
         "one_run measuring",
         "launching",
         "cli",

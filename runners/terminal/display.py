@@ -46,6 +46,7 @@ class Display:
         self._cells: dict[str, Cell] = {}
         self._share: dict[str, float] = {}
         """How much of each run is done, 0 to 1."""
+        self._failed_trackers: set[str] = set()
         self._scored: dict[str, str] = {}
         """What was last said of each run's accuracy."""
 
@@ -87,6 +88,9 @@ class Display:
         task, cell = self._tasks[event.run_id], self._cells[event.run_id]
         epochs = cell.spec.recipe.epochs
         if event.trouble:
+            if event.tracker in self._failed_trackers:
+                return
+            self._failed_trackers |= {event.tracker} - {""}
             self.say(f"{event.run_id}  {event.trouble}", "yellow")
             return
         if event.resumed:

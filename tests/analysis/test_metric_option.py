@@ -21,7 +21,7 @@ def with_metrics(row: str, seed: int, top1: float, **metrics: float) -> RunRecor
     """Two epochs; calibration is better before the last one."""
     record = done(row, (10.0, top1), seed=seed)
     content = json.loads(record.model_dump_json())
-    content["history"][0]["metrics"] = {"calibration_error": 1.0}
+    content["history"][0]["metrics"] = {"calibration_error": 1.0, "top5": 30.0}
     content["history"][1]["metrics"] = metrics
     return RunRecord.model_validate_json(json.dumps(content))
 
@@ -32,7 +32,7 @@ def test_a_record_holds_them_by_name_and_can_be_read_by_another_one() -> None:
     assert from_bytes(data) == record
     assert whole_or_parsed(data).last.value("top5") == 90.5  # type: ignore[union-attr]
     assert (record.metric, record.score) == ("top1", 50.0)
-    assert (record.by("top5").score, record.by("top5").evaluated) == (90.5, {2: 90.5})
+    assert (record.by("top5").score, record.by("top5").evaluated) == (90.5, {1: 30.0, 2: 90.5})
     assert record.by("calibration_error").best == (1, 1.0), "the lower, the better"
     assert record.by("top1").best == record.best == (2, 50.0)
     assert to_bytes(record.by("top5")) == data, "a view, no other record"
