@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,21 +44,31 @@ def read_tensorboard(folder: Path, run_id: str) -> History:
     return {name: {event.step: event.value for event in reader.Scalars(name)} for name in names}
 
 
+def wandb_records(data: bytes) -> Iterator[bytes]:
+    """Entries of a file of wandb, whose own reader is not in Python: a log of LevelDB after a header of 7 bytes."""
+    position, entry = 7, b""
+    while position + 7 <= len(data):
+        if 2**15 - position % 2**15 < 7:  # the rest of a block
+            position += 2**15 - position % 2**15
+            continue
+        length, kind = int.from_bytes(data[position + 4 : position + 6], "little"), data[position + 6]
+        entry += data[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield entry
+            entry = b""
+
+
 def read_wandb(folder: Path, run_id: str) -> History:
     """Read the sessions in the order in which `wandb sync` sends them; the server ignores steps that it has."""
-    import json
-
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
     found: History = {}
     files = sorted(folder.glob(f"wandb/offline-run-*-{run_id}*/*.wandb"), key=lambda path: path.stat().st_mtime_ns)
     assert files
     for path in files:
-        store, record = DataStore(), Record()
-        store.open_for_scan(str(path))
-        while data := store.scan_data():
-            record.ParseFromString(data)
+        for entry in wandb_records(path.read_bytes()):
+            record = Record.FromString(entry)
             if record.WhichOneof("record_type") == "run":
                 assert (record.run.run_id, record.run.display_name) == (run_id, run_id)
             row = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
