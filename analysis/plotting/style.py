@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vitinit.analysis.frame import ROWS, Study
 from vitinit.analysis.plotting import fonts
 from vitinit.analysis.series import Line
-from vitinit.analysis.text import one_line
+from vitinit.analysis.text import capitalised, one_line
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -334,7 +334,8 @@ def split(runs: pd.DataFrame) -> str:
 
 def title_of_scores(study: Study) -> str:
     """What a figure of them is called."""
-    return {"top-1": "Accuracy", "mean IoU": "Mean IoU"}.get(study.measured, "Accuracy or mean IoU")
+    known = {"top-1": "Accuracy", "top-1 or mean IoU": "Accuracy or mean IoU"}
+    return known.get(study.measured, capitalised(study.measured))
 
 
 def file_part(labels: Iterable[str]) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Publication, Published, lookup, read_in_part
+from vitinit.analysis.text import capitalised
+from vitinit.benchmark.metrics.registry import MAIN
 from vitinit.benchmark.settings import flat
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import unknown_name
@@ -140,7 +142,8 @@ def usual_seeds(table: Table) -> int | None:
 
 def accuracy_of(study: Study) -> str:
     """What a table of it shows, to begin a caption with."""
-    return {"top-1": "Top-1 accuracy", "mean IoU": "Mean IoU"}.get(study.measured, "Top-1 accuracy, or mean IoU,")
+    known = {"top-1": "Top-1 accuracy", "top-1 or mean IoU": "Top-1 accuracy, or mean IoU,"}
+    return known.get(study.measured, capitalised(study.measured))
 
 
 def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:
@@ -222,8 +225,10 @@ def skipped(study: Study) -> set[Key]:
 def published_numbers(study: Study) -> dict[Key, Published]:
     """What was published in the setting of a row and column, whether our run of it is finished, failed or skipped.
 
-    Nothing stands beside a run that read other images than the whole dataset.
+    Nothing stands beside a run that read other images than the whole dataset, or scores of another metric.
     """
+    if any(run.metric not in MAIN for run in study.contents.done.values()):
+        return {}
     in_part = {(run.row, study.column[run.run_id]) for run in study.contents.done.values() if read_in_part(run)}
     found = {}
     for (row, column), spec in study.examples.items():

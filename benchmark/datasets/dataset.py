@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -45,6 +46,7 @@ class Dataset(ABC):
         images: Training and test images, where they are the same for everybody.
         classes: How many, where they are the same for everybody.
         statistics: Customary mean and std of each channel of the training pixels, in 0..1; else they are computed.
+        metric: Main metric, as `top5`; default: top-1, or mean IoU where it is `dense`.
         origin: Where it comes from if it is not downloaded, said to who asks for that: "comes with scikit-learn".
     """
 
@@ -52,6 +54,7 @@ class Dataset(ABC):
     images: tuple[int, int] | None = None
     classes: int | None = None
     statistics: Statistics | None = None
+    metric: str | None = None
     origin: str = "is not downloaded"
 
     downloaded: ClassVar[bool] = False
@@ -62,6 +65,18 @@ class Dataset(ABC):
     """`full_size` gives its images in their own size, for recipes that crop them (`crop_scale`, `crop_pct`)."""
     dense: ClassVar[bool] = False
     """Every pixel has a class, and is predicted; measured by mean IoU. For one that is `InMemory`."""
+
+    @property
+    def main_metric(self) -> str:
+        """What its runs are compared by.
+
+        Raises:
+            VitinitError: it names a metric that is none of its kind.
+        """
+        try:
+            return main_metric(self.metric, self.dense, self.classes)
+        except VitinitError as error:
+            raise VitinitError(f"dataset {self.name}: {error}") from None
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
         """Says why it cannot be used here; cheap, the contents of files are checked when they are read.

@@ -27,6 +27,7 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
@@ -36,7 +37,8 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError
 
 from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256
-from vitinit.benchmark.records.epoch import RESULTS, EpochRow, Metric, Percent, results
+from vitinit.benchmark.metrics import registry as metrics
+from vitinit.benchmark.records.epoch import RESULTS, EpochRow, Percent, results
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
 from vitinit.initializers.errors import VitinitError, explain
 from vitinit.initializers.report import InitReport, Share
@@ -202,10 +204,10 @@ class RunRecord(_Outcome):
         epochs = [row.epoch for row in self.history]
         if epochs != list(range(1, recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
-        evaluated = recipe.evaluated_epochs
+        evaluated, field = recipe.evaluated_epochs, self.last.field
         on = self.spec.dataset.evaluate_on
         for name, column in zip(RESULTS, zip(*map(results, self.history), strict=True), strict=True):
-            wanted = evaluated if name in (f"{on}_loss", f"{on}_{self.metric}") else []
+            wanted = evaluated if name in (f"{on}_loss", f"{on}_{field}") else []
             if [epoch for epoch, value in zip(epochs, column, strict=True) if value is not None] != wanted:
                 raise ValueError(
                     f"history does not hold {name} of the epochs that are evaluated on it, and of no other"
@@ -214,14 +216,19 @@ class RunRecord(_Outcome):
             raise ValueError(
                 f"dataset does not hold the number of images that it is evaluated on, those of {on!r} alone"
             )
+        for row in self.history:
+            if row.metrics and row.epoch not in evaluated:
+                raise ValueError(f"history holds metrics of epoch {row.epoch}, which is not evaluated")
+            if row.epoch in evaluated and (row.score is None or row.headline != self.last.headline):
+                raise ValueError(f"history does not hold {row.metric} of all epochs that are evaluated")
         if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         images = getattr(self.dataset, on)
-        for epoch, top1 in self.evaluated.items() if self.metric == "top1" else ():
-            if not _share_of(top1, images):
-                raise ValueError(f"{on}_top1 {top1} of epoch {epoch} is no share of {images} images")
-        if self.correct is not None and (self.metric != "top1" or not _is_bitmap(self.correct, self.score, images)):
-            raise ValueError(f"correct does not hold the {self.score} % of {images} images that {on}_{self.metric} has")
+        for row in self.history:
+            if (top1 := row.value("top1")) is not None and not _share_of(top1, images):
+                raise ValueError(f"{on}_top1 {top1} of epoch {row.epoch} is no share of {images} images")
+        if self.correct is not None and (top1 is None or not _is_bitmap(self.correct, top1, images)):
+            raise ValueError(f"correct does not hold the {top1} % of {images} images that {on}_{field} has")
         for masked in self.masked:
             for name in ("top1", "top1_whole"):
                 if not _share_of(getattr(masked, name), masked.images):
@@ -256,27 +263,43 @@ class RunRecord(_Outcome):
         """The last epoch."""
         return self.history[-1]
 
+    _metric: str | None = PrivateAttr(None)
+
+    def by(self, metric: str) -> RunRecord:
+        """Return the same record with another metric as its `score`, for tables and figures.
+
+        Raises:
+            VitinitError: it does not hold this metric after its last epoch.
+        """
+        if self.last.value(metric) is None:
+            held = ", ".join(dict.fromkeys([self.last.field, *self.last.metrics]))
+            raise VitinitError(f"run {self.run_id} holds no {metric}; it holds {held}")
+        other = self.model_copy()
+        other._metric = metric
+        return other
+
     @property
-    def metric(self) -> Metric:
-        """What the run is measured by."""
-        return self.last.metric
+    def metric(self) -> str:
+        """The main metric: the dataset's, or that of `by`."""
+        return self._metric or self.last.metric
 
     @property
     def score(self) -> float:
         """Its metric in percent after the last epoch, on what the run is evaluated on."""
-        score = self.last.score
+        score = self.last.value(self.metric)
         assert score is not None  # as the spec says
         return score
 
     @property
     def best(self) -> tuple[int, float]:
-        """The first epoch with the highest score, and that. It selects on what it measures: never the headline."""
-        return max(self.evaluated.items(), key=lambda row: row[1])
+        """The first epoch with the best score, and that. It selects on what it measures: never the headline."""
+        best = min if metrics.get(self.metric).lower_is_better else max
+        return best(self.evaluated.items(), key=lambda row: row[1])
 
     @property
     def evaluated(self) -> dict[int, float]:
         """Its metric in percent by epoch."""
-        return {row.epoch: score for row in self.history if (score := row.score) is not None}
+        return {row.epoch: score for row in self.history if (score := row.value(self.metric)) is not None}
 
 
 class FailureRecord(_Outcome):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitinit.benchmark.records.epoch import EpochRow
-from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.records.record import FailureRecord, Probe, RunRecord
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -71,22 +71,28 @@ class Setting:
     phase of another run."""
     retried: dict[str, str] = field(default_factory=dict)
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
+    track: tuple[str, ...] = ()
+    """Trackers that are told about every epoch: see `runners.tracking`."""
     beside_others: bool = False
     """Other runs share the device: one that it has no memory for has not failed yet."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a run in progress has to say: one of these fields."""
+    """What a run in progress has to say: one of these fields, or two where one says so."""
 
     run_id: str
     init_done: int = 0
     init_total: int = 0
     epoch: EpochRow | None = None
+    probe: Probe | None = None
+    """Taken after this epoch, where `Setting.track` names who reads it."""
     resumed: str = ""
     """Where it goes on, and what has changed since it was stopped."""
     trouble: str = ""
     """What went wrong without ending the run."""
+    tracker: str = ""
+    """Whose trouble it is, if it is a tracker's: it is said once."""
 
 
 @dataclass(frozen=True)

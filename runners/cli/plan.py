@@ -19,8 +19,8 @@ from rich.console import Group
 from rich.styled import Styled
 from rich.table import Table
 
+from vitinit.benchmark.metrics.registry import metric_label
 from vitinit.benchmark.models.named import NamedModel
-from vitinit.benchmark.records.epoch import METRICS
 from vitinit.benchmark.records.store import Outline, Store
 from vitinit.benchmark.settings import named_fields, short
 from vitinit.benchmark.terminal import aligned
@@ -413,8 +413,8 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
 
     table = Table(title=grid.title, box=box.SIMPLE_HEAD)
     states = [state for state in STATES if any(item.state == state for item in planned)]
-    metrics = {METRICS[contents.done[p.cell.run_id].last.metric] for p in planned if p.state == "done"}
-    measured = " or ".join(sorted(metrics, reverse=True)) or METRICS["top1"]
+    metrics = {metric_label(contents.done[p.cell.run_id].last.metric) for p in planned if p.state == "done"}
+    measured = " or ".join(sorted(metrics, reverse=True)) or metric_label("top1")
     for heading in ("row", "dataset", *states, f"{measured} (last epoch)"):
         table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right", overflow="fold")
     groups: dict[tuple[str, str], list[Planned]] = {}

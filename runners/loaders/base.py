@@ -17,7 +17,7 @@ from vitinit.benchmark.datasets.imagenet import IMAGENET
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.beton import BetonData
 from vitinit.benchmark.image_files.full_size import FullSizeData
-from vitinit.benchmark.records.epoch import Metric
+from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
@@ -91,8 +91,9 @@ class Loader(ABC):
         self.image_size = data.image_size
         self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self.classes = data.train.labels.to(device), len(data.classes)
-        self.metric: Metric = "miou" if self._dense else "top1"
-        if self._dense:
+        self.metric = main_metric(None, self.dense, None)
+        """The main metric; a run sets it to the one that its dataset names."""
+        if self.dense:
             recipe.check_masks()
         mean, std = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
         self._fill = fill_color(mean).to(device)
@@ -105,7 +106,8 @@ class Loader(ABC):
         self._offset_CHW = (-mean_CHW / std_CHW).float().to(device)
 
     @property
-    def _dense(self) -> bool:
+    def dense(self) -> bool:
+        """True where targets are masks."""
         return self._labels.ndim > 1
 
     @abstractmethod
@@ -180,14 +182,14 @@ class Loader(ABC):
     def _moved(self, images_BCHW: Tensor, numbers_B: Tensor) -> Tensor:
         """All whose pixels crop and flip move: images, and masks as one more channel."""
         images = images_BCHW.to(self.device, non_blocking=True)
-        return joined(images, self._targets(numbers_B)) if self._dense else images
+        return joined(images, self._targets(numbers_B)) if self.dense else images
 
     def _targets(self, numbers_B: Tensor) -> Tensor:
         return self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
 
     def _finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
         recipe, first = self.recipe, step * self.recipe.batch_size + self.part.start
-        images, targets = parted(images_BCHW) if self._dense else (images_BCHW, self._targets(numbers_B))
+        images, targets = parted(images_BCHW) if self.dense else (images_BCHW, self._targets(numbers_B))
         if recipe.mixes:
             images, targets = mix(images, targets, recipe, self.classes, self.seed, epoch, first)
         images = self.normalise(images)

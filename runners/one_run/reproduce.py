@@ -27,7 +27,7 @@ PARTS = (
     ("learning rate", r"history\.\d+\.lr"),
     ("training loss", r"history\.\d+\.train_loss"),
     ("test or validation loss", r"history\.\d+\.(test|val)_loss"),
-    ("test or validation top-1 or mean IoU in percent", r"history\.\d+\.(test|val)_(top1|miou)"),
+    ("test or validation metrics", r"history\.\d+\.((test|val)_(top1|miou)|metrics\..*)"),
     ("images classified correctly at the end", r"correct"),
     ("weight norms at initialisation", r"init\.(norms|method_parameters)\b.*"),
     ("attention at initialisation", r"init\..*"),

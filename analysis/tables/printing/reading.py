@@ -58,7 +58,7 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
 
     differences = named or table
     pairs = {key: cell.against for key, cell in differences.cells.items() if cell.against}
-    if not pairs:
+    if not pairs or table.study.lower_is_better:  # its words are of gains
         return []
     columns = [column for column in table.columns if any(place == column for _, place in pairs)]
     tested = named is not None and any(p_shown(cell) for cell in named.cells.values())
