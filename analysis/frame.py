@@ -101,7 +101,7 @@ class Study:
 
     @cached_property
     def metrics(self) -> dict[str, str]:
-        """What the finished runs of each column are measured by, in words: `top-1` or `mean IoU`.
+        """Return the metric of the finished runs of each column, in words: `top-1` or `mean IoU`.
 
         Raises:
             VitinitError: those of one column are not measured by the same.
@@ -172,7 +172,7 @@ class Study:
         return replace(self, contents=replace(self.contents, done=done))
 
     def summary(self) -> str:
-        """What was read, in a sentence for the terminal."""
+        """Number of runs read, in a sentence for the terminal."""
         counts = {
             "finished": len(self.contents.done),
             "failed": len(self.contents.failed),
@@ -195,7 +195,7 @@ class Study:
 
 
 def home(folders: Sequence[Path]) -> Path:
-    """Where what is computed from records goes: beside them; for those that come with the project, `results/local`."""
+    """Return the output folder: beside the records; for those that come with the project, in `results/local`."""
     first = folders[0]
     return LOCAL / REFERENCE.name if first.resolve().parts[-2:] == REFERENCE.parts else first
 

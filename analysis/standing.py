@@ -1,4 +1,4 @@
-"""Where one method stands: `python -m analysis.standing STUDY`, which `vitinit rank` calls when its runs are done.
+"""Standing of one method: `python -m analysis.standing STUDY`, which `vitinit rank` calls when its runs are done.
 
 A gain is claimed where the sign-flip test says so, corrected by Holm over the two comparisons: with the method's own
 base, and with its placebo.
@@ -37,9 +37,9 @@ class Standing:
     placebo: Paired | None
     """None: a placebo of it would say nothing, or has no finished run of a seed of it."""
     p: tuple[float, ...]
-    """Of the one or two comparisons that the study names, corrected."""
+    """p of the one or two comparisons that the study names, corrected."""
     least_p: tuple[float, ...]
-    """How low each of these could be with so many seeds."""
+    """Lowest p that each of these could have with so many seeds."""
 
     @property
     def pairs(self) -> list[tuple[Paired, str]]:
@@ -47,7 +47,7 @@ class Standing:
         return [(self.base, "its base"), *([(self.placebo, "its placebo")] if self.placebo else [])]
 
     def claimed(self, which: int) -> bool:
-        """Whether the difference to the base (0) or the placebo (1) is a gain."""
+        """Return True if the difference to the base (0) or the placebo (1) is a gain."""
         return self.p[which] < LEVEL and self.pairs[which][0].mean > 0
 
     @property
@@ -58,7 +58,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Machines:
-    """Where the runs of a study and of those beside it were carried out."""
+    """Machines that carried out the runs of a study and of those beside it."""
 
     here: list[str]
     there: list[str]
@@ -72,7 +72,7 @@ class Machines:
 
 
 def standing(study: frame.Study) -> Standing:
-    """Of the row whose contrasts with its base and, where it has one, its placebo the study names.
+    """Return the standing of the row whose contrasts with its base and any placebo the study names.
 
     Raises:
         VitinitError: the study names no such contrasts, or has no finished runs of them.

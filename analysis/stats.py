@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 POWER = 0.8
-"""Of what a study could show: four of five such studies find it."""
+"""Power of the smallest detectable effect: four of five such studies find it."""
 LEAST_PAIRS = 3
 """No interval under so many seeds or pairs."""
 RESAMPLES = 2_000
@@ -66,14 +66,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the seeds of one cell say."""
+    """Values of the seeds of one cell."""
 
     n: int
     mean: float
     std: float | None
     """Sample standard deviation (ddof=1); None for one seed."""
     interval: Interval | None
-    """Of the mean (t)."""
+    """Confidence interval of the mean (t)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Paired:
     """Seeds that both have."""
     mean: float
     interval: Interval | None
-    """Of the mean difference (t)."""
+    """Confidence interval of the mean difference (t)."""
     bootstrap: Interval | None
     """The same by the percentile bootstrap."""
     p: float | None
@@ -225,7 +225,7 @@ def sign_flip_p(differences: Floats) -> float:
 
 
 def least_p(n: int) -> float:
-    """How low `sign_flip_p` can be with n pairs."""
+    """Return the lowest value of `sign_flip_p` with n pairs."""
     return 2.0 ** (1 - n) if n <= _EXACT_UP_TO else 1 / (1 + FLIPS)
 
 
@@ -311,7 +311,7 @@ def probability_of_improvement(ours: Sequence[Floats], theirs: Sequence[Floats])
 # Every test of n values has the same random numbers: the last ones are kept, as small as they can be.
 @lru_cache(maxsize=2)
 def _counts(sizes: tuple[int, ...]) -> list[NDArray[Any]]:
-    """How often each of n values is in each resample, for each n in turn: RESAMPLES x n."""
+    """Count each of n values in each resample, for each n in turn: RESAMPLES x n."""
     generator = np.random.default_rng(0)
     return [generator.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.min_scalar_type(n)) for n in sizes]
 

@@ -1,4 +1,4 @@
-"""What a method gains: differences by seed."""
+"""Gain of each method: differences by seed."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class NothingRecorded(VitinitError):
 
 
 class Facts:
-    """What the records of one study say, for its page."""
+    """Facts of one study, from its records, for its page."""
 
     def __init__(self, study: frame.Study) -> None:
         study.require_runs()
@@ -395,7 +395,7 @@ class Facts:
 
     @property
     def setting(self) -> list[str]:
-        """How the study was run, one line each: data, model, training, seeds, where."""
+        """Return the protocol of the study, one line each: data, model, training, seeds, where."""
         runs = list(self.study.contents.done.values())
         specs = [run.spec for run in runs]
         varying = _varying([spec.recipe.model_dump_json() for spec in specs])
