@@ -84,7 +84,7 @@ def test_timm_is_the_one_that_was_tried():
     assert floor == locked
 
 
-PLAIN = ("initializers", "slurm", "vitinit")
+PLAIN = ("analysis", "benchmark", "initializers", "runners", "slurm", "vitinit")
 """Packages whose docstrings begin with a verb or a noun."""
 
 

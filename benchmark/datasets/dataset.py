@@ -68,7 +68,7 @@ class Dataset(ABC):
 
     @property
     def main_metric(self) -> str:
-        """What its runs are compared by.
+        """Metric that its runs are compared by.
 
         Raises:
             VitinitError: it names a metric that is none of its kind.

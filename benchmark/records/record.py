@@ -1,4 +1,4 @@
-"""What a run leaves behind: one JSON, the only thing that `analysis` ever reads. Imports no torch.
+"""The record of a run: one JSON, the only thing that `analysis` ever reads. Imports no torch.
 
 `to_bytes` and `from_bytes` are the way into a file and out of it. The last line of a file is a digest of what stands
 above it, so that a flipped bit that leaves valid JSON is noticed too::
@@ -48,7 +48,7 @@ PerHead = list[list[NonNegativeFloat | None]]
 
 
 def _share_of(percent: float, images: int) -> bool:
-    """Whether a number of whole images can have this share; rounding apart."""
+    """Return True if a number of whole images can have this share, up to rounding."""
     count = percent * images / 100
     return abs(count - round(count)) < 1e-6
 
@@ -78,7 +78,7 @@ Details = Annotated[dict[str, Any], AfterValidator(_finite)]
 
 
 class Probe(Frozen):
-    """What attention does after an epoch, on a few test images that are the same in every run on a dataset.
+    """Attention after an epoch, on a few test images that are the same in every run on a dataset.
 
     Lists have one entry per layer, from the input on; in it one per head, or a number. Attention is that among patch
     tokens: where there is a class token, its column is left out and rows are divided by what remains. Distances are in
@@ -89,14 +89,14 @@ class Probe(Frozen):
     """Counted from 1; 0 is before the first."""
     images: PositiveInt
     nonlocality: PerHead
-    """How far a query looks on average: sum over i, j of `A_ij |i - j| / N` (arXiv 2103.10697, equation 8)."""
+    """Mean distance of a query's attention: sum over i, j of `A_ij |i - j| / N` (arXiv 2103.10697, equation 8)."""
     nonlocality_reference: PerHead | None = None
     """The same of what the released ConViT code feeds to every layer: the patch embedding, without position, LayerNorm
     or the layers before. None where attention is in windows."""
     attention_entropy: PerHead
     """In nats, of a query's attention in one image; ln N where it is uniform."""
     effective_receptive_field: list[NonNegativeFloat] | None = None
-    """How far, on average, from the central token lies what its output of this block depends on: distance weighted by
+    """Effective receptive field of the central token, in this block: mean distance weighted by
     the absolute gradient with respect to the pixels. Of `receptive_field_images` images."""
     receptive_field: list[NonNegativeFloat] | None = None
     """In records of before, in its place: the same of the plain sum over features, which no LayerNorm lets through."""
@@ -107,26 +107,26 @@ class Probe(Frozen):
     gating: list[list[Fraction]] | None = None
     """Sigmoid of the gate: share of positional attention; of the GPSA layers, which come first. None without them."""
     more: dict[str, list[float | None] | list[list[float | None]]] = Field(default_factory=dict)
-    """Of probes that have no field here, by name: numbers by layer, or by layer and head. None: not finite."""
+    """Values of probes that have no field here, by name: numbers by layer, or by layer and head. None: not finite."""
     seconds: NonNegativeFloat
-    """That measuring all this took; not part of the epoch's."""
+    """Seconds that the probes took; not part of the epoch's."""
 
 
 class Masked(Frozen):
     """Top-1 of a trained ConViT in whose first GPSA layers one term of attention is left out; nothing is trained."""
 
     term: Literal["content", "position"]
-    """What is left out: of the first, only the positional attention remains (arXiv 2103.10697, Table 6)."""
+    """Term that is left out: of the first, only the positional attention remains (arXiv 2103.10697, Table 6)."""
     layers: PositiveInt
     images: PositiveInt
-    """Of the test split, the same in every run on a dataset."""
+    """Number of images of the test split, the same in every run on a dataset."""
     top1: Percent
     top1_whole: Percent
-    """Of the model as it is, on the same images."""
+    """Top-1 of the unchanged model, on the same images."""
 
 
 class DatasetInfo(Frozen):
-    """What was really read."""
+    """Dataset as it was read."""
 
     train: PositiveInt
     test: PositiveInt | None = None
@@ -189,7 +189,7 @@ class RunRecord(_Outcome):
     weights: Sha256 | None = None
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
     execution: Details
-    """What changes speed or place only: device, threads, executor."""
+    """Settings that change speed or place only: device, threads, executor."""
     environment: Details
     """Provenance: commit, versions, processor."""
 
@@ -422,7 +422,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _refusal(data: bytes, why: str) -> VitinitError:
-    """Why a file is no record; that it is of another version, or something else altogether, goes before `why`."""
+    """Return why a file is no record; another version, or another kind of file, goes before `why`."""
     if not data.strip():
         return VitinitError("is empty")
     try:

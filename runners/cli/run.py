@@ -330,7 +330,7 @@ class Todo:
 
 @dataclass
 class _Fetch:
-    """Why a dataset cannot be used, after trying once to download it."""
+    """Reason why a dataset cannot be used, after trying once to download it."""
 
     folder: Path
     tried: set[str] = field(default_factory=set)

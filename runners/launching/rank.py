@@ -47,7 +47,7 @@ class Ranked:
     most: int
     """Seeds that the tier has."""
     useless: str
-    """Why it has no placebo; empty where it has."""
+    """Reason why it has no placebo; empty where it has."""
 
 
 def seconds(budget: str) -> float:
@@ -172,7 +172,7 @@ def _sources(initializer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _checked(content: dict[str, Any], data: Path) -> str:
-    """Why a placebo would say nothing; empty where it does.
+    """Return why a placebo would say nothing; empty where it does.
 
     Raises:
         VitinitError: the study could not be carried out.
@@ -200,7 +200,7 @@ def _checked(content: dict[str, Any], data: Path) -> str:
 
 
 def _start(spec: RunSpec) -> None:
-    """What a run would begin with, or nearly: images are noise.
+    """Return a run's weights at the start, or nearly: images are noise.
 
     Raises:
         VitinitError: it cannot begin.
@@ -225,18 +225,18 @@ def _start(spec: RunSpec) -> None:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What there is of a study, and how long a round of it takes."""
+    """Records of a study, and the time of a round."""
 
     through: int
     """So many seeds, from the first on, have nothing left to do."""
     round_seconds: float
-    """Of a whole round; 0 where nothing recorded tells, or the first round is still to be carried out and measured."""
+    """Seconds of a whole round; 0 where no record tells, or the first round is still to be measured."""
     text: str
     """The same for people."""
 
 
 def outlook(ranked: Ranked, at_once: int, results: Path, roots: list[Path], retry_failed: bool) -> Outlook:
-    """What has been recorded of a study, and what will always run, whatever the budget.
+    """Return the records of a study, and what will always run, whatever the budget.
 
     Args:
         ranked: the study.

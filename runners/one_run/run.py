@@ -44,7 +44,7 @@ from vitinit.runners.training.train import Training, fingerprint, train
 TRIED = 2
 """As many images show whether attention can be measured."""
 PROBE_IMAGES = 64
-"""How many training images attention at initialisation is measured on."""
+"""Number of training images that attention at initialisation is measured on."""
 
 
 def run(
@@ -123,7 +123,7 @@ class _Session:
 
 @dataclass(frozen=True)
 class _Opened:
-    """What a run needs before it has a model."""
+    """Inputs of a run before it has a model."""
 
     cell: Cell
     device: torch.device
@@ -145,7 +145,7 @@ class _Opened:
 
     @cached_property
     def unmeasured(self) -> str:
-        """Why attention of a model by name cannot be measured; empty where it can, or where it has none."""
+        """Reason why attention of a model by name cannot be measured; empty where it can, or where it has none."""
         spec = self.cell.spec.model
         if not spec.by_name:
             return ""

@@ -45,10 +45,10 @@ class Display:
         self._tasks: dict[str, TaskID] = {}
         self._cells: dict[str, Cell] = {}
         self._share: dict[str, float] = {}
-        """How much of each run is done, 0 to 1."""
+        """Progress of each run, 0 to 1."""
         self._failed_trackers: set[str] = set()
         self._scored: dict[str, str] = {}
-        """What was last said of each run's accuracy."""
+        """Last known accuracy of each run."""
 
     def __enter__(self) -> Display:
         self._start = time.monotonic()

@@ -20,7 +20,7 @@ class TrackedRun:
     study: str
     """The group of the run."""
     folder: Path
-    """Where this tracker writes, one folder for all runs of the study: `<results>/<study>/tracking/<tracker>`."""
+    """Folder of this tracker, one for all runs of the study: `<results>/<study>/tracking/<tracker>`."""
     config: dict[str, Any]
     """Row and spec, flat: `recipe.lr`."""
     first: int

@@ -1,4 +1,4 @@
-"""What is minimised, and what is measured on held-out images: of labels and of masks."""
+"""Training loss, and scores on held-out images: of labels and of masks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _of_pixels(logits_BSSK: Tensor, masks_BSS: Tensor, label_smoothing: float = 
 
 @dataclass(frozen=True)
 class Scored:
-    """What is measured on all held-out images."""
+    """Scores on all held-out images."""
 
     metrics: dict[str, float]
     """By name, the loss among them."""
