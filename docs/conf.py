@@ -59,6 +59,7 @@ docs/tutorials/cluster
 
 docs/use
 docs/check
+docs/how-to/set-up
 docs/how-to/own-images
 docs/how-to/optimizer
 docs/how-to/resume
