@@ -420,7 +420,7 @@ class Facts:
         split = " and ".join(dict.fromkeys(spec.dataset.evaluate_on for spec in specs))
         return [
             f"Data: {_some(datasets)}; scored on {split} images.",
-            f"Models: {_some(models)}; {between} parameters.",
+            f"Models: {_some(models, between='; ')}. Parameters: {between}.",
             f"Training: {of('epochs', recipe.epochs)} epochs, batch {of('batch_size', recipe.batch_size)}, "
             f"learning rate {of('lr', recipe.lr)}, weight decay {of('weight_decay', f'{recipe.weight_decay:g}')}.",
             f"Seeds: {self.seeds}. {count(len(runs), 'run')}, {hours:.1f} hours of training, on {_some(processors)}.",
@@ -492,7 +492,7 @@ def _numerically(text: str) -> tuple[float, str]:
         return float("inf"), text
 
 
-def _some(texts: Iterable[str], most: int = 4) -> str:
-    """The first few of these, and how many more there are."""
+def _some(texts: Iterable[str], most: int = 4, between: str = ", ") -> str:
+    """Join the first few of these, and count the others."""
     every = [escape_markdown(text) for text in texts]
-    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+    return between.join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
