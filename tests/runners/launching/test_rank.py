@@ -257,8 +257,6 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, ti
     assert again in out
     assert "vitinit status" not in out, "it could not import the method"
     assert "Mine: no verdict yet: 0 of the 2 seeds" in out
-    returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--worth", "0.001")
-    assert (returned, err.count("\n")) == (2, 1)
     returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--worth", "100")
     assert (returned, "no second rule may look" in err) == (2, True)
     returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--budget", "1s")
@@ -279,7 +277,8 @@ def test_a_budget_decides_how_far_and_never_the_answer(tmp_path: Path, vitinit, 
     taken = []
     for results, calls in (("one", [["--budget", "1h"]]), ("many", [["--budget", "1s"]] * 6)):
         for options in calls:
-            assert vitinit("rank", "mine.py:Mine", "--worth", "0.5", "--results", results, *options)[0] == 0
+            code, out, err = vitinit("rank", "mine.py:Mine", "--worth", "0.5", "--results", results, *options)
+            assert code == 0, out + err
         (found,) = (looks.read(folder) for folder in Path(results).iterdir() if folder.is_dir())
         assert found
         taken.append(found)
