@@ -182,7 +182,7 @@ def test_model_and_base_are_those_of_all_rows(tmp_path: Path, quick) -> None:
     def prepared(method: str, base: str | None, model: str | None) -> list[RunSpec]:
         ranked = quick(method, base, model)
         assert ranked.useless == ""
-        return [cell.spec for cell in grid.load(str(ranked.grid)).cells]
+        return [cell.spec for cell in grid.load(str(ranked.grid), seeds=[0]).cells]
 
     plain = prepared("mimetic", None, None)
     assert [spec.base.name for spec in plain] == ["kaiming_uniform"] * 3
