@@ -130,6 +130,7 @@ def test_analysis_reads_records_only() -> None:
     records = {
         "benchmark.records.epoch",
         "benchmark.records.record",
+        "benchmark.records.looks",
         "benchmark.records.store",
         "benchmark.fields",
         "benchmark.metrics.registry",
