@@ -158,7 +158,9 @@ def test_folders_that_may_not_be_entered_or_written_are_named_in_one_line_and_no
         *("studies --results studies", "store export --results studies --out out", "store check studies"),
     ]
     commands = [tuple(line.split()) for line in words]
-    run, *of_data, listed, exported, checked = in_turn(*commands, cwd=tmp_path, before=UNPRIVILEGED, VITINIT_DATA="locked")
+    run, *of_data, listed, exported, checked = in_turn(
+        *commands, cwd=tmp_path, before=UNPRIVILEGED, VITINIT_DATA="locked"
+    )
     for folder in ("results", "locked", "studies/locked"):
         (tmp_path / folder).chmod(0o755)
     assert run[0] == 2
