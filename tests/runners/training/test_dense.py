@@ -152,7 +152,7 @@ def test_it_learns_and_is_measured_on_all_images_whatever_the_parts():
     assert last.test_miou == evaluate(training.model, loader, what).metrics["miou"]
     assert last.score > before["miou"] + 10
     in_parts = evaluate(training.model, loader, what, micro_batch=7).metrics
-    assert in_parts == pytest.approx({"loss": last.test_loss, "miou": last.test_miou})
+    assert in_parts == pytest.approx({"loss": last.test_loss, "miou": last.test_miou, **last.metrics})
 
 
 def test_interrupted_anywhere_it_ends_with_the_same_bits(tmp_path):

@@ -267,8 +267,8 @@ def test_batch_norm_evaluates_with_its_running_statistics(data):
     assert whole.correct == in_parts.correct
     last = history[-1]
     assert whole.metrics == {"loss": last.test_loss, "top1": last.test_top1, **last.metrics}
-    assert last.metrics.keys() == {"calibration_error", "class_accuracy_0", "class_accuracy_1"}
-    assert [row.metrics.keys() for row in history[:-1]] == [{"calibration_error"}] * (len(history) - 1)
+    assert last.metrics.keys() >= {"calibration_error", "class_accuracy_0", "class_accuracy_1"}
+    assert all("class_accuracy_0" not in row.metrics and "calibration_error" in row.metrics for row in history[:-1])
     assert int(model.stem[2].num_batches_tracked) == 50 // 8
     assert all(torch.equal(value, buffers[name]) for name, value in model.named_buffers())
 
