@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
 
 from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
 from vitinit.benchmark.models import registry
@@ -39,6 +39,9 @@ LATER: dict[str, dict[str, Any]] = {
         "optimizer": {"name": "adamw", "params": {}},
         "layer_decay": None,
         "schedule": {"name": "cosine"},
+        "augment": [],
+        "ema": None,
+        "sam": None,
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -49,12 +52,24 @@ and are not taken from the defaults: a default that is changed one day then chan
 field is added here together with its class, a value never changes.
 """
 
-MAX_EPOCHS = 100_000
-"""A record has a line for each."""
-
 RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]|t(weights|3aw?)))*")
 """Sections that timm knows, with integers below 100; others it would pass over."""
 
+
+def _as_timm_has_it(config: str) -> str:
+    if not RAND_AUGMENT.fullmatch(config):
+        raise ValueError(
+            f"{config[:60]!r} is not as timm has it: rand, then sections mN, nN, pX, mstdX, mmaxN, inc1 or tweights, "
+            "with N below 100, as in rand-m9-mstd0.5-inc1"
+        )
+    return config
+
+
+RandAugmentConfig = Annotated[str, AfterValidator(_as_timm_has_it)]
+"""Configuration string of timm's RandAugment."""
+
+MAX_EPOCHS = 100_000
+"""A record has a line for each."""
 
 OWN_FILE = re.compile(r"(\.py:\w+@[0-9a-f]{7})[0-9a-f]{9}$")
 """Name of a dataset in somebody's file: tables show the beginning of the digest of its content."""
@@ -136,11 +151,8 @@ class InitializerSpec(Frozen):
         return self.model_copy(update={"params": params})
 
 
-class OptimizerSpec(Frozen):
-    """An optimiser by name with its parameters; `benchmark.optimizers.registry` checks them, fills in defaults.
-
-    Without a parameter, `adamw` is torch's AdamW with the recipe's `betas` and `eps`.
-    """
+class NamedSpec(Frozen):
+    """Something by name with its parameters."""
 
     # as of InitializerSpec
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -161,7 +173,28 @@ class OptimizerSpec(Frozen):
         return value
 
 
+class OptimizerSpec(NamedSpec):
+    """An optimiser; `benchmark.optimizers.registry` checks its parameters, fills in defaults.
+
+    Without a parameter, `adamw` is torch's AdamW with the recipe's `betas` and `eps`.
+    """
+
+
+class AugmentationSpec(NamedSpec):
+    """An augmentation; `benchmark.augmentations.registry` checks its parameters, fills in defaults."""
+
+
 ADAMW = OptimizerSpec(name="adamw")
+
+
+FIRST: dict[str, tuple[str, Any]] = {
+    "crop_padding": ("pixels", 4),
+    "hflip": ("p", 0.5),
+    "rand_augment": ("config", "rand-m9-mstd0.5-inc1"),
+}
+LAST: dict[str, tuple[str, Any]] = {"mixup": ("alpha", 0.8), "cutmix": ("alpha", 1.0), "random_erasing": ("p", 0.25)}
+"""Augmentations that are fields of a recipe, in their order, before and after all others: the parameter that the field
+holds, and its value in `augment` where none is given."""
 
 
 class Recipe(Frozen):
@@ -188,13 +221,20 @@ class Recipe(Frozen):
     eps: Positive = 1e-8
     """Only read by AdamW, as `betas`."""
     clip_grad: Positive | None = None
+    ema: Rate | None = None
+    """Decay, a step, of a moving average of the weights (timm's ModelEmaV3), which is evaluated too. None: off."""
+    sam: Positive | None = None
+    """Radius rho of sharpness-aware minimisation (arXiv 2010.01412): two passes a step. None: off."""
     label_smoothing: Rate = 0.0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     hflip: Fraction = 0.0
     crop_padding: WholeNumber = 0
     """Zero-pad by this many pixels, then crop at random back to the image size."""
-    rand_augment: str | None = None
+    rand_augment: RandAugmentConfig | None = None
     """timm's configuration string, for example `rand-m9-mstd0.5-inc1`."""
+    augment: tuple[AugmentationSpec, ...] = ()
+    """Augmentations after those fields and before mixing: of `vitinit list augmentations`, by name, or mappings of
+    name and parameters. In a grid it is the whole list; see `benchmark.grids.parts.augment_as_fields`."""
     mixup: NotNegative = 0.0
     """Alpha of mixup's Beta(alpha, alpha); 0 is off. With `cutmix` too, a fair coin chooses one of them each time."""
     cutmix: NotNegative = 0.0
@@ -238,11 +278,8 @@ class Recipe(Frozen):
                 f"{own[0]} is of the recipe's AdamW; write optimizer: {{name: {self.optimizer.name}, {own[0]}: ...}} "
                 f"where it has one, and {own[0]}: {json.dumps(fields[own[0]].default)} in the recipe"
             )
-        if self.rand_augment is not None and not RAND_AUGMENT.fullmatch(self.rand_augment):
-            raise ValueError(
-                f"rand_augment {self.rand_augment[:60]!r} is not as timm has it: rand, then sections mN, nN, pX, "
-                "mstdX, mmaxN, inc1 or tweights, with N below 100, as in rand-m9-mstd0.5-inc1"
-            )
+        if self.sam and self.precision == "fp16":
+            raise ValueError("sam needs gradients that are not scaled, and precision fp16 scales them; bf16 does not")
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
         if self.batch_size % self.mix_unit:
@@ -281,6 +318,7 @@ class Recipe(Frozen):
         """
         asked = {
             "rand_augment": self.rand_augment,
+            "augment": self.augment,
             "mixup": self.mixup,
             "cutmix": self.cutmix,
             "random_erasing": self.random_erasing,

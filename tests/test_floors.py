@@ -45,7 +45,7 @@ STOREYS = {
         "fields files metrics signatures",
         "models schedules",
         "spec terminal",
-        "records image_files settings optimizers",
+        "records image_files settings optimizers augmentations",
         "datasets",
         "grids preparing",
     ),

@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.spec import DatasetSpec, OptimizerSpec, Recipe
+from vitinit.benchmark.spec import FIRST, LAST, AugmentationSpec, DatasetSpec, OptimizerSpec, Recipe
 from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
@@ -48,7 +49,7 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
 
 
 def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
-    """A Recipe by name, with fields overridden.
+    """A Recipe by name, with fields overridden; `augment` takes the place of all its augmentations but the crop.
 
     Raises:
         VitinitError: unknown recipe or a field that is not valid.
@@ -56,16 +57,19 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     name = str(named.get("name"))
     if name not in recipes():
         raise unknown_name("recipe", name, recipes())
-    path = HERE / "recipes" / f"{name}.yaml"
+    shipped = _recipe(HERE / "recipes" / f"{name}.yaml")
+    if "augment" in named:
+        shipped = {field: value for field, value in shipped.items() if field not in (*FIRST, *LAST)}
     try:
-        recipe = Recipe.model_validate({**_recipe(path), **named})
+        recipe = Recipe.model_validate({**shipped, **augment_as_fields(named)})
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}", Recipe) from None
     try:
+        augment = tuple(map(augmentations.resolve, recipe.augment))
         optimizer = _optimizer(recipe.optimizer.model_dump_json(), recipe.weight_decay > 0)
     except VitinitError as error:
         raise VitinitError(f"recipe {name!r}: {error}") from None
-    return recipe.model_copy(update={"optimizer": optimizer})
+    return recipe.model_copy(update={"optimizer": optimizer, "augment": augment})
 
 
 def resolve_recipes(named: Mapping[str, Any]) -> list[Recipe]:
@@ -89,6 +93,35 @@ def resolve_recipes(named: Mapping[str, Any]) -> list[Recipe]:
     if not all(recipe.stable_epochs for recipe in recipes):
         raise VitinitError(f"{where} need schedule: wsd, and at least one epoch before each decay")
     return recipes
+
+
+def augment_as_fields(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The beginning and the end of `augment` as fields of a recipe, as far as their order is that of the fields.
+
+    So one augmentation has one identity, whichever way a grid writes it.
+
+    Raises:
+        ValidationError, VitinitError: an entry is not valid, or one that only a field can be is not at the end.
+    """
+    fields = dict(named)
+    if not isinstance(fields.get("augment"), list):
+        return fields
+    rest = [AugmentationSpec.model_validate(each) for each in fields["augment"]]
+    for place, name in enumerate(FIRST):
+        if rest and rest[0].name == name and not any(fields.get(each) for each in list(FIRST)[place:]):
+            fields[name] = _only_parameter(rest.pop(0), *FIRST[name])
+    for name in reversed(LAST):
+        if rest and rest[-1].name == name and not fields.get(name):
+            fields[name] = _only_parameter(rest.pop(), *LAST[name])
+    if found := [each.name for each in rest if each.name in LAST]:
+        raise VitinitError(f"augment: {found[0]} is there once, at the end, in the order {', '.join(LAST)}")
+    return {**fields, "augment": rest}
+
+
+def _only_parameter(spec: AugmentationSpec, name: str, default: Any) -> Any:
+    if other := [each for each in spec.params if each != name]:
+        raise VitinitError(f"augment: {spec.name} has no {other[0]!r}, only {name}")
+    return spec.params.get(name, default)
 
 
 @cache  # hundreds of rows of a grid share a few optimisers

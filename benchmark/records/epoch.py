@@ -11,7 +11,7 @@ from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.metrics.registry import OF_LABELS, OF_MASKS, metric_label
 
 Percent = Annotated[float, Field(ge=0, le=100)]
-LATER = ("test_miou", "val_miou", "metrics", "headline")
+LATER = ("test_miou", "val_miou", "metrics", "headline", "ema_loss", "ema_score")
 """Fields that came after the first records: where there is nothing in them, a record does not have them."""
 
 
@@ -34,6 +34,10 @@ class EpochRow(Frozen):
     """All other metrics of the same images, by name: see `benchmark/metrics/`."""
     headline: str | None = None
     """The one of `metrics` that is the dataset's main metric; None where that is top-1 or mean IoU."""
+    ema_loss: NonNegativeFloat | None = None
+    """Loss of the moving average of the weights, on the same images; None where the recipe has no `ema`."""
+    ema_score: Percent | None = None
+    """Score of the same, as `score`."""
     seconds: NonNegativeFloat
     images_per_s: NonNegativeFloat | None = None
     """Training images a second, loading included, evaluation not; None in records of before this was taken."""

@@ -212,6 +212,10 @@ class RunRecord(_Outcome):
                 raise ValueError(
                     f"history does not hold {name} of the epochs that are evaluated on it, and of no other"
                 )
+        averaged = evaluated if recipe.ema is not None else []
+        both = [(row.ema_loss is not None, row.ema_score is not None) for row in self.history]
+        if both != [(epoch in averaged,) * 2 for epoch in epochs]:
+            raise ValueError("history does not hold ema_loss and ema_score of the evaluated epochs of a run with ema")
         if [name for name in ("test", "val") if getattr(self.dataset, name)] != [on]:
             raise ValueError(
                 f"dataset does not hold the number of images that it is evaluated on, those of {on!r} alone"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from vitinit.benchmark.augmentations.operations.image_operations import crop, replace_
 from vitinit.benchmark.spec import Recipe
-from vitinit.runners.augmentation.image_operations import replace_
 
 
 def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generator, part: slice = slice(None)) -> Tensor:
@@ -29,16 +28,6 @@ def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generato
         images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
         replace_(images_BCHW, places, flipped_NCHW)
     return images_BCHW
-
-
-def crop(images_BCHW: Tensor, padding: int, top_B: Tensor, left_B: Tensor) -> Tensor:
-    """Zero-pad by `padding` pixels, then cut the original size out at an offset for each image."""
-    _, channels, height, width = images_BCHW.shape
-    padded = F.pad(images_BCHW, (padding,) * 4)
-    rows_BH = top_B[:, None] + torch.arange(height, device=top_B.device)
-    columns_BW = left_B[:, None] + torch.arange(width, device=top_B.device)
-    padded = padded.gather(2, rows_BH[:, None, :, None].expand(-1, channels, -1, padded.shape[3]))
-    return padded.gather(3, columns_BW[:, None, None].expand(-1, channels, height, -1))
 
 
 def _sent(numbers: Tensor, device: torch.device) -> Tensor:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
-KINDS = ("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "grids")
+KINDS = ("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "augmentations", "grids")
 CODE = (Path(initializers.__path__[0]), Path(__file__))
 """Source files that determine the list of initialisers, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
@@ -44,7 +44,7 @@ TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text"
 def list_(
     kind: Annotated[
         str,
-        typer.Argument(help="initializers, datasets, models, timm, fits, recipes, optimizers or grids"),
+        typer.Argument(help="initializers, datasets, models, timm, fits, recipes, optimizers, augmentations or grids"),
     ],
     name: Annotated[str | None, typer.Argument(help="This one only, with all there is to say of it.")] = None,
 ) -> None:
@@ -59,6 +59,7 @@ def list_(
         "fits": _fits,
         "recipes": _recipes,
         "optimizers": _optimizers,
+        "augmentations": _augmentations,
         "grids": _grids,
     }[kind](name)
 
@@ -325,6 +326,7 @@ def _recipes(name: str | None) -> None:
         fields = recipes[name].model_dump(mode="json", exclude={"name"})
         optimizer = fields["optimizer"]
         fields["optimizer"] = {"name": optimizer["name"], **optimizer["params"]}
+        fields["augment"] = [{"name": each["name"], **each["params"]} for each in fields["augment"]]
         for field in ("optimizer", "schedule"):
             fields[field] = fields[field]["name"] if len(fields[field]) == 1 else fields[field]
         for line in yaml.safe_dump(fields, sort_keys=False, default_flow_style=None).splitlines():
@@ -358,11 +360,34 @@ def _optimizers(name: str | None) -> None:
     _line("Parameters of one, with types and defaults: vitinit list optimizers NAME", indent=0)
 
 
+def _augmentations(name: str | None) -> None:
+    """A table of all with their parameters; of one, its parameters with types."""
+    from vitinit.benchmark.augmentations.registry import REGISTRY
+    from vitinit.benchmark.spec import LAST
+
+    found = REGISTRY.by_name()
+    if name is not None and name not in LAST:
+        _chosen("augmentation", name, list(found))
+        _line(f"{name}: {inspect.getdoc(found[name])}", indent=0, bold=len(name))
+        for indent, text in _parameters(found[name]):
+            _line(text, indent)
+        return
+    table = _table("augmentation", "parameters", "what it does")
+    for each, cls in found.items():
+        parameters = ", ".join(f"{field}: {_default(info)}" for field, info in cls.model_fields.items())
+        table.add_row(each, parameters, inspect.getdoc(cls))
+    for each, (parameter, default) in LAST.items():
+        table.add_row(each, f"{parameter}: {default}", "the field of the recipe; at the end of the list")
+    console.print(table)
+    _line("In a recipe: augment: [crop_padding, hflip, {name: color_jitter, brightness: 0.4}, mixup]", indent=0)
+
+
 def _augmentation(recipe: Recipe) -> str:
     """Those that are on, by their fields' names."""
     fields = "crop_padding", "crop_scale", "hflip", "rand_augment", "mixup", "cutmix", "random_erasing"
     found = {name: getattr(recipe, name) for name in fields}
-    return ", ".join(name.replace("_", " ") for name, value in found.items() if value) or "none"
+    named = [*(name for name, value in found.items() if value), *(each.name for each in recipe.augment)]
+    return ", ".join(name.replace("_", " ") for name in named) or "none"
 
 
 class Grids(BaseModel):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, located
-from vitinit.runners.augmentation.rand_augment import recording
 from vitinit.runners.basics.setting import Setting, check_whole_batches
 from vitinit.runners.loaders import open_data
 from vitinit.slurm import jobs as slurm_jobs
@@ -20,13 +20,13 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
         Number of training images by dataset; 0 of one that cannot be read, each of whose runs will fail of that.
 
     Raises:
-        VitinitError: no dataset can be read, or one has fewer training images than a batch; or a recipe's
-            `rand_augment` cannot be carried out; or batches would be cut that BatchNorm needs whole.
+        VitinitError: no dataset can be read, or one has fewer training images than a batch; or an
+            augmentation cannot be carried out; or batches would be cut that BatchNorm needs whole.
     """
     for cell in cells:
         check_whole_batches(cell.spec, setting.execution)
-    for config in {cell.spec.recipe.rand_augment for cell in cells} - {None}:
-        recording(str(config), 32)
+    for _, augmentation in {each for cell in cells for each in augmentations.of_recipe(cell.spec.recipe)}:
+        augmentation.draw(1, 32, 0)
     images: dict[DatasetSpec, int] = {}
     unread: list[VitinitError] = []
     loader, device = setting.execution.loader, setting.execution.device

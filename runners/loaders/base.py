@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vitinit.benchmark.augmentations import registry as augmentations
+from vitinit.benchmark.augmentations.operations.carry_out import fill_color
 from vitinit.benchmark.datasets.imagenet import IMAGENET
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.beton import BetonData
@@ -23,7 +25,6 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
 from vitinit.runners.augmentation.masks import joined, parted
 from vitinit.runners.augmentation.mixing import erase, mix
-from vitinit.runners.augmentation.rand_augment import carry_out, draw, fill_color
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.streams import derive, stream
 from vitinit.runners.loaders.ahead import carried_out
@@ -35,7 +36,7 @@ EVALUATION_BYTES = 2**29
 AHEAD_BYTES = 2**28
 """Batches are made beside one another, ahead of their use, where they take about so much memory at most."""
 TOGETHER_BYTES = 2**25
-"""So many bytes of batches go through RandAugment at once: threads wait less for one another."""
+"""So many bytes of batches are augmented at once: threads wait less for one another."""
 BLOCK, BLOCKS_MIXED = 2**23, 128
 """Order `blocks`: decoded bytes of a block, and how many blocks are mixed with one another. They decide numbers."""
 ALONE = Shard()
@@ -82,6 +83,7 @@ class Loader(ABC):
                 f"{shard.size} processes cannot share batches of {recipe.batch_size} images{mixed}: 1 to {chunks} can"
             )
         self.recipe, self.seed, self.device = recipe, seed, device
+        self.augmentations = augmentations.of_recipe(recipe)
         self.steps = len(data.train.labels) // recipe.batch_size
         self.evaluation_batch = evaluation_batch(device.type, data.image_size)
         self.part = shard.part(recipe.batch_size, recipe.mix_unit)
@@ -143,7 +145,7 @@ class Loader(ABC):
     def augmented(
         self, batches: Iterator[tuple[Tensor, Tensor]], epoch: int, first_step: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """All of augmentation, on the device and in timm's order: crop, flip, RandAugment, mix, normalise, erase.
+        """All of augmentation, on the device: crop, flip, RandAugment, others by name, mix, normalise, erase.
 
         Args:
             batches: this process's part of each: images, uint8, B x 3 x S x S, and which training images they are.
@@ -152,15 +154,18 @@ class Loader(ABC):
         """
 
         numbered, batch_bytes = enumerate(batches, first_step), 4 * self.recipe.batch_size * 3 * self.image_size**2
-        threads = torch.get_num_threads() if self.device.type == "cpu" and self.recipe.rand_augment else 1
+        threads = torch.get_num_threads() if self.device.type == "cpu" and self.augmentations else 1
         room = min(TOGETHER_BYTES, AHEAD_BYTES // (threads + 1)) // batch_bytes
         # a short epoch keeps all threads busy, two jobs for each
-        together = max(1, min(room, (self.steps - first_step) // (2 * threads))) if self.recipe.rand_augment else 1
+        together = max(1, min(room, (self.steps - first_step) // (2 * threads))) if self.augmentations else 1
 
         def jobs() -> Iterator[Callable[[], list[tuple[Tensor, Tensor]]]]:
             while taken := list(itertools.islice(numbered, together)):
                 # drawn here: it seeds global generators, which only one thread may
-                drawn = [self.drawn(numbers, epoch, step) for step, (_, numbers) in taken if self.recipe.rand_augment]
+                drawn = [
+                    np.concatenate([self.drawn(*each, numbers, epoch, step) for step, (_, numbers) in taken])
+                    for each in self.augmentations
+                ]
                 yield partial(self._changed, taken, drawn, epoch)
 
         ahead = threads if batch_bytes * threads <= AHEAD_BYTES else 1
@@ -171,11 +176,14 @@ class Loader(ABC):
     def _changed(
         self, taken: Sequence[tuple[int, tuple[Tensor, Tensor]]], drawn: Sequence[np.ndarray], epoch: int
     ) -> list[tuple[Tensor, Tensor]]:
-        """Batches of an epoch, augmented. No image depends on how many go through RandAugment at once."""
+        """Batches of an epoch, augmented. No image depends on how many are augmented at once."""
         batches = [self.crop_and_flip(self._moved(*batch), epoch, step) for step, batch in taken]
         if drawn:
             sizes = [len(images) for images in batches]
-            batches = list(carry_out(torch.cat(batches), np.concatenate(drawn), self._fill).split(sizes))
+            images_BCHW = torch.cat(batches)
+            for (_, augmentation), numbers_BN in zip(self.augmentations, drawn, strict=True):
+                images_BCHW = augmentation.apply(images_BCHW, numbers_BN, self._fill)
+            batches = list(images_BCHW.split(sizes))
         steps = zip(batches, taken, strict=True)
         return [self._finish(images, numbers, epoch, step) for images, (step, (_, numbers)) in steps]
 
@@ -203,7 +211,9 @@ class Loader(ABC):
             return images_BCHW
         return crop_and_flip(images_BCHW, self.recipe, stream(self.seed, "augment", epoch, step), self.part)
 
-    def drawn(self, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
-        """Draw RandAugment's changes for these images. Draws are of batches: each process draws for the whole of it."""
-        seed = derive(self.seed, "randaugment", epoch, step)
-        return draw(str(self.recipe.rand_augment), self.image_size, self.recipe.batch_size, [seed])[self.part]
+    def drawn(
+        self, stream: str, augmentation: augmentations.Augmentation, numbers_B: Tensor, epoch: int, step: int
+    ) -> np.ndarray:
+        """Draw the changes of an augmentation for these images. Each process draws for the whole batch."""
+        seed = derive(self.seed, stream, epoch, step)
+        return augmentation.draw(self.recipe.batch_size, self.image_size, seed)[self.part]

@@ -1,6 +1,6 @@
 """Batches from images on the disk: each is read, decoded, cropped and flipped in a thread when its turn comes near.
 
-Crop, flip and RandAugment of an image are drawn from streams at (epoch, number of the image), so they do not depend on
+Crop, flip and what follows of an image are drawn from streams at (epoch, number of the image), so they do not depend on
 the number of threads or processes, or on where a run was resumed. Mixing and erasing are those of every loader.
 """
 
@@ -21,9 +21,9 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
+from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.image_files.full_size import FullSize, FullSizeData
 from vitinit.benchmark.spec import Recipe
-from vitinit.runners.augmentation.rand_augment import draw
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders.base import ALONE, Loader
@@ -83,10 +83,10 @@ class FullSizeLoader(Loader):
         """Nothing: this was done when they were decoded."""
         return images_BCHW
 
-    def drawn(self, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
-        """Draw RandAugment's changes for these images. Draws are of images."""
-        seeds = [derive(self.seed, "randaugment", epoch, number) for number in numbers_B.tolist()]
-        return draw(str(self.recipe.rand_augment), self.data.image_size, 1, seeds)
+    def drawn(self, stream: str, augmentation: Augmentation, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
+        """Draw the changes of an augmentation for these images. Draws are of images."""
+        seeds = [derive(self.seed, stream, epoch, number) for number in numbers_B.tolist()]
+        return np.concatenate([augmentation.draw(1, self.data.image_size, seed) for seed in seeds])
 
     def _decoded(
         self, split: FullSize, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]

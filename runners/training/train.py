@@ -6,12 +6,13 @@ import hashlib
 import math
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
 from timm.scheduler.scheduler import Scheduler
+from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -43,6 +44,7 @@ class Training:
         step: optimiser steps taken in the epoch that has begun.
         loss_sum: sum of their training losses.
         epoch_seconds: time that they took.
+        ema: moving average of the weights, from the first step on; None where the recipe has none.
         history: one row for each finished epoch.
         correct: images classified correctly at the last evaluation, as `RunRecord.correct` has them.
     """
@@ -53,6 +55,7 @@ class Training:
         self.scheduler = scheduler_of(self.optimizer, recipe, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16")
         self.epoch = self.step = 0
+        self.ema = None if recipe.ema is None else ModelEmaV3(model, decay=recipe.ema)
         self.loss_sum = torch.zeros((), device=device)
         self.epoch_seconds = 0.0
         self.history: list[EpochRow] = []
@@ -65,7 +68,9 @@ class Training:
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, to be saved between two steps or while the model is evaluated."""
+        ema = {"ema": self.ema.module.state_dict()} if self.ema else {}
         return {
+            **ema,
             "model": self.model.state_dict(),
             "parameters": [name for name, _ in self.model.named_parameters()],
             "optimizer": self.optimizer.state_dict(),
@@ -89,6 +94,8 @@ class Training:
                 "the model's parameters are others, or in another order: the optimiser knows their order only"
             )
         self.model.load_state_dict(state["model"])
+        if self.ema:
+            self.ema.module.load_state_dict(state["ema"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
@@ -170,6 +177,7 @@ def train(
                 seeds = [derive(seed, "dropout", epoch, step, *position) for position in positions]
                 training.loss_sum += world.sum(optimize(training, parallel, parts, seeds, world.size))
                 training.step = step + 1
+                average(training)
                 training.epoch_seconds = time.perf_counter() - start
                 between_steps()
             train_loss = float(training.loss_sum) / loader.steps
@@ -195,6 +203,13 @@ def train(
                 seconds=time.perf_counter() - start,
                 images_per_s=loader.steps * recipe.batch_size / training_seconds,
             )
+            if training.ema and recipe.evaluates_after(row.epoch):
+                averaged = evaluate(
+                    training.ema.module, loader, recipe, between_steps, world, micro_batch, row.epoch == recipe.epochs
+                ).metrics
+                if not math.isfinite(averaged["loss"]):
+                    raise Diverged(f"epoch {row.epoch}: {evaluate_on} loss of the averaged weights {averaged['loss']}")
+                row = row.model_copy(update={"ema_loss": averaged["loss"], "ema_score": averaged[loader.metric]})
             training.history.append(row)
             training.epoch, training.step, training.epoch_seconds = epoch + 1, 0, 0.0
             training.loss_sum.zero_()
@@ -222,7 +237,25 @@ def optimize(
     """
     optimizer, scaler, recipe = training.optimizer, training.scaler, training.recipe
     optimizer.zero_grad()
-    losses = []
+    loss = backward(training, parallel, parts, seeds, processes)
+    if recipe.sam:
+        with uphill(training.model, recipe.sam):
+            optimizer.zero_grad()
+            backward(training, parallel, parts, seeds, processes)
+    # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
+    if recipe.clip_grad:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
+    scaler.step(optimizer)
+    scaler.update()
+    return loss
+
+
+def backward(
+    training: Training, parallel: nn.Module, parts: list[tuple[Tensor, Tensor]], seeds: list[int], processes: int
+) -> Tensor:
+    """Add up the gradients of one batch; arguments and result are those of `optimize`."""
+    recipe, losses = training.recipe, []
     for number, ((images, targets), seed) in enumerate(zip(parts, seeds, strict=True), 1):
         torch.manual_seed(seed)
         to_come = number < len(parts) and isinstance(parallel, DistributedDataParallel)
@@ -230,15 +263,39 @@ def optimize(
             with autocast(recipe, images.device):
                 loss = training_loss(parallel(images), targets, recipe.label_smoothing)
             loss = loss * (len(images) / recipe.batch_size)
-            scaler.scale(loss * processes).backward()
+            training.scaler.scale(loss * processes).backward()
         losses.append(loss.detach())
-    # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
-    if recipe.clip_grad:
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
-    scaler.step(optimizer)
-    scaler.update()
     return sum(losses[1:], losses[0])
+
+
+@contextmanager
+def uphill(model: nn.Module, radius: float) -> Iterator[None]:
+    """Weights moved along their gradient by `radius`, inside; batch norms keep their running statistics meanwhile."""
+    moved = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    momenta = [module.momentum for module in norms]
+    with torch.no_grad():
+        before = [parameter.clone() for parameter in moved]
+        length = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients]))
+        for parameter, gradient in zip(moved, gradients, strict=True):
+            parameter.add_(gradient * (radius / (length + 1e-12)))
+    for module in norms:
+        module.momentum = 0.0
+    yield
+    for module, momentum in zip(norms, momenta, strict=True):
+        module.momentum = momentum
+    with torch.no_grad():
+        for parameter, value in zip(moved, before, strict=True):
+            parameter.copy_(value)
+
+
+def average(training: Training) -> None:
+    """Take the weights after a step into their moving average, which begins with those after the first step."""
+    if training.ema and training.total_steps == 1:
+        training.ema.set(training.model)
+    elif training.ema:
+        training.ema.update(training.model)
 
 
 def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tuple[Tensor, Tensor]]:

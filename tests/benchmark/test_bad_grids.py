@@ -119,7 +119,7 @@ BAD_RECIPES: list[tuple[dict[str, Any], str]] = [
     ({"hflip": True}, "hflip: ... given: True"),
     ({"mixup": 1e308}, "mixup: "),
     ({"evaluate_every": 10**18}, "evaluate_every: "),
-    ({"rand_augment": "nonsense"}, "rand_augment 'nonsense' is not as timm has it"),
+    ({"rand_augment": "nonsense"}, "rand_augment: 'nonsense' is not as timm has it"),
     ({"rand_augment": "rand-m9-n1000000"}, "with N below 100"),
     ({"rand_augment": "rand-magnitude"}, "sections mN, nN"),
     ({"rand_augment": "rand-tfoo"}, "inc1 or tweights"),

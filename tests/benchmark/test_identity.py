@@ -160,6 +160,9 @@ OTHER: dict[str, dict[str, object]] = {
         "optimizer": {"name": "lion", "params": {}},
         "layer_decay": 0.75,
         "schedule": {"name": "linear"},
+        "augment": [{"name": "augmix", "params": {}}],
+        "ema": 0.99,
+        "sam": 0.05,
     },
 }
 """Another value for every field of a spec; those of models are in test_model_contract.py."""

@@ -3,7 +3,8 @@ import random
 import numpy as np
 import torch
 
-from vitinit.runners.basics.streams import derive, seeded_python, stream
+from vitinit.benchmark.augmentations.operations.timm_draws import seeded_python
+from vitinit.runners.basics.streams import derive, stream
 
 
 def test_a_position_is_drawn_without_drawing_what_came_before():

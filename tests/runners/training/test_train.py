@@ -40,7 +40,7 @@ from vitinit.runners.loaders import open_data
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.terminal.display import Display
-from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, train
+from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, optimize, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -288,11 +288,12 @@ class Interrupted(Exception):
 def interrupted_everywhere(begin: Callable[[int], Training], loader, file: Path) -> tuple[Training, int]:
     """Train with interruptions wherever one may be; each time another training, with other weights, takes it up."""
     training, taken_up = begin(0), 0
+    longest = 4 if training.ema else 3  # an evaluation begins anew, and must come to its end now and then
     while training.epoch < training.recipe.epochs:
         calls = itertools.count()
 
         def interrupt():
-            if next(calls) > taken_up % 3:  # noqa: B023
+            if next(calls) > taken_up % longest:  # noqa: B023
                 torch.save(training.state_dict(), file)  # noqa: B023
                 raise Interrupted
 
@@ -310,6 +311,7 @@ def interrupted_everywhere(begin: Callable[[int], Training], loader, file: Path)
     [
         ({"rand_augment": "rand-m9-mstd0.5-inc1"}, {"drop_path_rate": 0.3, "drop_rate": 0.2}),
         ({"schedule_per": "step", "warmup_epochs": 1, "weight_decay": 0.05, "precision": "fp16", "clip_grad": 1.0}, {}),
+        ({"ema": 0.9, "sam": 0.05}, {"drop_rate": 0.2}),
     ],
 )
 def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bits(data, tmp_path, settings, model):
@@ -319,7 +321,7 @@ def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bit
     whole = Training(initialised(model=spec), what, loader.steps, CPU)
     places = []
     train(whole, loader, 0, between_steps=lambda: places.append(None))
-    evaluations = math.ceil(703 / 500)
+    evaluations = math.ceil(703 / 500) * (2 if what.ema else 1)
     assert len(places) == 3 * (50 // 8 + evaluations + 1)
 
     training, taken_up = interrupted_everywhere(
@@ -331,8 +333,58 @@ def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bit
     ):
         assert torch.equal(expected, found), name
     assert fingerprint(whole.model) == fingerprint(training.model)
+    if whole.ema:
+        assert fingerprint(whole.ema.module) == fingerprint(training.ema.module) != fingerprint(whole.model)
     assert timeless(whole.history) == timeless(training.history)
     assert whole.correct == training.correct
+
+
+def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_its_own(data):
+    settings = recipe(ema=0.7, epochs=2)
+    loader = ResidentLoader(data, settings, 0, CPU)
+    training, expected = Training(initialised(), settings, loader.steps, CPU), {}
+
+    def after_a_step():
+        if training.step and training.total_steps > seen[0]:
+            seen[0] = training.total_steps
+            for name, value in training.model.state_dict().items():
+                expected[name] = 0.7 * expected[name] + 0.3 * value.double() if name in expected else value.double()
+
+    seen = [0]
+    train(training, loader, 0, between_steps=after_a_step)
+    for name, value in training.ema.module.state_dict().items():
+        torch.testing.assert_close(value.double(), expected[name], rtol=0, atol=1e-6)
+    loss, score, _ = evaluate(training.ema.module, loader, settings)
+    assert (training.history[-1].ema_loss, training.history[-1].ema_score) == (loss, score)
+    assert loss != training.history[-1].test_loss
+    plain = run(data, recipe(epochs=2))[1]
+    assert [row.test_loss for row in plain] == [row.test_loss for row in training.history]
+    assert "ema_loss" not in plain[0].model_dump()
+
+
+@pytest.mark.parametrize("sizes", [(8,), (5, 3)], ids=str)
+def test_sam_is_the_step_at_the_top_of_the_hill_by_hand(data, sizes):
+    """The gradient at weights moved by rho along the gradient, taken from the weights before; in parts too."""
+    settings = recipe(sam=0.1, optimizer={"name": "sgd", "params": {"momentum": 0.0, "nesterov": False}})
+    training, by_hand = (Training(initialised().double(), settings, 6, CPU) for _ in range(2))
+    images = torch.randn(8, 3, *data.train.images.shape[2:], dtype=torch.float64)
+    labels = torch.tensor([0, 1] * 4)
+    parts = list(zip(images.split(sizes), labels.split(sizes), strict=True))
+    before = {name: value.clone() for name, value in by_hand.model.named_parameters()}
+
+    def gradients():
+        loss = nn.functional.cross_entropy(by_hand.model.train()(images), labels)
+        return dict(zip(before, torch.autograd.grad(loss, list(by_hand.model.parameters())), strict=True))
+
+    first = gradients()
+    length = sum((each**2).sum() for each in first.values()).sqrt()
+    with torch.no_grad():
+        for name, parameter in by_hand.model.named_parameters():
+            parameter += 0.1 * first[name] / length
+    second = gradients()
+    optimize(training, training.model.train(), parts, [0] * len(parts), 1)
+    for name, parameter in training.model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), before[name] - 1e-3 * second[name], rtol=0, atol=1e-12)
 
 
 def test_the_gradient_scale_is_part_of_the_state():

@@ -8,13 +8,19 @@ count, which some devices carry out as a multiplication. Nothing here waits for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 REACHES = (range(2), range(-1, 3))
 """The neighbours that count, from the pixel to the left on: of linear and of cubic interpolation."""
+
+BOX_PASSES = 3
+"""Box filters in a row, as Pillow has them in place of a Gaussian."""
 
 LUMA = (19595, 38470, 7471)
 """Shares of red, green and blue in Pillow's grey, in 1/65536."""
@@ -167,6 +173,79 @@ def rotate(images_BCHW: Tensor, cos_sin_B2: Tensor, counts: Sequence[int], fill_
         lines = _interpolate(pixels.unbind(3), across_BHW[part, None, None])
         moved.append(_pixels(_interpolate(lines.unbind(2), down_BHW[part, None])))
     return _within(mask_B1HW, torch.cat(moved), fill_C11)
+
+
+def grey(images_BCHW: Tensor, _: Tensor) -> Tensor:
+    """Pillow's grey in all three channels."""
+    return _grey(images_BCHW).to(torch.uint8)[:, None].expand_as(images_BCHW)
+
+
+def affine_nearest(images_BCHW: Tensor, matrix_B6: Tensor, fill_C11: Tensor) -> Tensor:
+    """Each pixel is the one at its place times the matrix, which is two rows of three numbers, in Pillow's order.
+
+    Computed in Pillow's fixed-point numbers, of 16 bits after the point.
+    """
+    size, device = images_BCHW.shape[-1], images_BCHW.device
+    across_B2, down_B2, start_B2 = matrix_B6.view(-1, 2, 3).unbind(2)
+    start_B2 = start_B2 + across_B2 * 0.5 + down_B2 * 0.5
+    across_2B11, down_2B11, start_2B11 = (
+        (each * 65536 + 0.5).floor().long().mT[:, :, None, None] for each in (across_B2, down_B2, start_B2)
+    )
+    at_S = torch.arange(size, device=device)
+    at_2BHW = start_2B11 + down_2B11 * at_S[:, None] + across_2B11 * at_S
+    x_BHW, y_BHW = at_2BHW >> 16
+    mask_B1HW = _mask((x_BHW >= 0) & (x_BHW < size) & (y_BHW >= 0) & (y_BHW < size))
+    source_BP = (y_BHW.clamp(0, size - 1) * size + x_BHW.clamp(0, size - 1)).flatten(1)
+    pixels = images_BCHW.flatten(2).gather(2, source_BP[:, None].expand(-1, images_BCHW.shape[1], -1))
+    return _within(mask_B1HW, pixels.view_as(images_BCHW), fill_C11)
+
+
+def box_weights(sigma: float) -> tuple[float, float, float]:
+    """Weights of a pixel, its neighbours and the next ones in each pass of Pillow's Gaussian blur, in 1/2**24.
+
+    Pillow computes in float32.
+
+    Args:
+        sigma: standard deviation in pixels; at most 2, so that no more neighbours count.
+    """
+    one = np.float32(1)
+    sigma2 = np.float32(sigma) * np.float32(sigma) / np.float32(3)
+    whole = np.float32(math.floor((np.float32(math.sqrt(12.0 * float(sigma2) + 1.0)) - 1.0) / 2.0))
+    part = (2 * whole + one) * (whole * (whole + one) - 3 * sigma2) / (6 * (sigma2 - (whole + one) * (whole + one)))
+    radius = whole + part
+    inner = int(np.float32(2**24) / (radius * 2 + one))
+    outer = (2**24 - (2 * int(radius) + 1) * inner) // 2
+    return (inner, outer, 0) if radius < 1 else (inner, inner, outer)
+
+
+def blur(images_BCHW: Tensor, weights_B3: Tensor) -> Tensor:
+    """Pillow's Gaussian blur: three box filters along the rows, then three along the columns; see `box_weights`."""
+    size, device = images_BCHW.shape[-1], images_BCHW.device
+    source = torch.arange(-2, size + 2, device=device).clamp_(0, size - 1)
+    middle, near, far = (_each(weight) for weight in weights_B3.long().unbind(1))
+    pixels = images_BCHW.long()
+    for _ in range(2):
+        for _ in range(BOX_PASSES):
+            taps = pixels.index_select(-1, source).unfold(-1, size, 1).unbind(-2)
+            pixels = (middle * taps[2] + near * (taps[1] + taps[3]) + far * (taps[0] + taps[4]) + 2**23) >> 24
+        pixels = pixels.mT
+    return pixels.to(torch.uint8).contiguous()
+
+
+def blend(images_BCHW: Tensor, others_BCHW: Tensor, share_B: Tensor) -> Tensor:
+    """Between the images (share 0) and others (share 1), as `PIL.Image.blend` has it."""
+    first = images_BCHW.float()
+    return _pixels(others_BCHW.float().sub_(first).mul_(_each(share_B.float())).add_(first))
+
+
+def crop(images_BCHW: Tensor, padding: int, top_B: Tensor, left_B: Tensor) -> Tensor:
+    """Zero-pad by `padding` pixels, then cut the original size out at an offset for each image."""
+    _, channels, height, width = images_BCHW.shape
+    padded = F.pad(images_BCHW, (padding,) * 4)
+    rows_BH = top_B[:, None] + torch.arange(height, device=top_B.device)
+    columns_BW = left_B[:, None] + torch.arange(width, device=top_B.device)
+    padded = padded.gather(2, rows_BH[:, None, :, None].expand(-1, channels, -1, padded.shape[3]))
+    return padded.gather(3, columns_BW[:, None, None].expand(-1, channels, height, -1))
 
 
 def _parts(counts: Sequence[int]) -> Iterator[tuple[slice, range]]:

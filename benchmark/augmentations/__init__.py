@@ -1,0 +1,1 @@
+"""Augmentations by name: one file each."""

@@ -1,0 +1,32 @@
+"""RandAugment (arXiv 1909.13719) as timm has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vitinit.benchmark.augmentations.registry import Augmentation, register
+from vitinit.benchmark.spec import RandAugmentConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+
+@register("rand_augment")
+class RandAugment(Augmentation):
+    """Random operations one after the other: timm's draws and timm's pixels, bit for bit."""
+
+    config: RandAugmentConfig = "rand-m9-mstd0.5-inc1"
+    """timm's configuration string."""
+
+    def draw(self, images: int, size: int, seed: int) -> np.ndarray:
+        """Return operations and their numbers, as `timm_draws.rand_augment`."""
+        from vitinit.benchmark.augmentations.operations import timm_draws
+
+        return timm_draws.rand_augment(self.config, size, images, seed)
+
+    def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
+        """Return the images, changed."""
+        from vitinit.benchmark.augmentations.operations.carry_out import carry_out
+
+        return carry_out(images_BCHW, drawn, fill_C11)

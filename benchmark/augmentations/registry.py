@@ -1,0 +1,96 @@
+"""Augmentations by name, their parameters, and those of a recipe in order. Imports no torch.
+
+Each is a class under `@register` in a file of this folder.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import ValidationError
+
+from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.spec import AugmentationSpec, Recipe
+from vitinit.initializers.errors import explain
+from vitinit.initializers.plugins import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+
+class Augmentation(Frozen):
+    """An augmentation as a value. Its fields, typed and with defaults, are the parameters that a recipe can give.
+
+    Slow imports, torch among them, stand inside its methods: planning imports the file.
+    """
+
+    @abstractmethod
+    def draw(self, images: int, size: int, seed: int) -> np.ndarray:
+        """Return random numbers, the first dimension over images. Only this is random.
+
+        Args:
+            images: how many.
+            size: pixels a side.
+            seed: of generators made here. The same seed gives the same numbers; no global generator is left changed.
+        """
+
+    @abstractmethod
+    def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
+        """Return new images, each from itself and its own numbers alone.
+
+        Args:
+            images_BCHW: uint8, B x 3 x S x S, on any device; not changed.
+            drawn: numbers of these images, from `draw`.
+            fill_C11: mean colour of the dataset, uint8, on the same device.
+        """
+
+
+Class = TypeVar("Class", bound="type[Augmentation]")
+REGISTRY: Registry[type[Augmentation]] = Registry("augmentation", __package__)
+
+
+def register(name: str) -> Callable[[Class], Class]:
+    """Name an augmentation."""
+
+    def add(cls: Class) -> Class:
+        REGISTRY.put(cls, name=name)
+        return cls
+
+    return add
+
+
+def make(spec: AugmentationSpec) -> Augmentation:
+    """The augmentation that a recipe names.
+
+    Raises:
+        VitinitError: there is no such augmentation, or a parameter is not valid.
+    """
+    cls = REGISTRY.get(spec.name)
+    try:
+        return cls.model_validate(spec.params)
+    except ValidationError as error:
+        raise explain(error, f"augmentation {spec.name!r}", cls) from None
+
+
+def resolve(spec: AugmentationSpec) -> AugmentationSpec:
+    """The same with defaults filled in, so that the run's identity does not depend on them.
+
+    Raises:
+        VitinitError: as `make`.
+    """
+    return AugmentationSpec(name=spec.name, params=make(spec).model_dump(mode="json"))
+
+
+def of_recipe(recipe: Recipe) -> list[tuple[str, Augmentation]]:
+    """Augmentations between flip and mixing, in order, each with the name of its random stream.
+
+    Raises:
+        VitinitError: as `make`.
+    """
+    named = [(f"augment {place}", spec) for place, spec in enumerate(recipe.augment)]
+    if recipe.rand_augment is not None:
+        named.insert(0, ("randaugment", AugmentationSpec(name="rand_augment", params={"config": recipe.rand_augment})))
+    return [(stream, make(spec)) for stream, spec in named]

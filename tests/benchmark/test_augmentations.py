@@ -1,0 +1,173 @@
+"""Augmentations by name: a contract for every registered one, pixels of torchvision, timm and Pillow, and recipes."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFilter, ImageOps
+from sklearn.datasets import load_sample_images
+from timm.data import auto_augment
+from torchvision import transforms
+
+from tests.runners.small_run import DEVICES
+from vitinit.benchmark.augmentations import registry
+from vitinit.benchmark.augmentations.operations.carry_out import fill_color
+from vitinit.benchmark.grids.parts import augment_as_fields, resolve_recipe
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.spec import AugmentationSpec, Recipe
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.shard import Shard
+from vitinit.runners.basics.streams import derive
+from vitinit.runners.loaders import make_loader
+
+FILL = fill_color((0.5, 0.25, 0.125))
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def photographs() -> torch.Tensor:
+    """Pieces of two photographs, coarse and fine; uint8, 200 x 3 x 32 x 32."""
+    pieces = []
+    for picture in map(Image.fromarray, load_sample_images().images):
+        for side in (64, 128, 256):
+            for left in range(0, picture.width - side, side // 2):
+                for top in range(0, picture.height - side, side // 2):
+                    piece = picture.crop((left, top, left + side, top + side)).resize((32, 32))
+                    pieces.append(np.asarray(piece).transpose(2, 0, 1))
+    return torch.from_numpy(np.stack(pieces)[np.random.RandomState(0).permutation(len(pieces))[:200]])
+
+
+def made(name: str, **params) -> registry.Augmentation:
+    return registry.make(AugmentationSpec(name=name, params=params))
+
+
+def changed(augmentation: registry.Augmentation, images: torch.Tensor, seed: int, device: str = "cpu") -> torch.Tensor:
+    drawn = augmentation.draw(len(images), images.shape[-1], seed)
+    return augmentation.apply(images.to(device), drawn, FILL.to(device)).cpu()
+
+
+def one_by_one(transform, images: torch.Tensor) -> torch.Tensor:
+    pictures = [transform(Image.fromarray(image)) for image in images.permute(0, 2, 3, 1).numpy()]
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+
+
+@pytest.mark.parametrize("name", registry.REGISTRY.by_name())
+def test_contract(photographs, name):
+    """By seed alone, no global generator, new images of the same kind, each from itself and its own numbers."""
+    augmentation, images = made(name), photographs[:64].clone()
+    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    drawn = augmentation.draw(64, 32, 3)
+    assert random.getstate() == states[0]
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert torch.equal(torch.get_rng_state(), states[2])
+    random.seed(99), np.random.seed(99), torch.manual_seed(99)
+    assert len(drawn) == 64
+    assert np.array_equal(augmentation.draw(64, 32, 3), drawn)
+    assert not np.array_equal(augmentation.draw(64, 32, 4), drawn)
+    for device in DEVICES:
+        result = augmentation.apply(images.to(device), drawn, FILL.to(device))
+        assert (result.shape, result.dtype, result.device.type) == (images.shape, torch.uint8, device)
+        assert not torch.equal(result.cpu(), images)
+        assert torch.equal(images, photographs[:64])
+        for part in (slice(5, 6), slice(17, 40)):
+            alone = augmentation.apply(images[part].to(device), drawn[part], FILL.to(device))
+            assert torch.equal(alone, result[part])
+    spec = registry.resolve(AugmentationSpec(name=name))
+    assert registry.resolve(spec) == spec
+    with pytest.raises(VitinitError, match=f"augmentation '{name}'.*nonsense"):
+        made(name, nonsense=1)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [32, 31, 2])
+@pytest.mark.parametrize(
+    ("name", "params", "transform"),
+    [
+        ("trivial_augment", {}, transforms.TrivialAugmentWide()),
+        ("trivial_augment", {"bins": 7}, transforms.TrivialAugmentWide(7)),
+        ("color_jitter", {}, transforms.ColorJitter(0.3, 0.3, 0.3)),
+        ("color_jitter", {"brightness": 1.5, "contrast": 0.0}, transforms.ColorJitter(1.5, 0, 0.3)),
+    ],
+)
+def test_draws_and_pixels_are_torchvisions_bit_for_bit(photographs, name, params, transform, size, device):
+    images = photographs[:, :, :size, :size]
+    torch.manual_seed(5)
+    assert torch.equal(changed(made(name, **params), images, 5, device), one_by_one(transform, images))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_augmix_is_timms_bit_for_bit(photographs, device):
+    for seed, (params, config) in enumerate([({}, "augmix-m3-w3"), ({"magnitude": 9, "width": 2}, "augmix-m9-w2")]):
+        random.seed(seed), np.random.seed(seed)
+        timms = auto_augment.augment_and_mix_transform(config, {"img_mean": tuple(FILL.flatten().tolist())})
+        assert torch.equal(changed(made("augmix", **params), photographs, seed, device), one_by_one(timms, photographs))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_three_augment_is_one_of_pillows_three(photographs, device):
+    draws = random.Random(5)
+
+    def transform(image: Image.Image) -> Image.Image:
+        kind, sigma = draws.choice("gsb"), draws.uniform(0.1, 2.0)
+        if kind == "g":
+            return image.convert("L").convert("RGB")
+        return ImageOps.solarize(image) if kind == "s" else image.filter(ImageFilter.GaussianBlur(sigma))
+
+    assert torch.equal(changed(made("three_augment"), photographs, 5, device), one_by_one(transform, photographs))
+
+
+def recipe(**fields) -> Recipe:
+    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 48, "lr": 1e-3, **fields})
+
+
+def test_a_list_of_fields_is_the_same_run_as_the_fields():
+    named = ["crop_padding", {"name": "hflip", "p": 0.4}, "rand_augment", "augmix", "mixup", {"name": "random_erasing"}]
+    small = {"name": "small", "mix_images": 4}
+    given = resolve_recipe({**small, "augment": named})
+    fields = {"crop_padding": 4, "hflip": 0.4, "rand_augment": "rand-m9-mstd0.5-inc1", "mixup": 0.8}
+    assert given == resolve_recipe({**small, **fields, "random_erasing": 0.25, "augment": ["augmix"]})
+    assert augment_as_fields({"augment": ["hflip"]}) == {"hflip": 0.5, "augment": []}
+    other = resolve_recipe({"name": "small", "augment": ["rand_augment", "hflip"]})
+    assert (other.hflip, [each.name for each in other.augment]) == (0.0, ["hflip"])
+    for each in (given, other):
+        assert Recipe.model_validate_json(each.model_dump_json()) == each
+
+
+def test_a_list_replaces_the_augmentation_of_the_shipped_recipe_and_gets_its_defaults():
+    found = resolve_recipe({"name": "standard", "augment": ["hflip", "color_jitter"]})
+    assert (found.hflip, found.rand_augment, found.crop_padding) == (0.5, None, 0)
+    assert found.augment[0].params == {"brightness": 0.3, "contrast": 0.3, "saturation": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("augment", "says"),
+    [
+        (["hflop"], "augmentation 'hflop'.*hflip"),
+        ([{"name": "color_jitter", "contrast": "much"}], "contrast"),
+        ([{"name": "hflip", "q": 1}], "hflip has no 'q', only p"),
+        (["mixup", "augmix"], "mixup is there once, at the end"),
+        ([{"p": 1}], "needs a name"),
+    ],
+)
+def test_what_a_list_cannot_hold_is_refused(augment, says):
+    with pytest.raises(VitinitError, match=says):
+        resolve_recipe({"name": "small", "augment": augment})
+
+
+def test_a_loader_applies_the_list_in_order_in_every_process_and_wherever_it_begins(photographs):
+    split = Split(photographs[:144].contiguous(), torch.arange(144) % 5)
+    data = Data(split, split, tuple("abcde"), (0.5,) * 3, (0.25,) * 3, "")
+    settings = recipe(augment=["trivial_augment", "hflip", "crop_padding", {"name": "color_jitter"}])
+    whole = [images for images, _ in make_loader(data, settings, 7, CPU).train(1)]
+    assert torch.equal(whole[1], next(make_loader(data, settings, 7, CPU).train(1, first_step=1))[0])
+    for part in (Shard(0, 2), Shard(1, 2)):
+        halves = [images for images, _ in make_loader(data, settings, 7, CPU, part).train(1)]
+        assert all(torch.equal(half, one[24 * part.rank :][:24]) for half, one in zip(halves, whole, strict=True))
+    before = recipe(augment=["trivial_augment", "hflip", "crop_padding"])
+    jitter, seen = made("color_jitter"), next(make_loader(data, before, 7, CPU).train(1))[0]
+    pixels = ((seen * 0.25 + 0.5) * 255).round().to(torch.uint8)
+    expected = changed(jitter, pixels, derive(7, "augment 3", 1, 0)).float() / 255
+    torch.testing.assert_close(whole[0], (expected - 0.5) / 0.25, rtol=0, atol=1e-5)
