@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 
 NEEDS = ("PIL", "bokeh", "jinja2", "matplotlib", "numpy", "pandas", "pydantic", "rich", "scipy", "yaml")
-"""What its files use, and those of `benchmark` that they import."""
+"""Packages that its files use, and those of `benchmark` that they import."""
 
 # So argv begins as long as `python -m analysis.*` looks for its module; elsewhere Python's own error says it.
 if sys.argv[:1] == ["-m"] and (lacking := [name for name in NEEDS if find_spec(name) is None]):

@@ -28,7 +28,7 @@ from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import VitinitError
 
 Value = tuple[Any, ...]
-"""Of the fields that are chosen, in their order."""
+"""Values of the chosen fields, in their order."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a row was found best with."""
+    """Best setting of a row."""
 
     row: str
     best: Candidate
@@ -146,7 +146,7 @@ def _varied(runs: Sequence[RunRecord | FailureRecord]) -> list[str]:
 
 
 def _order(value: Value) -> list[tuple[int, float, str]]:
-    """What is off comes first, then numbers, then words."""
+    """Return a sort key: what is off first, then numbers, then words."""
     return [
         (0, 0.0, "") if each is None else (1, each, "") if isinstance(each, int | float) else (2, 0.0, str(each))
         for each in value

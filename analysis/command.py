@@ -1,4 +1,4 @@
-"""What the command lines of this package share: options, and errors as one line."""
+"""Options of this package's command lines, and errors as one line."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def write(path: Path, text: str) -> None:
 
 
 def python() -> str:
-    """How this Python is called where this process is: by its path where no environment is activated."""
+    """Return the command that starts this Python here: its path where no environment is activated."""
     here = Path(sys.prefix)
     if os.environ.get("VIRTUAL_ENV") or not here.is_relative_to(Path.cwd()):
         return "python"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.text import count, one_line
-from vitinit.benchmark.records.epoch import METRICS
+from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Contents, Layout, Store
 from vitinit.benchmark.settings import columns
@@ -101,14 +101,19 @@ class Study:
 
     @cached_property
     def metrics(self) -> dict[str, str]:
-        """What the finished runs of each column are measured by, in words: `top-1` or `mean IoU`.
+        """Return the metric of the finished runs of each column, in words: `top-1` or `mean IoU`.
 
         Raises:
             VitinitError: those of one column are not measured by the same.
         """
         found: dict[str, str] = {}
         for column in self.columns:
-            here = {METRICS[run.metric] for (place, _), runs in self.cells.items() if place == column for run in runs}
+            here = {
+                registry.metric_label(run.metric)
+                for (place, _), runs in self.cells.items()
+                if place == column
+                for run in runs
+            }
             if len(here) > 1:
                 raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {' and by '.join(here)}")
             found.update((column, metric) for metric in here)
@@ -117,7 +122,7 @@ class Study:
     @property
     def measured(self) -> str:
         """The same of the whole study: `top-1 or mean IoU` where it has both."""
-        return " or ".join(name for name in METRICS.values() if name in self.metrics.values())
+        return " or ".join(sorted(set(self.metrics.values()), reverse=True))
 
     @cached_property
     def examples(self) -> dict[tuple[str | None, str | None], RunSpec]:
@@ -147,8 +152,27 @@ class Study:
         rows.sort(key=lambda row: (order[row["column"]], order[row["row"]], row["seed"], row["run_id"]))
         return pd.DataFrame(rows)
 
+    @property
+    def lower_is_better(self) -> bool:
+        """True where a low score is a good one."""
+        return any(registry.get(record.metric).lower_is_better for record in self.contents.done.values())
+
+    def by(self, metric: str) -> Study:
+        """Return the same study, its scores those of another metric.
+
+        Raises:
+            VitinitError: there is no such metric, it is not in percent, or a run does not hold it.
+        """
+        if not registry.get(metric).percent:
+            raise VitinitError(f"metric {metric!r} is not in percent, as tables and figures are")
+        try:
+            done = {run_id: record.by(metric) for run_id, record in self.contents.done.items()}
+        except VitinitError as error:
+            raise VitinitError(f"study {self.name!r}: {error}") from None
+        return replace(self, contents=replace(self.contents, done=done))
+
     def summary(self) -> str:
-        """What was read, in a sentence for the terminal."""
+        """Number of runs read, in a sentence for the terminal."""
         counts = {
             "finished": len(self.contents.done),
             "failed": len(self.contents.failed),
@@ -171,7 +195,7 @@ class Study:
 
 
 def home(folders: Sequence[Path]) -> Path:
-    """Where what is computed from records goes: beside them; for those that come with the project, `results/local`."""
+    """Return the output folder: beside the records; for those that come with the project, in `results/local`."""
     first = folders[0]
     return LOCAL / REFERENCE.name if first.resolve().parts[-2:] == REFERENCE.parts else first
 
@@ -279,7 +303,7 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "lr": spec.recipe.lr,
         "epochs": spec.recipe.epochs,
         "precision": spec.recipe.precision,
-        "metric": METRICS[record.metric],
+        "metric": registry.metric_label(record.metric),
         "score": record.score,
         "best_score": best,
         "best_epoch": best_epoch,

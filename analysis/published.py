@@ -29,7 +29,7 @@ IMAGES = {
     "svhn": (73_257, 26_032),
     "imagenet": (1_281_167, 50_000),
 }
-"""Of the whole training and test splits; papers take fractions of the first, or a record may name the number."""
+"""Images of the training and test splits; papers take fractions of the first, or a record names the number."""
 
 CONFIDENCE = {
     "P": "the paper",
@@ -39,22 +39,22 @@ CONFIDENCE = {
     "3": "a third party's reproduction",
     "M": "derived or measured by us",
 }
-"""Where a number was read, by letter."""
+"""Source of a number, by letter."""
 
 
 class Initialization(Frozen):
-    """How the weights were initialised, with every parameter as a record of ours holds it."""
+    """Initialisation of the weights, with every parameter as a record of ours holds it."""
 
     base: InitializerSpec
     method: InitializerSpec | None
 
 
 class PublishedSetting(Frozen):
-    """What is known of the setting of a number: of its table, row, column and itself together."""
+    """Known part of the setting of a number: of its table, row, column and itself together."""
 
     dataset: str | None = None
     train_fraction: Share | None = None
-    """Of the training images. None: all of them."""
+    """Fraction of the training images. None: all of them."""
     model: dict[str, Any] = Field(default_factory=dict)
     """Fields of a `ModelSpec`; `arch` may be a model that this benchmark does not have."""
     epochs: PositiveInt | None = None
@@ -62,7 +62,7 @@ class PublishedSetting(Frozen):
     initialization: Initialization | None = None
     """None: not known, or none of ours; the number then stands beside none of ours."""
     masked: Literal["position embedding", "content attention", "positional attention"] | None = None
-    """What the trained model was tested without; such a number stands beside no plain accuracy."""
+    """Term that the trained model was tested without; such a number stands beside no plain accuracy."""
     masked_layers: PositiveInt | None = None
     """In how many layers, where it is not the whole model."""
 
@@ -72,7 +72,7 @@ class PublishedSetting(Frozen):
         return self.model_copy(update={**said, "model": {**self.model, **other.model}})
 
     def is_of(self, spec: RunSpec) -> bool:
-        """Whether a run of ours has this setting, in all that is known of it."""
+        """Return True if a run of ours has this setting, in all that is known of it."""
         if not self.initialization or not self.model or self.masked:
             return False
         base, method = self.initialization.base, self.initialization.method
@@ -85,7 +85,7 @@ class PublishedSetting(Frozen):
         )
 
     def _is_of_images(self, ours: DatasetSpec) -> bool:
-        """Whether ours are these images: papers round a fraction in every class, by up to 2 % of it."""
+        """Return True if ours are these images: papers round a fraction in every class, by up to 2 % of it."""
         if self.dataset is None or ours != DatasetSpec(name=self.dataset, train_size=ours.train_size):
             return False
         if ours.train_size is None or self.dataset not in IMAGES:
@@ -114,7 +114,7 @@ class PublishedCell(Frozen):
     """See `CONFIDENCE`."""
     note: str = ""
     setting: PublishedSetting = PublishedSetting()
-    """What it adds to the setting of its table, row and column."""
+    """Setting of this number beyond that of its table, row and column."""
 
     @model_validator(mode="after")
     def _percent(self) -> PublishedCell:
@@ -135,7 +135,7 @@ class PublishedTable(Frozen):
     all: PublishedSetting = PublishedSetting()
     rows: dict[str, PublishedSetting]
     columns: dict[str, PublishedSetting]
-    """What is known of the setting of all cells, of a row, of a column; in the table's order."""
+    """Known setting of all cells, of a row, of a column; in the table's order."""
     cells: Annotated[list[PublishedCell], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -252,7 +252,7 @@ def context(study: str) -> tuple[Publication, str] | None:
 
 
 def read_in_part(run: RunRecord) -> bool:
-    """Whether a run read fewer or more images than its spec says (`vitinit data prepare --allow-incomplete`)."""
+    """Return True if a run read fewer or more images than its spec says (`vitinit data prepare --allow-incomplete`)."""
     if run.spec.dataset.name not in IMAGES or run.spec.dataset.evaluate_on != "test":
         return False
     trained, tested = IMAGES[run.spec.dataset.name]

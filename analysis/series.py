@@ -1,4 +1,4 @@
-"""What line charts show, as numbers: computed once, drawn as files by `figures` and `curves`, and in the report.
+"""Data of line charts: computed once, drawn as files by `figures` and `curves`, and in the report.
 
 A chart is a few panels with the same axes, and in each of them a few lines over x: means over seeds with their spread.
 """
@@ -35,12 +35,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Scale:
-    """What the axes and the lines of a panel are."""
+    """Meaning of the axes and lines of a panel."""
 
     x: str
     y: str
     each: str
-    """What one line is: a row, a layer, a head."""
+    """Noun for one line: a row, a layer, a head."""
     log_x: bool = False
 
 
@@ -57,7 +57,7 @@ class Panel:
     row: str | None = None
     """The row that all lines are of; None: a line is a row, or of several."""
     reference: float | None = None
-    """Where a dotted line is drawn."""
+    """Position of a dotted line."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Chart:
 
     title: str
     where: str
-    """What all panels are of, if it is one thing: a dataset, a row and its seed."""
+    """Common subject of all panels, if there is one: a dataset, a row and its seed."""
     panels: list[Panel]
     over: str = "seeds"
-    """What means are over."""
+    """Dimension that means are over."""
     reference: str = ""
-    """What the dotted lines are."""
+    """Meaning of the dotted lines."""
     note: str = ""
-    """What else must be known to read it."""
+    """Further facts needed to read it."""
 
 
 def line(groups: Any, least: float = -math.inf, most: float = math.inf) -> Line:

@@ -1,7 +1,7 @@
-"""Where one method stands: `python -m analysis.standing STUDY`, which `vitinit rank` calls when its runs are done.
+"""Standing of one method: `python -m analysis.standing STUDY`, which `vitinit rank` calls when its runs are done.
 
-A gain is claimed where the sign-flip test says so, corrected by Holm over the two comparisons: with the method's own
-base, and with its placebo.
+It takes the looks that `benchmark/records/looks.py` plans, as soon as their runs are recorded, and writes them down: a
+look is taken once, and no answer changes afterwards.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis import command, frame
-from vitinit.analysis.tables.render import template
-from vitinit.analysis.tables.shared import LEVEL, own_bases, values_by_seed
+from vitinit.analysis.tables.render import interval_text, template
+from vitinit.analysis.tables.shared import own_bases, values_by_seed
+from vitinit.benchmark.records import looks
+from vitinit.benchmark.records.looks import DETECTABLE, Comparison, Look, Looks
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitinit.analysis.stats import Paired
+    from vitinit.analysis.stats import Floats, Interval
     from vitinit.benchmark.records.record import RunRecord
 
 
@@ -32,33 +34,44 @@ class Standing:
 
     row: str
     scores: pd.Series[float]
-    """By seed, in percent."""
-    base: Paired
-    placebo: Paired | None
-    """None: a placebo of it would say nothing, or has no finished run of a seed of it."""
-    p: tuple[float, ...]
-    """Of the one or two comparisons that the study names, corrected."""
-    least_p: tuple[float, ...]
-    """How low each of these could be with so many seeds."""
+    """By seed, in percent: those of the last look."""
+    recorded: int
+    """Seeds, from the first on, of which every row has a finished run."""
+    looks: Looks
+    has_placebo: bool
 
     @property
-    def pairs(self) -> list[tuple[Paired, str]]:
-        """The comparisons."""
-        return [(self.base, "its base"), *([(self.placebo, "its placebo")] if self.placebo else [])]
+    def last(self) -> Look | None:
+        """The last look that was taken."""
+        return self.looks.taken[-1] if self.looks.taken else None
 
-    def claimed(self, which: int) -> bool:
-        """Whether the difference to the base (0) or the placebo (1) is a gain."""
-        return self.p[which] < LEVEL and self.pairs[which][0].mean > 0
+    @property
+    def comparisons(self) -> list[tuple[Comparison, str]]:
+        """The differences at the last look."""
+        if not self.last:
+            return []
+        return [(self.last.base, "its base"), *([(self.last.placebo, "its placebo")] if self.last.placebo else [])]
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence or two, by the template `verdict.txt.j2`."""
-        return template("verdict.txt.j2", found=self, level=LEVEL).strip()
+        """The answer in one sentence, by the template `verdict.txt.j2`."""
+        return template("verdict.txt.j2", found=self, last=self.last, target=self.looks.target).strip()
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One line of the list of gains over the same base."""
+
+    points: float
+    interval: str
+    label: str
+    n: int
+    study: str
 
 
 @dataclass(frozen=True)
 class Machines:
-    """Where the runs of a study and of those beside it were carried out."""
+    """Machines that carried out the runs of a study and of those beside it."""
 
     here: list[str]
     there: list[str]
@@ -71,62 +84,111 @@ class Machines:
         return bool(self.there) and self.here != self.there
 
 
-def standing(study: frame.Study) -> Standing:
-    """Of the row whose contrasts with its base and, where it has one, its placebo the study names.
+def compare(d: Floats, level: float, worth: float, earlier: Comparison | None = None) -> Comparison:
+    """Judge one difference by seed: a gain or loss that was shown stays so, and so does an excluded gain.
+
+    Args:
+        d: The differences, one per seed.
+        level: What p must not exceed.
+        worth: Smallest gain worth having.
+        earlier: The same comparison at the look before.
+    """
+    from vitinit.analysis.stats import sign_flip_p, t_interval
+
+    interval, p, gain = t_interval(d), sign_flip_p(d), float(d.mean())
+    low, high = (interval.low, interval.high) if interval else (-1e9, 1e9)
+    says: str = "open"
+    if earlier and earlier.says != "open":
+        says = earlier.says
+    elif p <= level:
+        says = "gain" if gain > 0 else "loss"
+    elif high < worth:
+        says = "excluded"
+    return Comparison.model_validate({"gain": gain, "low": low, "high": high, "p": p, "says": says})
+
+
+def standing(study: frame.Study, plan: Looks) -> Standing:
+    """Take every planned look that the records allow and that is still open.
 
     Raises:
-        VitinitError: the study names no such contrasts, or has no finished runs of them.
+        VitinitError: the study does not compare one row with its base and its placebo.
     """
-    from vitinit.analysis.stats import holm, paired
-
-    study.require_runs()
     if len(study.contrasts) not in (1, 2) or len({ours for ours, _ in study.contrasts}) > 1:
         raise VitinitError(
             f"study {study.name!r} does not compare one row with its base and its placebo (vitinit rank)"
         )
-    values, (column,) = values_by_seed(study, "last"), study.columns[:1]
     row = study.contrasts[0][0]
-    found = []
-    for ours, theirs in study.contrasts:
-        pair = None
-        if (ours, column) in values and (theirs, column) in values:
-            pair = paired(values[ours, column], values[theirs, column])
-        found.append(pair)
-    base, *placebos = found
-    if base is None:
-        both = " and ".join(study.contrasts[0])
-        why = "".join(f"; {failure}" for failure in _failures(study))
-        raise VitinitError(f"study {study.name!r}: {both} have no finished run of a common seed{why}")
-    corrected = holm([1.0 if pair is None or pair.p is None else pair.p for pair in found])
-    least = holm([1.0 if pair is None else pair.least_p for pair in found])
-    return Standing(row, values[row, column], base, placebos[0] if placebos else None, tuple(corrected), tuple(least))
+    rows = [row, *(theirs for _, theirs in study.contrasts)]
+    by_row = _scores(study, rows)
+    recorded = next((i for i, seed in enumerate(plan.seeds) if any(seed not in its.index for its in by_row)), None)
+    recorded = len(plan.seeds) if recorded is None else recorded
+    while (target := plan.target) and target <= recorded:
+        level, before = plan.plan[len(plan.taken)][1], plan.taken[-1] if plan.taken else None
+        ours, *others = (its.loc[plan.seeds[:target]].to_numpy(dtype=float) for its in by_row)
+        earlier = (before.base, before.placebo) if before else (None, None)
+        found = [
+            compare(ours - its, level, plan.worth, same)
+            for its, same in zip(others, earlier[: len(others)], strict=True)
+        ]
+        look = Look(n=target, base=found[0], placebo=found[1] if found[1:] else None)
+        plan = plan.model_copy(update={"taken": [*plan.taken, look]})
+    n = plan.taken[-1].n if plan.taken else 0
+    scores = by_row[0].reindex(plan.seeds[:n])
+    return Standing(row, scores, recorded, plan, len(rows) > 2)
 
 
-def lines(found: Standing, study: frame.Study, beside: frame.Study | None, more: str | None = None) -> list[str]:
+def _scores(study: frame.Study, rows: Sequence[str]) -> list[pd.Series[float]]:
+    """Return what the finished runs of each row are measured at, by seed; empty where it has none."""
+    import pandas as pd
+
+    values = values_by_seed(study, "last") if study.contents.done else {}
+    return [values.get((row, study.columns[0]), pd.Series(dtype=float)) for row in rows]
+
+
+def lines(found: Standing, study: frame.Study, beside: Sequence[frame.Study], more: str | None = None) -> list[str]:
     """Return all that is printed, the answer first, by the template `standing.txt.j2`."""
-    from vitinit.analysis.stats import could_claim
-
-    beside = beside if beside and beside.contents.done else None
-    last, least = list(zip(found.pairs, found.least_p, strict=False))[-1]
+    beside = [one for one in beside if one.contents.done] if found.last else []
     versions: dict[str, set[str]] = defaultdict(set)
     for run in study.contents.done.values():
         for name, source in run.sources.items():
             versions[name].add(source)
+    among = [each for one in beside for each in _among(found, study, one)]
+    last, n = found.last, found.last.n if found.last else 0
+    own = [Gain(last.base.gain, _brackets(last.base), f"> {found.row}", n, study.name)] if last else []
     return template(
         "standing.txt.j2",
         found=found,
         study=study,
-        beside=beside,
         more=more,
-        level=LEVEL,
         failures=_failures(study),
+        others=_other_versions(study),
         changed={name: len(its) for name, its in sorted(versions.items()) if len(its) > 1},
-        claimable=could_claim(last[0], LEVEL / len(found.p)) if least < LEVEL else None,
-        base=study.examples[found.row, None].base.name,
-        gains=_among(found, study, beside) if beside else [],
+        detectable=[DETECTABLE * _std(each, n) for each, _ in found.comparisons],
+        base=study.examples[found.row, None].base.name if last else "",
+        beside=beside,
+        gains=sorted([*among, *own], key=lambda each: -each.points) if among else [],
+        settings=[text for one in beside if (text := _setting(found, study, one))] if among else [],
         machines=_machines(study, beside),
-        failed=sum(run.row == found.row for run in study.contents.failed.values()),
     ).splitlines()
+
+
+def _std(comparison: Comparison, n: int) -> float:
+    """Return the standard deviation of the differences, from their interval."""
+    from scipy.special import stdtrit
+
+    return (comparison.high - comparison.low) / 2 / float(stdtrit(n - 1, 0.975)) * float(n**0.5)
+
+
+def _brackets(between: Comparison | Interval | None) -> str:
+    from vitinit.analysis.stats import Interval
+
+    return interval_text(Interval(between.low, between.high)) if between else ""
+
+
+def _other_versions(study: frame.Study) -> int:
+    """Count the other studies that rank a row of this name here: earlier versions of a method, on the same seeds."""
+    stem = study.name.rpartition("-")[0]
+    return len({path.stem for folder in study.folders for path in folder.glob(f"{stem}-????????.yaml")} - {study.name})
 
 
 def _failures(study: frame.Study) -> list[str]:
@@ -140,8 +202,8 @@ def _failures(study: frame.Study) -> list[str]:
     ]
 
 
-def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[tuple[float, str]]:
-    """Gains over the same base of the methods that were recorded in the same setting, the best first.
+def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[Gain]:
+    """Gains over the same base of the methods recorded with this model and recipe, whatever their learning rate.
 
     A gain over a weaker base is larger for that alone, so gains over different bases are not put in one list.
     """
@@ -149,16 +211,24 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[tup
 
     ours = study.examples[found.row, None]
     values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
-    gains = [
-        (pair.mean, f"{row} (n = {pair.n})")
+    return [
+        Gain(pair.mean, _brackets(pair.interval), row, pair.n, beside.name)
         for row, base in own_bases(beside).items()
         if (theirs := beside.examples[row, None]).method and theirs.method.name != "placebo"
-        if (theirs.model, theirs.recipe, theirs.base) == (ours.model, ours.recipe, ours.base)
+        if (theirs.model, theirs.base) == (ours.model, ours.base)
+        if theirs.recipe.model_copy(update={"lr": ours.recipe.lr}) == ours.recipe
+        if beside.examples[base, None].recipe == theirs.recipe
         if (row, column) in values and (base, column) in values
         if (pair := paired(values[row, column], values[base, column]))
     ]
-    own = [(found.base.mean, f"> {found.row} (n = {found.base.n})")] if gains else []
-    return sorted([*gains, *own], key=lambda each: -each[0])
+
+
+def _setting(found: Standing, study: frame.Study, beside: frame.Study) -> str:
+    """Say what else than the initialisation differs between a study and one beside it; empty where nothing does."""
+    ours, theirs = study.examples[found.row, None], next(iter(beside.examples.values()))
+    fields = {"lr": (ours.recipe.lr, theirs.recipe.lr)}
+    fields |= {name: (value, getattr(theirs.dataset, name)) for name, value in ours.dataset}
+    return ", ".join(f"{name} {its} (here {own})" for name, (own, its) in fields.items() if own != its)
 
 
 def _libraries(run: RunRecord) -> dict[str, str]:
@@ -166,8 +236,9 @@ def _libraries(run: RunRecord) -> dict[str, str]:
     return {name: version for name, version in run.environment.get("packages", {}).items() if name != "vitinit"}
 
 
-def _machines(study: frame.Study, beside: frame.Study | None) -> Machines:
-    runs = [run for one in (study, beside) if one for run in one.contents.done.values()]
+def _machines(study: frame.Study, beside: Sequence[frame.Study]) -> Machines:
+    studies = [study, *beside]
+    runs = [run for one in studies for run in one.contents.done.values()]
     versions: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         for name, version in _libraries(run).items():
@@ -182,9 +253,10 @@ def _machines(study: frame.Study, beside: frame.Study | None) -> Machines:
             found[run.spec.seed].add(", ".join([str(on), *(f"{name} {its[name]}" for name in named if name in its)]))
         return found
 
-    by_seed = {one.name: facts(one) for one in (study, beside) if one}
+    by_seed = {one.name: facts(one) for one in studies}
     mixed = {name: sorted(seed for seed, on in found.items() if len(on) > 1) for name, found in by_seed.items()}
-    here, there = (sorted(set().union(*facts(one).values())) if one else [] for one in (study, beside))
+    here = sorted(set().union(*facts(study).values()))
+    there = sorted({on for one in beside for its in facts(one).values() for on in its})
     return Machines(here, there, {name: seeds for name, seeds in mixed.items() if seeds})
 
 
@@ -195,7 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("study", metavar="STUDY", help="of vitinit rank")
     command.takes_results(parser)
-    parser.add_argument("--beside", type=Path, metavar="DIR", help="folder of the study to stand beside")
+    parser.add_argument("--beside", type=Path, nargs="*", default=[], metavar="DIR", help="studies to stand beside")
+    parser.add_argument("--brief", action="store_true", help="the verdict alone")
     parser.add_argument("--more", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     return command.guarded(lambda: _run(args))
@@ -203,8 +276,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     study = frame.load(args.results, args.study)
-    beside = frame.load([args.beside.parent], args.beside.name) if args.beside and args.beside.is_dir() else None
-    command.say(lines(standing(study), study, beside, args.more))
+    folder = study.folders[0] / study.name
+    if (plan := looks.read(folder)) is None:
+        raise VitinitError(f"{folder}: holds no {looks.LOOKS}, the plan that vitinit rank writes before its first run")
+    found = standing(study, plan)
+    if found.looks != plan:
+        looks.write(folder, found.looks)
+    beside = [frame.load([one.parent], one.name) for one in args.beside if one.is_dir()]
+    command.say([f"{found.row}: {found.verdict}"] if args.brief else lines(found, study, beside, args.more))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ are too narrow as well. Measured over four datasets of normal values, 600 sample
 
 Every function draws from its own generator of a fixed seed: the same records give the same bytes. Why not scipy.stats:
 its `bootstrap` draws other resamples, so the committed numbers would change; `permutation_test` gives the same p, at 13
-pairs in 270 ms in place of 0.1 ms, and `could_claim` needs ten thousand of them; `t.interval` is equal to ten digits,
-and its import takes longer than a table does. `scipy.special` has what all three are made of.
+pairs in 270 ms in place of 0.1 ms; `t.interval` is equal to ten digits, and its import takes longer than a table does.
+`scipy.special` has what all three are made of.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 POWER = 0.8
-"""Of what a study could show: four of five such studies find it."""
+"""Power of the smallest detectable effect: four of five such studies find it."""
 LEAST_PAIRS = 3
 """No interval under so many seeds or pairs."""
 RESAMPLES = 2_000
-SIMULATED = 1_000
-"""Studies, to find out what a test would find."""
 FLIPS = 10_000
 """So many random ones where there are too many for all."""
 _EXACT_UP_TO = 40
@@ -66,14 +64,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Sample:
-    """What the seeds of one cell say."""
+    """Values of the seeds of one cell."""
 
     n: int
     mean: float
     std: float | None
     """Sample standard deviation (ddof=1); None for one seed."""
     interval: Interval | None
-    """Of the mean (t)."""
+    """Confidence interval of the mean (t)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Paired:
     """Seeds that both have."""
     mean: float
     interval: Interval | None
-    """Of the mean difference (t)."""
+    """Confidence interval of the mean difference (t)."""
     bootstrap: Interval | None
     """The same by the percentile bootstrap."""
     p: float | None
@@ -225,7 +223,7 @@ def sign_flip_p(differences: Floats) -> float:
 
 
 def least_p(n: int) -> float:
-    """How low `sign_flip_p` can be with n pairs."""
+    """Return the lowest value of `sign_flip_p` with n pairs."""
     return 2.0 ** (1 - n) if n <= _EXACT_UP_TO else 1 / (1 + FLIPS)
 
 
@@ -248,27 +246,6 @@ def could_show(pair: Paired) -> float | None:
     quantile = float(stdtrit(pair.n - 1, 0.975))
     error = (pair.interval.high - pair.interval.low) / 2 / quantile
     return (quantile + float(stdtrit(pair.n - 1, POWER))) * error
-
-
-def could_claim(pair: Paired, level: float) -> float | None:
-    """The difference that the sign-flip test at this level would find in four of five studies of this n and spread.
-
-    By simulation: normal differences whose standard deviation is the one seen. None under 3 pairs, and where no
-    difference could be found.
-    """
-    from scipy.special import stdtrit
-
-    if pair.interval is None or pair.least_p > level:
-        return None
-    half = (pair.interval.high - pair.interval.low) / 2
-    std = half / float(stdtrit(pair.n - 1, 0.975)) * np.sqrt(pair.n)
-    noise = np.random.default_rng(0).standard_normal((SIMULATED, pair.n))
-    low, high = 0.0, 10.0
-    while high - low > 0.01:
-        middle = (low + high) / 2
-        found = np.mean([sign_flip_p(each + middle) <= level for each in noise])
-        low, high = (low, middle) if found >= POWER else (middle, high)
-    return float(high * std)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -311,7 +288,7 @@ def probability_of_improvement(ours: Sequence[Floats], theirs: Sequence[Floats])
 # Every test of n values has the same random numbers: the last ones are kept, as small as they can be.
 @lru_cache(maxsize=2)
 def _counts(sizes: tuple[int, ...]) -> list[NDArray[Any]]:
-    """How often each of n values is in each resample, for each n in turn: RESAMPLES x n."""
+    """Count each of n values in each resample, for each n in turn: RESAMPLES x n."""
     generator = np.random.default_rng(0)
     return [generator.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.min_scalar_type(n)) for n in sizes]
 

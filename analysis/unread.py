@@ -15,12 +15,12 @@ NOTE = "answers by its class token: nothing reads the patches of the last layer"
 
 
 def last_is_unread(run: RunRecord) -> bool:
-    """Whether nothing reads the patches of the last layer."""
+    """Return True if nothing reads the patches of the last layer."""
     return not run.spec.model.reads_patches and run.metric == "top1"
 
 
 def marked(runs: Iterable[RunRecord]) -> str:
-    """What follows the name of a row."""
+    """Return the suffix of the name of a row."""
     return f" {MARK}" if any(map(last_is_unread, runs)) else ""
 
 
@@ -31,5 +31,5 @@ def with_mark(row: str, run: RunRecord, most: int = 60) -> str:
 
 
 def said(runs: Iterable[RunRecord]) -> str:
-    """What the mark means; empty where there is none."""
+    """Return the meaning of the mark; empty where there is none."""
     return f"{MARK} {NOTE}" if marked(runs) else ""

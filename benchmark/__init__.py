@@ -1,1 +1,1 @@
-"""What is measured: run specifications, grids, datasets, models, the record schema and the store."""
+"""Run specifications, grids, datasets, models, the record schema and the store."""

@@ -1,4 +1,4 @@
-"""What specs and records are made of: frozen models, and numbers and texts with bounds. Imports no torch."""
+"""Base model and field types of specs and records: frozen models, bounded numbers and texts. Imports no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FolderName = Annotated[str, Field(pattern=FOLDER_NAME)]
 
 
 def is_folder_name(text: str) -> bool:
-    """Whether a name may become a folder, in a record too: pydantic takes fewer letters for `\\w` than `re` (`²`)."""
+    r"""Return True if a name may become a folder. Stricter than `\w` of `re`: pydantic takes fewer letters (`²`)."""
     try:
         TypeAdapter(FolderName).validate_python(text)
     except ValidationError:

@@ -117,7 +117,7 @@ class WSD(Schedule):
     cooldown: Share = 0.2
     """Share of the epochs in which it decays, rounded to whole epochs, at least one."""
     shape: Literal["1-sqrt", "linear", "cosine"] = "1-sqrt"
-    """Of the decay: 1 minus the root of its progress (arXiv 2405.18392), a straight line, half a cosine."""
+    """Shape of the decay: 1 minus the root of its progress (arXiv 2405.18392), a straight line, half a cosine."""
 
     def build(self, optimizer: Optimizer, epochs: int, unit: int, lr_min: float, **common: Any) -> Scheduler:
         """Return timm's WSDLRScheduler."""

@@ -16,7 +16,7 @@ Setting = tuple[str, str]
 
 
 def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str] | None = None) -> dict[str, str]:
-    """What each run is a repetition of, beside its row: the dataset's label.
+    """Return a label for each run of its settings beside the row: runs of one row and label are repetitions.
 
     Where a row holds runs of several settings on one dataset (of two models, or the recipe was changed), the fields
     that tell them apart follow it: `cifar10 (arch swin)`.
@@ -101,6 +101,6 @@ def _distinguish(settings: dict[Setting, dict[str, str]], apart: Iterable[Settin
 
 
 def _applies(field: str, setting: dict[str, str]) -> bool:
-    """Whether a model of this family has the field, and not one value for ever."""
+    """Return True if a model of this family has the field, with more than one possible value."""
     always = families()[setting["model.arch"]].also_recorded
     return field.removeprefix("model.") not in always and setting.get(field, "null") != "null"

@@ -80,7 +80,7 @@ WITH_PATH = ("folder", "hf")
 
 
 class DatasetSpec(Frozen):
-    """Which images are trained on, and on which accuracy is measured."""
+    """Images for training, and images for accuracy."""
 
     name: str
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -94,7 +94,7 @@ class DatasetSpec(Frozen):
     """`fixed`: one subset for all seeds. `seed`: a new one at each, the same for every initialiser, so that a spread
     over seeds holds that of the images too."""
     evaluate_on: Literal["test", "val"] = "test"
-    """Where accuracy is measured: `val` is for choosing, and no test image is used then."""
+    """Split for accuracy: `val` is for choosing, and no test image is used then."""
 
     @model_validator(mode="after")
     def _path_belongs_to_folder(self) -> DatasetSpec:
@@ -146,7 +146,7 @@ class InitializerSpec(Frozen):
 
     @property
     def reads_files(self) -> bool:
-        """Whether a parameter, its own or of one inside it, is a file."""
+        """Return True if a parameter, its own or of one inside it, is a file."""
         return by_content(self.params) != self.params
 
     def found_at(self, path: str, sha256: str) -> InitializerSpec:
@@ -237,7 +237,7 @@ class Recipe(Frozen):
     rand_augment: RandAugmentConfig | None = None
     """timm's configuration string, for example `rand-m9-mstd0.5-inc1`."""
     augment: tuple[AugmentationSpec, ...] = ()
-    """What follows on those fields and comes before mixing: of `vitinit list augmentations`, by name, or mappings of
+    """Augmentations after those fields and before mixing: of `vitinit list augmentations`, by name, or mappings of
     name and parameters. In a grid it is the whole list; see `benchmark.grids.parts.augment_as_fields`."""
     mixup: NotNegative = 0.0
     """Alpha of mixup's Beta(alpha, alpha); 0 is off. With `cutmix` too, a fair coin chooses one of them each time."""
@@ -256,8 +256,9 @@ class Recipe(Frozen):
     statistics: Literal["dataset", "imagenet"] = "dataset"
     """Mean and standard deviation that images are normalised with: the dataset's own, or those of ImageNet."""
     order: Literal["random", "blocks"] = "random"
-    """Of the training images in an epoch. `blocks` is for files that memory does not hold: neighbours (8 MiB, decoded)
-    stay together, and are mixed with 127 other such blocks (1 GiB), so that large files are read in large pieces."""
+    """Order of the training images in an epoch. `blocks` is for files that memory does not hold: neighbours (8 MiB,
+    decoded) stay together, and are mixed with 127 other such blocks (1 GiB), so that reads
+    of large files are large."""
     evaluate_every: Count = 1
     """Epochs from one look at the test images, and at the probes, to the next; there always is one after the last."""
 
@@ -291,7 +292,7 @@ class Recipe(Frozen):
 
     @property
     def stable_epochs(self) -> int:
-        """How many epochs, the first ones, are the same in a longer run."""
+        """Number of first epochs that are the same in a longer run."""
         return self.schedule.stable_epochs(self.epochs)
 
     @property
@@ -300,17 +301,17 @@ class Recipe(Frozen):
         return [*range(self.evaluate_every, self.epochs, self.evaluate_every), self.epochs]
 
     def evaluates_after(self, epoch: int) -> bool:
-        """Whether the test images are looked at after an epoch."""
+        """Return True if accuracy is measured after an epoch."""
         return epoch % self.evaluate_every == 0 or epoch == self.epochs
 
     @property
     def crops(self) -> bool:
-        """Whether images are cropped in their own size, and so decoded when they are used."""
+        """True if images are cropped in their own size, and so decoded when they are used."""
         return bool(self.crop_scale or self.crop_pct != 1)
 
     @property
     def mixes(self) -> bool:
-        """Whether images are mixed, which makes their labels shares of classes."""
+        """True if images are mixed, which makes their labels shares of classes."""
         return bool(self.mixup or self.cutmix)
 
     def check_masks(self) -> None:
@@ -390,7 +391,7 @@ class RunSpec(Frozen):
 
     @property
     def trunk_id(self) -> str | None:
-        """What runs have in common whose first epochs are the same, up to the decay of each; None without a decay."""
+        """Identity that runs share whose epochs are the same up to the decay of each; None without a decay."""
         if not self.recipe.stable_epochs:
             return None
         trunk = self.recipe.model_copy(update={"epochs": MAX_EPOCHS, "schedule": WSD()})

@@ -59,8 +59,11 @@ docs/tutorials/cluster
 
 docs/use
 docs/check
+docs/how-to/set-up
 docs/how-to/own-images
 docs/how-to/optimizer
+docs/how-to/metric
+docs/how-to/tracking
 docs/how-to/resume
 docs/how-to/failures
 docs/how-to/several-gpus

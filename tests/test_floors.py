@@ -42,7 +42,7 @@ STOREYS = {
     ),
     "slurm": ("errors torchrun", "command profiles", "jobs", "task", "submit", "check"),
     "benchmark": (
-        "fields files signatures",
+        "fields files metrics signatures",
         "models schedules",
         "spec terminal",
         "records image_files settings optimizers augmentations",
@@ -53,7 +53,7 @@ STOREYS = {
         "basics",
         "augmentation terminal",
         "loaders",
-        "training probes",
+        "training probes tracking",
         "one_run measuring",
         "launching",
         "cli",
@@ -130,8 +130,10 @@ def test_analysis_reads_records_only() -> None:
     records = {
         "benchmark.records.epoch",
         "benchmark.records.record",
+        "benchmark.records.looks",
         "benchmark.records.store",
         "benchmark.fields",
+        "benchmark.metrics.registry",
         "benchmark.models.registry",
         "benchmark.spec",
         "benchmark.records.maps",

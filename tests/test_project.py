@@ -84,7 +84,32 @@ def test_timm_is_the_one_that_was_tried():
     assert floor == locked
 
 
-PLAIN = ("initializers", "slurm", "vitinit")
+def _sentences(text: str) -> list[str]:
+    """Sentences of a page, without code, tables, headings and what stands in parentheses; intervals are one word."""
+    text = re.sub(r"```.*?```", "\n\n", text, flags=re.DOTALL)
+    text = re.sub(r"`[^`]*`", "code", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
+    found = []
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s|\||#)", text):
+        if not paragraph.lstrip().startswith(("|", "#", "![", "<")):
+            flat = re.sub(r"\([^()]*\)", "", re.sub(r"\([^()]*\)", "", " ".join(paragraph.split())))
+            found += re.split(r"(?<=[.!?:;])\s+", re.sub(r"[+−]?[\d.]+, 95 % CI \S+ to \S+", "interval", flat))
+    return found
+
+
+def test_sentences_of_pages_have_at_most_30_words() -> None:
+    places = ("README.md", "CONTRIBUTING.md", "[a-z]*/README.md", "docs/**/*.md", "results/reference/**/README.md")
+    pages = [path for place in places for path in ROOT.glob(place)]
+    assert len(pages) > 30
+    long = [
+        (str(page.relative_to(ROOT)), sentence)
+        for page in pages
+        for sentence in _sentences(page.read_text(encoding="utf-8"))
+        if len(re.findall(r"\w\S*", sentence)) > 30
+    ]
+    assert long == []
+
+
+PLAIN = ("analysis", "benchmark", "initializers", "runners", "slurm", "vitinit")
 """Packages whose docstrings begin with a verb or a noun."""
 
 

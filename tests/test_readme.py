@@ -197,6 +197,7 @@ def test_the_example_dataset_and_family_train(checkout):
         ("benchmark/test_dataset_contract.py", "stripes"),
         ("benchmark/test_model_contract.py", "vit_qk_norm"),
         ("analysis/test_table_contract.py", "_seconds"),
+        ("benchmark/test_metrics.py", "confidence"),
     ],
 )
 def test_the_contract_tests_run_over_the_examples_with_no_edit(checkout, tests, of):

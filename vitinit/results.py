@@ -109,7 +109,7 @@ def load(run_id: str, results: Path | str = LOCAL, data_dir: Path | str | None =
             f"again by --force {record.run_id}"
         )
     spec = record.spec
-    model = build_model(spec.model, record.dataset.classes, record.metric == "miou", spec.seed)
+    model = build_model(spec.model, record.dataset.classes, record.last.field == "miou", spec.seed)
     try:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # of pickle, zip and torch

@@ -1,1 +1,1 @@
-"""What happens inside a model while it trains, from the probes of its records: `python -m analysis.curves`."""
+"""Curves of a model's inside over training, from the probes of its records: `python -m analysis.curves`."""

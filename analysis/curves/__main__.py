@@ -1,4 +1,4 @@
-"""What attention, gates and representations do over epochs, as PDF and PNG: `python -m analysis.curves`."""
+"""Draw attention, gates and representations over epochs, as PDF and PNG: `python -m analysis.curves`."""
 
 from __future__ import annotations
 

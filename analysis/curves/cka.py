@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LEAST_IMAGES = 4
 """HSIC_1 divides by n (n - 3)."""
 ROUNDING = 1e-10
-"""Where centring leaves no more than this share of a Gram matrix, it was constant."""
+"""Threshold of a constant Gram matrix: the share of it that centring leaves."""
 
 
 def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:

@@ -1,4 +1,4 @@
-"""What attention does over epochs: a figure per quantity and dataset, a panel per row, a line per layer."""
+"""Attention over epochs: a figure per quantity and dataset, a panel per row, a line per layer."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 LIGHTEST = 0.87
-"""Of viridis, which ends in a yellow that is not seen on white."""
+"""Lightest shade of viridis in use: its yellow end is invisible on white."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a probe says of each layer."""
+    """A quantity that a probe measures in each layer."""
 
     title: str
     axis: str
@@ -48,12 +48,12 @@ class Quantity:
     uniform: Callable[[int], float] | None
     """Its value with uniform attention, or dependence, on a token grid of so many tokens a side; None draws none."""
     over: str = "heads and seeds"
-    """What lines are the mean over."""
+    """Dimension that lines are the mean over."""
     reference: str = "uniform attention"
-    """What the value of `uniform` is that of, in the title."""
+    """Name of the value of `uniform`, for the title."""
     why_none: str = "no record holds probes"
     caption: str = ""
-    """What to look for, in a sentence."""
+    """Reading help, in a sentence."""
 
 
 def mean_distance_from_centre(side: int) -> float:

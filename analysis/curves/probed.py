@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 WIDEST, NARROWEST = 2.4, 0.9
 """Points: lines of the first and of the last layer or head, which is drawn above it where they are the same."""
 SAME = 0.02
-"""Of the y-axis: lines that are never further apart can hardly be told apart."""
+"""Share of the y-axis: lines that are never further apart look like one."""
 
 NAMED = 4
 """So many cells without probes are named."""
 
 
 def coincide(lines: list[Line], height: float) -> bool:
-    """Whether two or more lines are one to the eye, on a y-axis of this height."""
+    """Return True if two or more lines look like one on a y-axis of this height."""
     means = [line.mean for line in lines if len(line.mean) == len(lines[0].mean)]
     apart = max((max(values) - min(values) for values in zip(*means, strict=True)), default=0.0)
     return len(means) == len(lines) > 1 and apart <= SAME * height

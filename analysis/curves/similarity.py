@@ -33,7 +33,7 @@ LONGEST, CHARACTER = 24, 0.062
 RIGHT, TOP, GAP, TITLE = 0.75, 0.3, 0.12, 0.24
 """Inches: scale, title of the figure, between maps, and above each line of them."""
 MOST_LABELS = 6
-"""Of so many layers or epochs each has its number."""
+"""Upper limit of layers or epochs that are all numbered."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Map:
     values: Floats
     labels: list[str]
     axis: str
-    """What is numbered; empty for names."""
+    """Name of the numbered axis; empty for names."""
 
 
 @CURVES.add(

@@ -87,7 +87,8 @@ def accuracy(study: Study) -> dict[str, Figure]:
             figures[not_in(figures, name)] = _row_by_row(study, chart.title, panel, guessing[panel.column])
         return figures
     known = looks(study)
-    caption = BAND + _never(study, set().union(*guessing.values()))
+    own_scales = "; scales differ from panel to panel" if len(chart.panels) > 1 else ""
+    caption = BAND + own_scales + _never(study, set().union(*guessing.values()))
     figure, grid = panels(len(chart.panels), 2.1, chart.title, caption)
     handles: dict[str, Line2D] = {}
     for axes, panel in zip(grid, chart.panels, strict=True):

@@ -45,7 +45,7 @@ class MapPanel:
     zoomed: int | None = None
     """So many tokens of the upper left corner get a red box."""
     blocks: bool = False
-    """Whether the diagonal blocks get white boxes."""
+    """True for white boxes around the diagonal blocks."""
 
 
 @FIGURES.add(
@@ -142,7 +142,7 @@ def _layers(run: Kept) -> list[int]:
 
 
 def _zoomed(run: Kept) -> int:
-    """How many tokens the zoom shows: whole rows of the grid, at most half of them."""
+    """Return the number of tokens in the zoom: whole rows of the grid, at most half of them."""
     return min(ZOOM_ROWS, -(-run.side // 2)) * run.side
 
 

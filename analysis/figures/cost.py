@@ -1,4 +1,4 @@
-"""What a method gains beside the cost of initialising."""
+"""Gain of each method beside its cost of initialising."""
 
 from __future__ import annotations
 

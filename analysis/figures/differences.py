@@ -1,4 +1,4 @@
-"""What a method gains: differences by seed."""
+"""Gain of each method: differences by seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ from vitinit.analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from vitinit.analysis.plotting.style import label_axes, looks, panel_title, panels, safe, score_name
+from vitinit.analysis.plotting.style import (
+    base_handles,
+    label_axes,
+    legend_below,
+    looks,
+    panel_title,
+    panels,
+    safe,
+    score_name,
+)
 from vitinit.analysis.tables.contrasts import label
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.shared import contrasts_compared, values_by_seed
@@ -69,5 +78,8 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Figure]:
         axes.tick_params(labelbottom=True)
         one_line_each(axes, rows)
         panel_title(axes, f"{safe(column)}: n={seeds_of(pairs, column)}")
+    bases = base_handles(study, [firsts.get(row, row) for row in rows])
+    if bases:
+        legend_below(figure, list(bases.values()), [f"base {safe(name)}" for name in bases])
     label_axes(grid, f"difference in {score_name(study.runs)} (points)", "")
     return {"differences": figure}

@@ -47,12 +47,14 @@ def main(
             parser.add_argument(
                 "--x", metavar="FIELD", help="score and gain over this field instead: width, lr, images"
             )
+        parser.add_argument("--metric", help="draw this in place of the studies' own metric, as top5")
         parser.add_argument("--quiet", action="store_true", help="print nothing")
         args = parser.parse_args(arguments)
         found = load_all(args.results, args.study)
         studies = [study for study in found if study.contents.done]
         if not studies:
             found[0].require_runs()
+        studies = [study.by(args.metric) for study in studies] if args.metric else studies
         check_baseline(args.baseline, studies)
         style.set_defaults()
         command.say(fonts.use_for(studies))

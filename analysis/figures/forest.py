@@ -1,4 +1,4 @@
-"""What each method gains and what its placebo gains, the largest gain first."""
+"""Gain of each method and of its placebo, the largest gain first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BELOW = 0.3
 
 
 def placebos(study: Study) -> dict[str, dict[str, str]]:
-    """Of each row whose method has a placebo over the same base and model: those rows by what they keep."""
+    """Return the placebo rows of each row, over the same base and model, by the property that they keep."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     specs = {row: study.examples[row, None] for row in study.rows}
     for row, spec in specs.items():

@@ -24,7 +24,7 @@ class Kept:
 
     @property
     def side(self) -> int:
-        """Of the token grid."""
+        """Side of the token grid."""
         return math.isqrt(self.maps.maps_ELHNN.shape[-1])
 
 

@@ -115,7 +115,7 @@ def _draw(axes: Axes, values: Floats, x: float, y: float, norm: Normalize) -> No
 
 
 def _numbers(side: int, middle: float, roomy: bool) -> dict[float, str]:
-    """Where the first, the middle and the last offset of a map are, or where there is no room the middle alone."""
+    """Return the positions of the first, middle and last offset of a map; where there is no room, of the middle."""
     r = side // 2
     return {middle + each / side: f"{each}".replace("-", "−") for each in (sorted({-r, 0, r}) if roomy else [0])}
 

@@ -29,15 +29,15 @@ class Drawing:
     """Figures that are drawn together."""
 
     name: str
-    """What `--figure` calls them."""
+    """Name for `--figure`."""
     place: int
     why_none: str
-    """Why there may be none, in a few words."""
+    """Reason why there may be none, in a few words."""
     caption: str
-    """What to look for in them, in a sentence."""
+    """Reading help, in a sentence."""
     draw: Draw
     to_baseline: bool
-    """Whether they show differences: `draw` then takes the row that these are to."""
+    """True if they show differences: `draw` then takes the row that these are to."""
 
     def figures(self, study: Study, baseline: str | None = None) -> dict[str, Figure]:
         """By the name of their files.
@@ -54,7 +54,7 @@ class Drawing:
 
 
 class Drawings(Registry[Drawing]):
-    """What the files of one folder draw."""
+    """Registry of the figures that the files of one folder draw."""
 
     def __init__(self, package: str) -> None:
         self.package = package

@@ -1,4 +1,4 @@
-"""What training starts from, layer by layer: the table `_start` as lines."""
+"""State at the start of training, layer by layer: the table `_start` as lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 UNIFORM = {"entropy": lambda side: math.log(side**2), "distance": mean_distance}
-"""Of uniform attention between all tokens of a grid, by its side."""
+"""Values for uniform attention between all tokens of a grid, by its side."""
 QK, VO = "W_q^T W_k", "W_proj W_v"
 TITLES = {
     "QK norm": (QK, "norm"),
@@ -31,7 +31,7 @@ TITLES = {
     "VO cond.": (VO, "log10 condition"),
     "distance": ("attention", "distance (tokens)"),
 }
-"""Of panels, in their order."""
+"""Titles of panels, in their order."""
 FORMULAS = {QK: "$W_q^\\mathsf{T}W_k$", VO: "$W_{proj}W_v$"}
 ACROSS = 4
 HIGH = 0.16

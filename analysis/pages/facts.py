@@ -31,7 +31,7 @@ class NothingRecorded(VitinitError):
 
 
 class Facts:
-    """What the records of one study say, for its page."""
+    """Facts of one study, from its records, for its page."""
 
     def __init__(self, study: frame.Study) -> None:
         study.require_runs()
@@ -395,7 +395,7 @@ class Facts:
 
     @property
     def setting(self) -> list[str]:
-        """How the study was run, one line each: data, model, training, seeds, where."""
+        """Return the protocol of the study, one line each: data, model, training, seeds, where."""
         runs = list(self.study.contents.done.values())
         specs = [run.spec for run in runs]
         varying = _varying([spec.recipe.model_dump_json() for spec in specs])
@@ -420,7 +420,7 @@ class Facts:
         split = " and ".join(dict.fromkeys(spec.dataset.evaluate_on for spec in specs))
         return [
             f"Data: {_some(datasets)}; scored on {split} images.",
-            f"Models: {_some(models)}; {between} parameters.",
+            f"Models: {_some(models, between='; ')}. Parameters: {between}.",
             f"Training: {of('epochs', recipe.epochs)} epochs, batch {of('batch_size', recipe.batch_size)}, "
             f"learning rate {of('lr', recipe.lr)}, weight decay {of('weight_decay', f'{recipe.weight_decay:g}')}.",
             f"Seeds: {self.seeds}. {count(len(runs), 'run')}, {hours:.1f} hours of training, on {_some(processors)}.",
@@ -492,7 +492,7 @@ def _numerically(text: str) -> tuple[float, str]:
         return float("inf"), text
 
 
-def _some(texts: Iterable[str], most: int = 4) -> str:
-    """The first few of these, and how many more there are."""
+def _some(texts: Iterable[str], most: int = 4, between: str = ", ") -> str:
+    """Join the first few of these, and count the others."""
     every = [escape_markdown(text) for text in texts]
-    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+    return between.join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

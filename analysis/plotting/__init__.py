@@ -1,1 +1,1 @@
-"""How figures are drawn, whatever they show: colours, fonts, panels, estimates."""
+"""Drawing tools of all figures: colours, fonts, panels, estimates."""

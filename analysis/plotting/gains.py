@@ -1,4 +1,4 @@
-"""What the figures of differences share: a table's differences, and how an estimate is drawn."""
+"""Shared parts of the figures of differences: a table's differences, and the drawing of an estimate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
 
 
 def compared_to(table: Table) -> str:
-    """What differences are to, for a title."""
+    """Return the name of the baseline of differences, for a title."""
     return safe(table.baseline) if table.baseline else "the own base"
 
 
@@ -36,7 +36,7 @@ def pairs_of(table: Table) -> dict[tuple[str, str], Paired]:
 
 
 def seeds_of(pairs: dict[tuple[str, str], Paired], column: str) -> str:
-    """How many pairs the differences on a dataset are the mean over."""
+    """Return the number of pairs that the differences on a dataset are the mean over."""
     return span(pair.n for (_, its), pair in pairs.items() if its == column)
 
 

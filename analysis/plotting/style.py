@@ -1,4 +1,4 @@
-"""What all figures share: sizes, looks of the methods, labels, files."""
+"""Style of all figures: sizes, looks of the methods, labels, files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vitinit.analysis.frame import ROWS, Study
 from vitinit.analysis.plotting import fonts
 from vitinit.analysis.series import Line
-from vitinit.analysis.text import one_line
+from vitinit.analysis.text import capitalised, one_line
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -41,14 +41,14 @@ CAPTION_LINE = 0.12
 FAINT = "#444444"
 """Colour of captions."""
 LETTERS = 75
-"""Of panels' titles in a line of `WIDTH`."""
+"""Number of letters of panel titles in a line of `WIDTH`."""
 
 BAND = "mean over seeds, band ± standard deviation of seeds"
 
 COLOURS = ("#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#0072B2", "#E69F00", "#000000")
 """Okabe and Ito's palette, told apart with every common colour blindness; the last is that of rows without a method."""
 SHADES = (("black", 0.0), ("black", 0.4), ("white", 0.35))
-"""Of methods that are more than the colours: how much of what is mixed in."""
+"""Shades for more methods than there are colours: the share of another colour mixed in."""
 MARKERS = ("^", "D", "v", "p", "s", "P", "X", "<")
 PLACEBO_MARKER = "x"
 OWN = 68
@@ -56,9 +56,9 @@ OWN = 68
 BASES = ("kaiming_uniform", "trunc_normal")
 BASE_GREY = "#777777"
 DASHES = ("-", "--", "-.", ":")
-"""Of bases: these two, then others."""
+"""Dash patterns of bases: these two, then others."""
 DPI = 160
-"""Of pictures in a page: 880 pixels across."""
+"""Resolution of pictures in a page: 880 pixels across."""
 MOST_MARKERS = 8
 """On a line of many epochs."""
 MARKED_WHOLE = 5
@@ -69,7 +69,7 @@ FEW = 10
 
 @dataclass(frozen=True)
 class Look:
-    """How a row is drawn, in every figure: colour and marker are those of its method, dash and fill of its base."""
+    """Look of a row in every figure: colour and marker of its method, dash and fill of its base."""
 
     color: str
     linestyle: str = DASHES[0]
@@ -207,7 +207,7 @@ def panel_title(axes: Axes, text: str) -> None:
 
 
 def _letters(axes: Axes) -> int:
-    """That fit beside one another over or under a panel."""
+    """Return the number of letters that fit in one line over or under a panel."""
     spec = axes.get_subplotspec()
     return LETTERS // (spec.get_gridspec().ncols if spec else 1)
 
@@ -322,7 +322,7 @@ def safe(label: str) -> str:
 
 
 def score_name(runs: pd.DataFrame) -> str:
-    """What `score` of these runs is: of test images, of validation images, or of either, as the panels' titles say."""
+    """Return the name of `score` of these runs: of test images, of validation images, or of either."""
     return f"{split(runs)} {' or '.join(sorted(set(runs['metric']), reverse=True))}".lstrip()
 
 
@@ -333,8 +333,9 @@ def split(runs: pd.DataFrame) -> str:
 
 
 def title_of_scores(study: Study) -> str:
-    """What a figure of them is called."""
-    return {"top-1": "Accuracy", "mean IoU": "Mean IoU"}.get(study.measured, "Accuracy or mean IoU")
+    """Return the title of a figure of them."""
+    known = {"top-1": "Accuracy", "top-1 or mean IoU": "Accuracy or mean IoU"}
+    return known.get(study.measured, capitalised(study.measured))
 
 
 def file_part(labels: Iterable[str]) -> str:

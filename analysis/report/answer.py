@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vitinit.analysis.stats import Interval, Paired
 
 ROOM = 0.06
-"""Of the axis, left and right of all that is drawn."""
+"""Share of the axis left free on either side of the drawing."""
 TICKS = 4
 """Steps of the axis, or a few more."""
 
@@ -66,7 +66,7 @@ class Forest:
     baseline: str | None
     """The row that all differences are to; None: each to its own base."""
     named: bool
-    """Whether the differences are the comparisons that the grid names."""
+    """True if the differences are the contrasts that the grid names."""
     low: float
     high: float
     ticks: list[float]
@@ -82,32 +82,32 @@ class Forest:
         return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
 
     def n(self, column: str) -> str:
-        """How many pairs of seeds the differences on a dataset are over."""
+        """Return the number of pairs of seeds that the differences on a dataset are over."""
         return span(gain.pair.n for gain in self.columns[column])
 
     def number(self, which: str) -> int:
-        """How many gains have this verdict."""
+        """Return the number of gains with this verdict."""
         return sum(gain.verdict == which for gains in self.columns.values() for gain in gains)
 
     @property
     def tested(self) -> bool:
-        """Whether any has a p to show."""
+        """True if any has a p to show."""
         return any(gain.p for gains in self.columns.values() for gain in gains)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What stands first about a study."""
+    """First part of a study's section: question, gains, limits."""
 
     forest: Forest | None
     """None where no row has a seed in common with its base."""
     sentences: list[str]
     missing: list[str]
-    """What was not run, and why."""
+    """Cells that were not run, with the reason."""
 
 
 def answer(table: Table, named: Table | None = None) -> Answer:
-    """Of a study.
+    """Return the answer of a study.
 
     Args:
         table: Its own.
@@ -163,5 +163,5 @@ def _absent(table: Table) -> list[str]:
 
 
 def seeds(study: Study) -> str:
-    """How many seeds a cell has, fewest and most."""
+    """Return the number of seeds of a cell, fewest and most."""
     return span(len(runs) for runs in study.cells.values())

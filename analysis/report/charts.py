@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 WIDE, HIGH = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 76, 14, 12, 62
-"""Of a panel's picture, and around its axes: units of its own."""
+"""Margins of a panel's picture around its axes, in units of its own."""
 ROOM = 0.05
-"""Of an axis, before the first number on it and behind the last."""
+"""Share of an axis left free before its first number and behind its last."""
 DASHED: dict[str, list[float]] = {"-": [], "--": [6, 4], "-.": [6, 3, 1, 3], ":": [1.5, 3]}
 MORE_DASHES: list[list[float]] = [[12, 3], [2, 2], [12, 3, 3, 3], [6, 3, 1, 3, 1, 3], [1.5, 6], [12, 3, 1, 3, 1, 3]]
 RAMP = {"light": (0.0, 0.85), "dark": (0.35, 1.0)}
 """Ends of viridis for lines that have an order, such that the first and the last are seen on the ground."""
 
 LIGHT = 0.45
-"""How light a line on a dark ground is at least, from 0 to 1."""
+"""Least lightness of a line on a dark ground, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Stroke:
-    """How all lines of one name are drawn."""
+    """Stroke of all lines of one name."""
 
     name: str
     light: str
@@ -48,10 +48,10 @@ class Stroke:
 
 @dataclass(frozen=True)
 class Legend:
-    """What lines, or panels, a reader can hide."""
+    """Legend of lines, or panels, that a reader can hide."""
 
     of: str
-    """What one of them is."""
+    """Noun for one of them."""
     strokes: list[Stroke]
 
     def short(self, stroke: Stroke) -> str:

@@ -12,7 +12,7 @@ from vitinit.analysis.tables.render import template
 
 TEMPLATES = Path(__file__).parent / "templates"
 LIBRARY = ("bokeh.min.js", "bokeh-api.min.js")
-"""Of Bokeh's own files, what draws a chart from JavaScript."""
+"""Files of Bokeh that draw a chart from JavaScript."""
 SHOWN = 8
 """So many values of one field are listed; `argv` may be another one in every run."""
 

@@ -1,4 +1,4 @@
-"""What the page shows of one study: its answer, tables, figures, runs and provenance."""
+"""Section of the page for one study: its answer, tables, figures, runs and provenance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHOWN_ELSEWHERE = ("differences", "attention_layers")
 of the first, the middle and the last layer: a picture a row with all of them would be most of the page."""
 
 MOST_PANELS = 100
-"""Of one kind of line chart. A study of more cells would fill the page with them, and nobody would look."""
+"""Upper limit of panels of one kind of line chart. A study of more cells would fill the page with them."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Section:
-    """What the page shows of one study."""
+    """Section of the page for one study."""
 
     study: Study
     answer: Answer
@@ -80,7 +80,7 @@ class Section:
     """Each with the notes that no table before it has."""
     figures: list[Drawn]
     left_out: str
-    """Why the page has not all figures of the study; empty where it has."""
+    """Reason why the page has not all figures of the study; empty where it has."""
     runs: list[Run]
     without_numbers: list[tuple[FailureRecord | SkipRecord, str]]
     """Runs that failed or were skipped, with the reason."""
@@ -89,11 +89,11 @@ class Section:
     provenance: dict[str, list[tuple[str, int]]]
     """By recorded field: values, and in how many runs."""
     broken: list[VitinitError]
-    """What the page has not, because a file of code has an error, or one of attention maps."""
+    """Missing parts of the page, because a file of code has an error, or one of attention maps."""
 
     @property
     def score_name(self) -> str:
-        """What its runs are measured by: `test top-1`."""
+        """Name of the metric of its runs: `test top-1`."""
         return style.score_name(self.study.runs)
 
     @property
@@ -221,7 +221,7 @@ def _figures(study: Study, baseline: str | None, broken: list[VitinitError]) -> 
 
 
 def _chooses(study: Study) -> bool:
-    """Whether all of it is measured on validation images, which choose something for another study."""
+    """Return True if all of it is measured on validation images, which choose something for another study."""
     return set(study.runs["split"]) == {"val"}
 
 

@@ -62,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=lambda text: text.split(","),
         help=f"what to write, repeated or with commas: {', '.join(FORMATS)} (default: latex)",
     )
-    parser.add_argument("--metric", choices=sorted(METRICS), default="last", help="which epoch (default: last)")
+    parser.add_argument(
+        "--metric", default="last", help="last or best epoch (default: last), or another metric of the last, as top5"
+    )
     parser.add_argument(
         "--together", action="store_true", help="a column over all datasets too: mean, middle half's mean, P(better)"
     )
@@ -79,6 +81,8 @@ def _run(args: argparse.Namespace) -> None:
     whole, gain = args.all, args.gain or args.baseline is not None
     look = TableLayout(gain, whole, args.digits, args.title, args.label, args.two_column)
     found = frame.load_all(args.results, args.study)
+    if args.metric not in METRICS:
+        found, args.metric = [study.by(args.metric) for study in found], "last"
     tables = {study.name: names(study) for study in found}
     available = {name: study for study in found for name in tables[study.name]}
     if args.table and args.table not in available:

@@ -54,7 +54,7 @@ def accuracy(asked: Asked) -> Table:
         shows=capitalised(quantity(study, asked.metric)),
     )
     result.notes.extend(notes(result, asked.metric))
-    if unknown := [key for column in study.columns for key in _best(rows, column, values)[1]]:
+    if unknown := [key for column in study.columns for key in _best(study, rows, column, values)[1]]:
         where = ", ".join(f"{row} on {column}" for row, column in unknown)
         result.notes.append(f"Not compared with the highest mean, as they share under 3 seeds: {where}.")
     return result
@@ -103,7 +103,7 @@ def _cells(
     corrected, least = (
         {key: p for key, p in zip(places, all_p, strict=True) if key in tested} for all_p in (raw, lowest)
     )
-    best = {place for column in study.columns for place in _best(shown, column, values)[0]}
+    best = {place for column in study.columns for place in _best(study, shown, column, values)[0]}
     published = published_numbers(study)
     cells = {}
     for key in keys:
@@ -122,17 +122,18 @@ def _cells(
     return cells
 
 
-def _best(rows: list[str], column: str, values: Values) -> tuple[list[Key], list[Key]]:
-    """The row with the highest mean and those not told apart from it, of rows with three seeds or more.
+def _best(study: Study, rows: list[str], column: str, values: Values) -> tuple[list[Key], list[Key]]:
+    """The row with the best mean and those not told apart from it, of rows with three seeds or more.
 
-    And those of which nothing can be said, as fewer than three of their seeds are seeds of the highest.
+    And those of which nothing can be said, as fewer than three of their seeds are seeds of the best.
     """
     from vitinit.analysis.stats import LEAST_PAIRS, differences, t_interval
 
     keys = [(row, column) for row in rows if len(values.get((row, column), ())) >= LEAST_PAIRS]
     if len(keys) < 2:
         return [], []
-    top = max(keys, key=lambda key: float(values[key].mean()))
+    best = min if study.lower_is_better else max
+    top = best(keys, key=lambda key: float(values[key].mean()))
     intervals = {key: t_interval(differences(values[key], values[top])) for key in keys}
     return [key for key, its in intervals.items() if its and 0 in its], [k for k, its in intervals.items() if not its]
 

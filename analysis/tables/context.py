@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def beside(table: Table) -> list[str]:
-    """What stands under a table of the published numbers in it, and one line of those that are context."""
+    """Return the notes on the published numbers of a table, with one line for those that are context."""
     standing = [cell.published for cell in table.cells.values() if cell.published]
     sources = dict.fromkeys(number.source for number in standing)
     lines = []
@@ -62,7 +62,7 @@ def _listed(shared: list[Published]) -> str:
 
 
 def notes(publication: Publication, name: str) -> list[str]:
-    """What is to be said under a published table."""
+    """Return the notes under a published table."""
     table = publication.tables[name]
     letters = dict.fromkeys(cell.provenance for cell in table.cells)
     lines = [f"Setting: {table.setting}.", f"Source: {table.source}. {publication.source}"]

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def label(pair: tuple[str, str]) -> str:
-    """How a contrast is written: the first minus the second."""
+    """Return the label of a contrast: the first minus the second."""
     return f"{pair[0]} − {pair[1]}"
 
 
 def of_contrasts(table: Table) -> bool:
-    """Whether its rows are contrasts."""
+    """Return True if its rows are contrasts."""
     return table.name == f"{table.study.name}_contrasts"
 
 

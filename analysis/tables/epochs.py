@@ -19,7 +19,7 @@ MOST = 5
 
 
 def followed(study: Study) -> bool:
-    """Whether rows that the grid compares were evaluated after several epochs."""
+    """Return True if rows that the grid compares were evaluated after several epochs."""
     return contrasts_compared(study) and any(len(_evaluated(study, place)) > 1 for place in study.columns)
 
 
@@ -81,7 +81,7 @@ def over_epochs(asked: Asked) -> Table:
 
 
 def _after(epoch: int, study: Study, place: str, row: str) -> pd.Series[float]:
-    """What the finished runs had after an epoch, by seed."""
+    """Return the scores of the finished runs after an epoch, by seed."""
     import pandas as pd
 
     runs = study.cells.get((place, row), [])

@@ -38,7 +38,7 @@ def subsets(study: Study) -> list[str]:
 
 
 def compared(study: Study) -> bool:
-    """Whether there are gaps between rows over several sizes of the training set."""
+    """Return True if there are gaps between rows over several sizes of the training set."""
     if not subsets(study):
         return False
     finished = set(study.runs["row"])

@@ -1,4 +1,4 @@
-"""What the initialisations of a study cost and how close they come to their aim, beside the accuracy they lead to."""
+"""Cost of the initialisations of a study, and distance from their aim, beside the accuracy that they lead to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NOTES = (
 
 
 def aimed(study: Study) -> bool:
-    """Whether a method of a finished run has targets to come close to."""
+    """Return True if a method of a finished run has targets to come close to."""
     return any(record.init.pseudo_input for record in study.contents.done.values())
 
 

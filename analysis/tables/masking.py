@@ -1,4 +1,4 @@
-"""What trained ConViTs can do without a term of their first GPSA layers' attention: ConViT's Table 6."""
+"""Accuracy of trained ConViTs without a term of their first GPSA layers' attention: ConViT's Table 6."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHOLE: Test = (0, "")
 
 
 def left_out(study: Study) -> bool:
-    """Whether a finished run has been tested so."""
+    """Return True if a finished run has been tested so."""
     return any(record.masked for record in study.contents.done.values())
 
 

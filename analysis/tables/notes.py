@@ -28,7 +28,7 @@ METRICS = {
 
 
 def quantity(study: Study, metric: str) -> str:
-    """What the numbers of a study are, in one phrase."""
+    """Return the quantity that the numbers of a study are, in one phrase."""
     splits, (first, *rest) = set(study.runs["split"]), study.measured.split(" or ")
     for other in rest:
         columns = [column for column, its in study.metrics.items() if its == other]
@@ -97,7 +97,7 @@ def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]], 
 
 
 def seeds(table: Table) -> str:
-    """How many most cells have, and the cells that have another number."""
+    """Return the number of seeds of most cells, and the cells that have another number."""
     n = {key: cell.ours.n for key, cell in table.cells.items() if cell.ours}
     usual = usual_seeds(table) or 0
     other = [f"{row} on {column} ({value})" for (row, column), value in n.items() if value != usual]

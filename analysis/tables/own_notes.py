@@ -81,7 +81,7 @@ def _facts(table: Table, metric: str) -> dict[str, Any]:
 
 
 def _floors(table: Table) -> list[str]:
-    """How low p could be by number of pairs, where that is too high for it to be shown."""
+    """Return the lowest possible p by number of pairs, where that is too high for it to be shown."""
     floors = {}
     for cell in table.cells.values():
         if cell.against and cell.least_p is not None and cell.least_p > LEVEL:

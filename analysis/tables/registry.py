@@ -17,7 +17,7 @@ from vitinit.initializers.plugins import Registry
 
 @dataclass(frozen=True)
 class Asked:
-    """What a table is computed from."""
+    """Input of a table."""
 
     study: Study
     """With a finished run."""
@@ -28,7 +28,7 @@ class Asked:
     baseline: str | None
     """The row that differences are to; None: each row's own base (see `own_bases`)."""
     together: bool = False
-    """Whether a last column goes over all datasets."""
+    """True if a last column goes over all datasets."""
     rows: list[str] | None = None
     """The study's rows that are shown, in this order; None: all."""
 
@@ -38,15 +38,15 @@ class Kind:
     """One table that a study may have."""
 
     name: str
-    """What its name ends with, behind that of the study."""
+    """End of its name, behind that of the study."""
     place: int
     allowed: Callable[[Study], bool]
-    """Whether the records of a study with a finished run allow it."""
+    """Predicate: True if the records of a study with a finished run allow it."""
     compute: Callable[[Asked], Table]
 
 
 class Tables(Registry[Kind]):
-    """What the files of this folder compute."""
+    """Registry of the tables that the files of this folder compute."""
 
     def add(
         self, ending: str, allowed: Callable[[Study], bool] = lambda study: True, place: int = LAST

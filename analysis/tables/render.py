@@ -35,7 +35,7 @@ BRACKETS = {
     "comment_start_string": "((=",
     "comment_end_string": "=))",
 }
-"""Of templates for LaTeX and HTML."""
+"""Delimiters of templates for LaTeX and HTML."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def to_html(table: Table, look: TableLayout = PLAIN) -> str:
 
 
 def filtered_by(label: str, names: list[str]) -> bool:
-    """Whether a label is one of these names, or says what of one it shows: `digits: top-1 (%)`."""
+    """Return True if a label is one of these names, or says what of one it shows: `digits: top-1 (%)`."""
     return any(label == name or label.startswith(f"{name}: ") for name in names)
 
 

@@ -1,4 +1,4 @@
-"""What all tables are made of: the numbers of a cell, and the rows and values of a study."""
+"""Parts of all tables: the numbers of a cell, and the rows and values of a study."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Publication, Published, lookup, read_in_part
+from vitinit.analysis.text import capitalised
+from vitinit.benchmark.metrics.registry import MAIN
 from vitinit.benchmark.settings import flat
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import unknown_name
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 METRICS = {"last": "score", "best": "best_score"}
 LEVEL = 0.05
-"""Of the tests: a p that cannot be under it is not shown."""
+"""Level of the tests: a p that cannot be under it is not shown."""
 
 Key = tuple[str, str]
 """Row and column label."""
@@ -36,9 +38,9 @@ class TableCell:
     against: Paired | None = None
     """Ours minus that of its base, or of the one baseline."""
     p: float | None = None
-    """Of `against`, corrected by Holm across the table."""
+    """p of `against`, corrected by Holm across the table."""
     least_p: float | None = None
-    """How low `p` could be, whatever the numbers: with few seeds, and many comparisons, never under 0.05."""
+    """Lowest possible `p`: with few seeds, and many comparisons, never under 0.05."""
     pooled: Interval | None = None
     """95 % interval of `against`, with the noise of all rows (`stats.Pooled`)."""
     pooled_family: Interval | None = None
@@ -70,7 +72,7 @@ class Across:
     """A row over several columns of the table."""
 
     mean: float
-    """Of the columns' means."""
+    """Mean of the columns' means."""
     iqm: Estimate
     better: Estimate | None
     """Probability that a run of this row is better than one of its base's, or of the one baseline's."""
@@ -90,7 +92,7 @@ class Table:
     """The row that a row is compared with; a row without one is missing here."""
     cells: dict[Key, TableCell]
     comparisons: int = 0
-    """That p is corrected for: all that the study is to make."""
+    """Number of comparisons that p is corrected for: all that the study is to make."""
     together: list[str] = field(default_factory=list)
     """The columns that `across` goes over: those with three seeds of any row."""
     across: dict[str, Across] = field(default_factory=dict)
@@ -133,14 +135,15 @@ PLAIN = TableLayout()
 
 
 def usual_seeds(table: Table) -> int | None:
-    """How many seeds most cells have, of which nothing is said in them."""
+    """Number of seeds of most cells, which these do not state."""
     seeds = Counter(cell.ours.n for cell in table.cells.values() if cell.ours)
     return max(seeds, key=lambda n: (seeds[n], n)) if seeds else None
 
 
 def accuracy_of(study: Study) -> str:
-    """What a table of it shows, to begin a caption with."""
-    return {"top-1": "Top-1 accuracy", "mean IoU": "Mean IoU"}.get(study.measured, "Top-1 accuracy, or mean IoU,")
+    """Return the quantity that a table shows, to begin a caption with."""
+    known = {"top-1": "Top-1 accuracy", "top-1 or mean IoU": "Top-1 accuracy, or mean IoU,"}
+    return known.get(study.measured, capitalised(study.measured))
 
 
 def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:
@@ -156,7 +159,7 @@ def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
 
 
 def values_by_seed(study: Study, metric: str) -> Values:
-    """What the finished runs are measured at, by row and column."""
+    """Return the scores of the finished runs, by row and column."""
     groups = study.runs.groupby(["row", "column"])
     return {(str(row), str(column)): group.set_index("seed")[METRICS[metric]] for (row, column), group in groups}
 
@@ -203,7 +206,7 @@ def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
 
 
 def contrasts_compared(study: Study) -> bool:
-    """Whether any contrast of the grid has two finished runs of one seed."""
+    """Return True if any contrast of the grid has two finished runs of one seed."""
     if not study.contrasts:
         return False
     seeds = {key: set(values.index) for key, values in values_by_seed(study, "last").items()}
@@ -220,10 +223,12 @@ def skipped(study: Study) -> set[Key]:
 
 
 def published_numbers(study: Study) -> dict[Key, Published]:
-    """What was published in the setting of a row and column, whether our run of it is finished, failed or skipped.
+    """Return the numbers published in the setting of a row and column, whatever the state of our run.
 
-    Nothing stands beside a run that read other images than the whole dataset.
+    Nothing stands beside a run that read other images than the whole dataset, or scores of another metric.
     """
+    if any(run.metric not in MAIN for run in study.contents.done.values()):
+        return {}
     in_part = {(run.row, study.column[run.run_id]) for run in study.contents.done.values() if read_in_part(run)}
     found = {}
     for (row, column), spec in study.examples.items():

@@ -1,4 +1,4 @@
-"""What training starts from: spectra of the attention weights, entropy and distance of attention, by layer."""
+"""State at the start of training: spectra of the attention weights, entropy and distance of attention, by layer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NOTES = (
 
 
 def has_start(study: Study) -> bool:
-    """Whether a finished run has recorded its start."""
+    """Return True if a finished run has recorded its start."""
     return any(record.init.start for record in study.contents.done.values())
 
 

@@ -1,4 +1,4 @@
-"""What is switched on in each ConViT of a study, beside the accuracy it leads to: ConViT's Table 3."""
+"""Switches of each ConViT of a study, beside the accuracy that they lead to: ConViT's Table 3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GATED = "use GPSA"
 
 
 def switched(study: Study) -> bool:
-    """Whether a finished run has any of them off."""
+    """Return True if a finished run has any of them off."""
     methods = [record.spec.method for record in study.contents.done.values()]
     return any(
         method.params.get(name) is False

@@ -22,7 +22,7 @@ class AugMix(Augmentation):
     width: Annotated[int, Field(strict=True, ge=1, le=10)] = 3
     """Chains that are mixed."""
     alpha: Positive = 1.0
-    """Of the Dirichlet and Beta distributions of the shares."""
+    """Concentration of the Dirichlet and Beta distributions of the shares."""
 
     def draw(self, images: int, size: int, seed: int) -> np.ndarray:
         """Return shares, operations and their numbers, as `timm_draws.augmix`."""

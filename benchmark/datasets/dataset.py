@@ -1,4 +1,4 @@
-"""What a dataset is. One is an instance of `Dataset` in a file of this folder, or behind an entry point.
+"""The interface of datasets. A dataset is an instance of `Dataset` in a file of this folder, or behind an entry point.
 
 Everything here is a function of the spec and the files alone: splits and subsets are the same in every run, at every
 seed, and no global random state is read or changed. Torch and what else takes seconds to import is imported inside of
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -45,6 +46,7 @@ class Dataset(ABC):
         images: Training and test images, where they are the same for everybody.
         classes: How many, where they are the same for everybody.
         statistics: Customary mean and std of each channel of the training pixels, in 0..1; else they are computed.
+        metric: Main metric, as `top5`; default: top-1, or mean IoU where it is `dense`.
         origin: Where it comes from if it is not downloaded, said to who asks for that: "comes with scikit-learn".
     """
 
@@ -52,6 +54,7 @@ class Dataset(ABC):
     images: tuple[int, int] | None = None
     classes: int | None = None
     statistics: Statistics | None = None
+    metric: str | None = None
     origin: str = "is not downloaded"
 
     downloaded: ClassVar[bool] = False
@@ -62,6 +65,18 @@ class Dataset(ABC):
     """`full_size` gives its images in their own size, for recipes that crop them (`crop_scale`, `crop_pct`)."""
     dense: ClassVar[bool] = False
     """Every pixel has a class, and is predicted; measured by mean IoU. For one that is `InMemory`."""
+
+    @property
+    def main_metric(self) -> str:
+        """Metric that its runs are compared by.
+
+        Raises:
+            VitinitError: it names a metric that is none of its kind.
+        """
+        try:
+            return main_metric(self.metric, self.dense, self.classes)
+        except VitinitError as error:
+            raise VitinitError(f"dataset {self.name}: {error}") from None
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
         """Says why it cannot be used here; cheap, the contents of files are checked when they are read.
@@ -123,7 +138,7 @@ class Dataset(ABC):
     def load(
         self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False
     ) -> Data | FullSizeData:
-        """What a loader makes batches of; see `benchmark.datasets.load.load`."""
+        """Open the dataset for a loader; see `benchmark.datasets.load.load`."""
         from vitinit.benchmark.image_files.arrays import decoded
         from vitinit.benchmark.image_files.full_size import chosen
 
@@ -136,7 +151,7 @@ class Dataset(ABC):
         return chosen(opened, spec, image_size, draw)
 
     def training_images(self, spec: DatasetSpec) -> int | None:
-        """How many images are trained on; None where only the files tell.
+        """Return the number of training images; None where only the files tell.
 
         Raises:
             VitinitError: `train_size` or `val_size` is more than there are, or less than there are classes. Where the
@@ -163,14 +178,14 @@ class Dataset(ABC):
         return left
 
     def counts(self, spec: DatasetSpec) -> tuple[int, int] | None:
-        """How many images are trained on, and on how many accuracy is measured; None where only the files tell."""
+        """Return the numbers of training and evaluation images; None where only the files tell."""
         trained = self.training_images(spec)
         if self.images is None or trained is None:
             return None
         return trained, (spec.val_size or 0) if spec.evaluate_on == "val" else self.images[1]
 
     def images_in_memory(self, spec: DatasetSpec, data_dir: Path) -> int:
-        """How many images are held in memory, found out without decoding them."""
+        """Return the number of images held in memory, without decoding them."""
         counts = self.counts(spec)
         if counts is None:
             sources = self.sources(spec, 1, data_dir)

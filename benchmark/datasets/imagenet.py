@@ -11,7 +11,7 @@ class ImageNet(Packed):
     """Its authors give it to who asks, as two archives."""
 
     def hint(self, source: Path) -> str:
-        """How to unpack the archives, where they are there."""
+        """Return the command that unpacks the archives, where they are there."""
         if not any(source.glob("ILSVRC2012_img_*.tar")):
             return ""
         return (

@@ -37,7 +37,7 @@ class Packed(Dataset):
     has_full_size: ClassVar[bool] = True
 
     def hint(self, source: Path) -> str:
-        """What to do about a folder without `train` or `val`; empty where nothing is known."""
+        """Return advice on a folder without `train` or `val`; empty where nothing is known."""
         return ""
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:

@@ -17,7 +17,7 @@ from vitinit.benchmark.datasets.dataset import Arrays, InMemory
 SIZE = 32
 """Side of the images in pixels."""
 CLASSES = ("two paths", "one path")
-"""What the dots lie at the ends of."""
+"""Class names: the two dots lie at the ends of different paths, or of one."""
 PATH, DOT = 128, 255
 """Levels of the pixels of a dash and of a dot; all else is 0."""
 MARGIN = 4
@@ -37,7 +37,7 @@ SCENES, POOL, ROUNDS = 16000, 65536, 20
 
 @dataclass(frozen=True)
 class Difficulty:
-    """What makes tracing hard.
+    """Parameters that make tracing harder.
 
     Attributes:
         seed: Of its random numbers.
@@ -149,12 +149,12 @@ RIM = _rim()
 
 
 def _inside(walks: np.ndarray) -> np.ndarray:
-    """Which of them stay in the image, dots included."""
+    """Return a mask of the curves that stay in the image, dots included."""
     return (walks.min((1, 2)) >= 1) & (walks.max((1, 2)) < SIZE - 1)
 
 
 def _apart(walks: np.ndarray) -> np.ndarray:
-    """Which of them do not come near themselves."""
+    """Return a mask of the curves that do not come near themselves."""
     apart = np.ones(len(walks), bool)
     for lag in range(2 * MARGIN, walks.shape[1]):
         apart &= (np.abs(walks[:, lag:] - walks[:, :-lag]).max(2) >= MARGIN).all(1)

@@ -1,4 +1,4 @@
-"""Where all datasets are found: every `Dataset` of the files here and in `archives`, and of installed packages.
+"""Registry of datasets: every `Dataset` of the files here and in `archives`, and of installed packages.
 
 A package names its own in the entry point group `vitinit.datasets`, as package.module:NAME. Imports no torch.
 """
@@ -20,6 +20,7 @@ def _check(dataset: Dataset, where: str) -> None:
     if not is_folder_name(dataset.name):  # it becomes part of a folder's
         allowed = "letters, digits, '-', '_' and '.'"
         raise VitinitError(f"{where}: the dataset's name {dataset.name!r} is to be {allowed}")
+    _ = dataset.main_metric
 
 
 REGISTRY: Registry[Dataset] = Registry(
@@ -59,6 +60,7 @@ def _own(name: str) -> Dataset:
             raise VitinitError(f"dataset {name}: {error}; name an instance of it in its file") from None
     if not isinstance(found, Dataset):
         raise VitinitError(f"dataset {name} is a {type(found).__name__}, and no Dataset")
+    _ = found.main_metric
     return found
 
 

@@ -23,7 +23,7 @@ UNIT = 8
 OBJECTS = (3, 5)
 """Fewest and most of them in an image. One drawn later covers those drawn before."""
 RADIUS = (4 * UNIT, 8 * UNIT)
-"""Of a disc, least and largest; a square or a triangle has the area of a disc."""
+"""Least and largest radius of a disc; a square or a triangle has the area of a disc."""
 DIRECTIONS = np.array(
     [(5, 0), (0, 5), (-5, 0), (0, -5), (3, 4), (3, -4), (-3, 4), (-3, -4), (4, 3), (4, -3), (-4, 3), (-4, -3)]
 )
@@ -38,7 +38,7 @@ BLOCK = 1000
 
 @dataclass(frozen=True)
 class Scenes:
-    """What is in images, N of them with M objects each; in the order in which they are drawn.
+    """Contents of images, N of them with M objects each, in drawing order.
 
     Attributes:
         kinds: N x M, an index into `CLASSES`; 0 where there is no object.
@@ -90,7 +90,7 @@ def _block(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
 
 
 def scenes(random: np.random.RandomState, count: int) -> Scenes:
-    """What is in so many images. All that is drawn of an object is independent of its class."""
+    """Draw the contents of so many images. All that is drawn of an object is independent of its class."""
     least, most = OBJECTS
     there = np.arange(most) < random.randint(least, most + 1, (count, 1), dtype=np.int64)
     return Scenes(
@@ -102,7 +102,7 @@ def scenes(random: np.random.RandomState, count: int) -> Scenes:
 
 
 def owners(drawn: Scenes) -> np.ndarray:
-    """Which object each pixel shows, counted from 1; 0 is the background. N x 32 x 32."""
+    """Return the index of the object that each pixel shows, from 1; 0 is the background. N x 32 x 32."""
     count, most = drawn.kinds.shape
     found = np.zeros((count, SIZE, SIZE), np.int64)
     for place in range(most):

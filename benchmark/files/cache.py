@@ -1,4 +1,4 @@
-"""Where vitinit keeps what it can compute again. Imports no torch."""
+"""Cache folder for results that can be computed again. Imports no torch."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def key(code: tuple[Path, ...], question: str) -> str:
 
 @cache
 def _version(code: tuple[Path, ...]) -> str:
-    """Of everything as it is when it is first asked: what this process has imported does not change after that."""
+    """Version of all inputs when first asked: what this process has imported does not change after that."""
     digest = hashlib.sha256(f"{platform.python_version()} {[version(name) for name in PACKAGES]}".encode())
     for root in code:
         found = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.suffix in (".py", ".yaml"))

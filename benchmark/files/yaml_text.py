@@ -69,7 +69,7 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _where(error: yaml.YAMLError) -> str:
-    """What is wrong in which line, without the text of the line, which may be anything."""
+    """Return the position and kind of a YAML error, without the text of the line, which may be anything."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return str(error).replace('in "<unicode string>", ', "")
     said = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
@@ -78,7 +78,7 @@ def _where(error: yaml.YAMLError) -> str:
 
 
 def _count(value: Any, known: dict[int, int]) -> int:
-    """How many values this would be with every alias written out; each is looked at once."""
+    """Return the number of values with every alias written out; each is looked at once."""
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in known:

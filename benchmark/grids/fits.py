@@ -1,4 +1,4 @@
-"""Which initialiser fits which model family: the smallest preset of each is asked, as a plan asks every model."""
+"""Compatibility of initialisers with model families, by the smallest preset of each, as a plan asks every model."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ UNDER = InitializerSpec(name="trunc_normal")
 
 
 class Verdict(Frozen):
-    """Of one initialiser, at its defaults, on one family."""
+    """Compatibility of one initialiser, at its defaults, with one family."""
 
     misfit: str = ""
-    """Why it does not fit, with the family's name for the model; empty where it does."""
+    """Reason why it does not fit, with the family's name for the model; empty where it does."""
     ours: str = ""
-    """What of it is in no paper; empty where nothing is."""
+    """Part of it that is in no paper; empty where there is none."""
     condition: str = ""
     """On what it depends, where the defaults do not say."""
 
@@ -68,7 +68,7 @@ def smallest(arch: str) -> BaseModelSpec | None:
 
 
 def verdict(model: BaseModelSpec, name: str, kind: Literal["base", "method"]) -> Verdict:
-    """What an initialiser at its defaults says of a model, or what it would have to be given."""
+    """Return the compatibility of an initialiser at its defaults with a model, or the parameter that it lacks."""
     if condition := registry.get(name).condition:
         return Verdict(condition=condition)
     try:

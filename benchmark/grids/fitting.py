@@ -1,4 +1,4 @@
-"""What base and method make of a model: asked of them once, then kept. Imports torch and timm only to ask."""
+"""Compatibility of base and method with a model: asked once, then kept. Imports torch and timm only to ask."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fit(Frozen):
     base: InitializerSpec
     method: InitializerSpec | None
     misfit: str
-    """Why base or method do not fit the model; empty where they do."""
+    """Reason why base or method do not fit the model; empty where they do."""
     sources: dict[str, str] = Field(default_factory=dict)
     """The hash of the source file of each initialiser, by name: what a record has as `environment.initializers`."""
 
@@ -98,7 +98,7 @@ def with_weights(method: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def misfit(model: BaseModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:
-    """Why base or method do not fit the model; empty where they do. Nothing is allocated or trained.
+    """Return why base or method do not fit the model; empty where they do. Nothing is allocated or trained.
 
     It calls the model as tables do, by its family, and not by the class that the library has for several.
     """
@@ -121,7 +121,7 @@ def _check_fit(model: BaseModelSpec, initializer_json: str, kind: Any) -> None:
 
 
 def ours(model: BaseModelSpec, part: InitializerSpec, kind: Any) -> str:
-    """What of an initialiser is in no paper on this model, which it fits; empty where nothing is."""
+    """Return the part of an initialiser that is in no paper on this model, which it fits; empty where there is none."""
     from vitinit.initializers import registry
 
     with contained(f"{kind} {part.name!r}"):
@@ -137,7 +137,7 @@ def empty_model(model: BaseModelSpec) -> nn.Module:
 
 
 def _ours(part: InitializerSpec) -> bool:
-    """Whether the initialisers lie in this project: a hash of its code says all about them."""
+    """Return True if the initialisers lie in this project: a hash of its code then identifies them."""
     from vitinit.initializers import registry
 
     return all(registry.get(name).__module__.startswith("vitinit.initializers.") for name in part.names())

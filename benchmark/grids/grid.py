@@ -21,7 +21,7 @@ from vitinit.benchmark.settings import columns
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 MAX_RUNS = 100_000
-"""Of a grid; a list of so many is made in seconds."""
+"""Upper limit of runs of a grid; a list of so many is made in seconds."""
 
 
 def names() -> list[str]:

@@ -135,7 +135,7 @@ def _recipe(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> bytes:
-    """What a YAML file holds.
+    """Return the parsed content of a YAML file.
 
     Raises:
         VitinitError: it cannot be read, or is larger than any grid.

@@ -1,4 +1,4 @@
-"""What the YAML file of a grid may say, and the runs that it becomes. Imports no torch."""
+"""Schema of a grid's YAML file, and the runs that it becomes. Imports no torch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _printable(text: str) -> str:
 
 
 Name = Annotated[str, Field(max_length=80), AfterValidator(_printable)]
-"""Of a row: it stands in tables, figures and file names."""
+"""Name of a row, for tables, figures and file names."""
 
 
 def _named(value: Any) -> Any:
@@ -106,7 +106,7 @@ class GridFile(Frozen):
     title: Annotated[str, Field(max_length=1_000)]
     rows: Annotated[dict[Name, Row], Field(min_length=1)]
     contrasts: list[tuple[str, str]] = Field(default_factory=list)
-    """Which rows are compared with which: the first minus the second, by seed. Named before the first run, so that the
+    """Contrasts between rows: the first minus the second, by seed. Named before the first run, so that the
     tests of a study are those and no others."""
     blocks: Annotated[list[Block], Field(min_length=1)]
 
@@ -127,9 +127,9 @@ class Cell:
     row: str
     spec: RunSpec
     misfit: str = ""
-    """Why the row's initialisers do not fit the model of its block; such a run is skipped."""
+    """Reason why the row's initialisers do not fit the model of its block; such a run is skipped."""
     column: str = ""
-    """What tells it from the other runs of its row that are no repetitions of it (`benchmark.settings.columns`)."""
+    """Settings that tell it from other runs of its row that are not repetitions (`benchmark.settings.columns`)."""
     sources: dict[str, str] = field(default_factory=dict, compare=False)
     """The hash of the source file of each initialiser as it is here, by name."""
 
@@ -178,7 +178,7 @@ class Grid:
 
     @property
     def layout(self) -> Layout:
-        """What is put down beside the records."""
+        """Return the facts of the grid that are stored beside the records."""
         rows, columns = zip(*(cell.place for cell in self.cells), strict=True) if self.cells else ((), ())
         return Layout(
             rows=list(dict.fromkeys(rows)),

@@ -15,7 +15,7 @@ from vitinit.initializers.errors import VitinitError, unknown_name
 ZIP, WITHOUT = "zip", "without"
 PARTS = ("dataset", "model", "base", "method", "recipe")
 MAX_BLOCKS = 10_000
-"""That the sweeps of a grid become."""
+"""Upper limit of blocks that the sweeps of a grid become."""
 
 Values = dict[str, Any]
 """One value of each swept field, by its full name."""

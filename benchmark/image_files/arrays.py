@@ -130,7 +130,7 @@ def in_memory(images: torch.Tensor, labels: torch.Tensor, image_size: int) -> So
 
 
 def levels(images: torch.Tensor) -> np.ndarray:
-    """How often each of the 256 levels occurs in each channel, 3 x 256; those of parts of the images add up."""
+    """Count each of the 256 levels in each channel, 3 x 256; counts of parts of the images add up."""
     return np.stack([torch.bincount(images[:, channel].flatten(), minlength=256).numpy() for channel in range(3)])
 
 

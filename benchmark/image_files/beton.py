@@ -43,7 +43,7 @@ HOW_TO_INSTALL = (
 
 
 class BetonManifest(Frozen):
-    """What is in the folder of a dataset prepared for FFCV."""
+    """Contents of the folder of a dataset prepared for FFCV."""
 
     version: Literal[1] = 1
     dataset: DatasetSpec
@@ -62,7 +62,7 @@ class BetonManifest(Frozen):
     size: PositiveInt
     """Bytes of the .beton."""
     pixels: tuple[PositiveInt, PositiveInt]
-    """Where the pixels begin and end in it."""
+    """Return the first and last byte of the pixels."""
     sha256: Sha256
     """Over the index, and all of the .beton that is not pixels: see `frame_digest`."""
 
@@ -162,7 +162,7 @@ def prepared(spec: DatasetSpec, image_size: int, data_dir: Path) -> dict[Path, B
 
 
 def folder_stem(spec: DatasetSpec, image_size: int) -> str:
-    """What the name of its folder begins with; the checksum follows."""
+    """Return the prefix of its folder's name; the checksum follows."""
     path = with_full_path(spec).path
     place = [hashlib.sha256(path.encode()).hexdigest()[:8]] if path else []
     subset = [str(spec.train_size)] if spec.train_size else []
@@ -189,7 +189,7 @@ def how_to_prepare(spec: DatasetSpec, image_size: int, data_dir: Path) -> str:
 
 
 def ffcv_missing() -> str | None:
-    """How to get FFCV where it is not installed."""
+    """Return the command that installs FFCV."""
     return None if find_spec("ffcv") else f"FFCV is not installed; {HOW_TO_INSTALL}"
 
 

@@ -51,7 +51,7 @@ class FullSize(ABC):
 
     @abstractmethod
     def contents(self) -> Iterator[bytes | memoryview]:
-        """What a checksum of its images and labels is over."""
+        """Return the bytes of images and labels that a checksum covers."""
 
 
 @dataclass(frozen=True)
@@ -194,5 +194,5 @@ def centre(source: Path | io.BytesIO, size: int) -> np.ndarray:
 
 
 def unusable(path: Path, error: Exception) -> VitinitError:
-    """What is said of an image file that cannot be decoded."""
+    """Return the message for an image file that cannot be decoded."""
     return VitinitError(f"cannot use the image {path}: {' '.join(str(error).split())}")

@@ -71,7 +71,7 @@ def image_names(root: Path) -> list[str]:
 
 
 def passed_over(root: Path) -> Counter[str]:
-    """What lies in a folder dataset and is no image of a class: how many, by extension. Quick, as `image_names`.
+    """Count files of a folder dataset that are no image of a class, by extension. Quick, as `image_names`.
 
     Names that begin with a dot are not counted.
     """

@@ -16,10 +16,10 @@ def packed_files(split: str) -> tuple[str, str]:
 
 
 def is_packed(folder: Path) -> bool:
-    """Whether all files of a packed dataset are there."""
+    """Return True if all files of a packed dataset are there."""
     return all((folder / name).is_file() for name in (MANIFEST, *packed_files("train"), *packed_files("val")))
 
 
 def damaged(file: Path, why: str) -> VitinitError:
-    """What is said of a file that is not what was prepared."""
+    """Return the message for a file that differs from the prepared one."""
     return VitinitError(f"{file} is damaged ({why}): move {file.parent} away and prepare the dataset again")

@@ -40,7 +40,7 @@ bare pixels become (STL-10)."""
 
 
 class SplitInfo(Frozen):
-    """What the manifest says of one split."""
+    """Manifest entry of one split."""
 
     images: PositiveInt
     size: NonNegativeInt
@@ -49,7 +49,7 @@ class SplitInfo(Frozen):
 
 
 class Manifest(Frozen):
-    """What is in the folder of a prepared dataset."""
+    """Contents of the folder of a prepared dataset."""
 
     version: Literal[1] = 1
     classes: Annotated[list[str], Field(min_length=2)]
@@ -121,7 +121,7 @@ def open_packed(folder: Path) -> tuple[PackedSplit, PackedSplit, tuple[str, ...]
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What a prepared folder says of itself.
+    """Read the manifest of a prepared folder.
 
     Raises:
         VitinitError: it cannot be read, or is no manifest.

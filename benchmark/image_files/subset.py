@@ -1,4 +1,4 @@
-"""Which images of a training split are trained on, and which are held out for validation."""
+"""Indices of the training images, and of those held out for validation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
 
 
 def held_out_fifth(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """What a class without a split of its own trains on and is tested on: always the same fifth, at least one item."""
+    """Split a class without splits of its own: always the same fifth, at least one item, is held out for the test."""
     from sklearn.model_selection import train_test_split
 
     kept, taken = train_test_split(list(items), test_size=max(1, round(len(items) / 5)), random_state=0)

@@ -37,11 +37,11 @@ class CaiT(Transformer):
     class_layers: Count = 2
     """Blocks with the class token, which come last; `depth` does not count them."""
     layer_scale: Positive
-    """What every entry of LayerScale starts with; bases and methods leave it so."""
+    """Starting value of every entry of LayerScale; bases and methods leave it so."""
 
     @property
     def layer_tokens(self) -> list[int]:
-        """Of the blocks among the patches."""
+        """Return the tokens that each block among the patches sees."""
         return [self.tokens] * self.depth
 
     @property

@@ -37,7 +37,7 @@ class ConViT(Transformer):
     position: Literal["learned"] = "learned"
     pool: Literal["token"] = "token"
     gpsa_layers: Count
-    """How many blocks, counted from the input, have GPSA."""
+    """Number of blocks with GPSA, counted from the input."""
 
     @model_validator(mode="after")
     def _has_a_block_for_the_class_token(self) -> ConViT:

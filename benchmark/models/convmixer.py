@@ -45,11 +45,11 @@ class ConvMixer(ModelSpec):
 
     @property
     def size(self) -> int:
-        """Of patch embedding, spatial filters and channel mixing."""
+        """Count the parameters of patch embedding, spatial filters and channel mixing."""
         return self.width * (3 * self.patch_size**2 + self.depth * (self.kernel_size**2 + self.width))
 
     def forward_operations(self, classes: int) -> float:
-        """Of the same and of the head."""
+        """Count the operations of the same and of the head."""
         return 2.0 * (self.tokens * self.size + self.width * classes)
 
     @property

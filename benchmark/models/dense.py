@@ -41,7 +41,7 @@ def _logits_of_pixels(model: Any, grid: int, image_size: int, features: Tensor) 
 
 
 def enlarging(grid: int, image_size: int) -> Tensor:
-    """What each of G tokens counts for each of S pixels of a line, G x S: bilinear, corners not aligned."""
+    """Return the weight of each of G tokens for each of S pixels of a line, G x S: bilinear, corners not aligned."""
     import torch
 
     return torch.nn.functional.interpolate(torch.eye(grid)[None], size=image_size, mode="linear")[0]

@@ -1,4 +1,4 @@
-"""What a model family is. Imports no torch: `analysis` reads specs on a login node."""
+"""The interface of model families. Imports no torch: `analysis` reads specs on a login node."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class BaseModelSpec(Frozen):
     """Named sets of fields, without image_size and patch_size. The names are unique over all families; each can be
     built at 32 pixels with patch 4."""
     by_name: ClassVar[bool] = False
-    """Whether its model is somebody's, named and not described: what there is to say of it is found by building it."""
+    """True if its model is named rather than described: parameters and operations are counted by building it."""
     dense: ClassVar[bool] = False
-    """Whether its classifier can be put on every patch token (`benchmark/models/dense.py`): a model with timm's
+    """True if its classifier can be put on every patch token (`benchmark/models/dense.py`): a model with timm's
     `forward_features`, `forward_head` and `head_drop`, none of whose parameters serves another token alone."""
     telling: ClassVar[tuple[str, ...]] = ("width",)
     """Fields that name a setting best, where several would do."""
@@ -69,7 +69,7 @@ class BaseModelSpec(Frozen):
 
     @classmethod
     def has(cls, field: str, value: Any) -> bool:
-        """Whether its specs, or its records, can have this field; one that is always null there is none."""
+        """Return True if its specs or records can have this field; False for one that is always null."""
         return field in cls.model_fields or (
             field in cls.also_recorded and (value is None or cls.also_recorded[field] is not None)
         )
@@ -129,11 +129,11 @@ class BaseModelSpec(Frozen):
     @property
     @abstractmethod
     def shape(self) -> str:
-        """What decides how long a step takes, in a few words."""
+        """Return the sizes that decide how long a step takes, in a few words."""
 
     @property
     def batch_norm(self) -> bool:
-        """Whether an image's output in training depends on the others of its batch."""
+        """Return True if an image's output in training depends on the others of its batch."""
         return False
 
     def check_dense(self) -> None:
@@ -155,7 +155,7 @@ class BaseModelSpec(Frozen):
 
     @property
     def reads_patches(self) -> bool:
-        """Whether the classifier depends on what the last layer gives the patches."""
+        """Return True if the classifier depends on the patches of the last layer."""
         return True
 
     @property
@@ -165,7 +165,7 @@ class BaseModelSpec(Frozen):
 
     @property
     def gated_layers(self) -> int:
-        """How many blocks, counted from the input, have gated positional self-attention."""
+        """Number of blocks with gated positional self-attention, counted from the input."""
         return 0
 
     @property
@@ -225,7 +225,7 @@ class ModelSpec(BaseModelSpec):
     @property
     @abstractmethod
     def mixing(self) -> str:
-        """What mixes its tokens, for tables: `3 heads`."""
+        """Return the mechanism that mixes its tokens, for tables: `3 heads`."""
 
     def describe(self) -> str:
         """The model in one phrase."""

@@ -24,7 +24,7 @@ class TokenMixing(ModelSpec):
     dense: ClassVar[bool] = True
 
     mlp_ratio: Positive = 4.0
-    """Of the MLP over channels: its hidden features, in widths."""
+    """Hidden features of the MLP over channels, in widths."""
     drop_rate: Rate = 0.0
     drop_path_rate: Rate = 0.0
 
@@ -46,12 +46,12 @@ class TokenMixing(ModelSpec):
 
     @property
     def size(self) -> int:
-        """Of patch embedding, and of what mixes tokens and channels."""
+        """Count the parameters of patch embedding and of token and channel mixing."""
         blocks = self.depth * (self.between_patches + 2 * self.width * self.hidden)
         return 3 * self.patch_size**2 * self.width + blocks
 
     def forward_operations(self, classes: int) -> float:
-        """Of the same and of the head."""
+        """Count the operations of the same and of the head."""
         block = self.between_patches + 2 * self.tokens * self.hidden
         return 2.0 * self.width * (self.tokens * 3 * self.patch_size**2 + self.depth * block + classes)
 
@@ -69,7 +69,7 @@ class Mixer(TokenMixing):
 
     arch: Literal["mixer"] = "mixer"
     token_ratio: Positive = 0.5
-    """Of the MLP over patches: its hidden features, in widths."""
+    """Hidden features of the MLP over patches, in widths."""
 
     @model_validator(mode="after")
     def _has_features_for_patches(self) -> Mixer:

@@ -40,11 +40,11 @@ IMAGES = 2
 
 
 class Counts(Frozen):
-    """What building a model tells of it."""
+    """Parameters and operations of a model, counted by building it."""
 
     parameters: int
     operations: float
-    """Of a forward pass of one image: two for a multiplication and its addition."""
+    """Operations of a forward pass of one image: two for a multiplication and its addition."""
     batch_norm: bool
 
 
@@ -77,7 +77,7 @@ class NamedModel(BaseModelSpec):
 
     @property
     def stays(self) -> bool:
-        """Whether its code is that of a library whose version `kept.key` has, so that what was counted holds."""
+        """Return True if its code is that of a library whose version is in `kept.key`: counts stay valid."""
         return False
 
     def checked_args(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class NamedModel(BaseModelSpec):
 
     @property
     def batch_norm(self) -> bool:
-        """Whether it has a BatchNorm."""
+        """Return True if it has a BatchNorm."""
         return count(self, CLASSES).batch_norm
 
     @property

@@ -1,4 +1,4 @@
-"""Where all model families are found: every one of the files in this folder, and of installed packages.
+"""Registry of model families: those of the files in this folder, and of installed packages.
 
 A package names its own in the entry point group `vitinit.models`, as package.module:CLASS. Imports no torch.
 """
@@ -14,11 +14,11 @@ from vitinit.initializers.errors import VitinitError, unknown_name
 from vitinit.initializers.plugins import MODELS, Registry
 
 DEFAULT = "vit"
-"""Where a spec names no `arch`."""
+"""Family of a spec that names no `arch`."""
 
 
 def _is_family(value: object) -> bool:
-    """Whether it is a family, and not what several share."""
+    """Return True for a concrete family, False for a shared base class."""
     is_spec = isinstance(value, type) and issubclass(value, BaseModelSpec)
     return is_spec and get_origin(value.model_fields["arch"].annotation) is Literal  # type: ignore[attr-defined]
 
@@ -64,7 +64,7 @@ def described() -> dict[str, type[BaseModelSpec]]:
 
 
 def ours(spec: BaseModelSpec) -> bool:
-    """Whether its model is this project's or timm's: a hash of our code, and the version, say all about it."""
+    """Return True if its model is this project's or timm's: a hash of our code, and timm's version, identify it."""
     return type(spec).__module__.startswith(f"{__package__}.") and getattr(spec, "stays", True)
 
 

@@ -25,7 +25,7 @@ class ResMLP(TokenMixing):
 
     arch: Literal["resmlp"] = "resmlp"
     layer_scale: Positive
-    """What every entry of LayerScale starts with; bases and methods leave it so."""
+    """Starting value of every entry of LayerScale; bases and methods leave it so."""
 
     @property
     def mixing(self) -> str:

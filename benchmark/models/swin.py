@@ -94,7 +94,7 @@ class Swin(ModelSpec):
         return int(self.width * 2**stage * self.mlp_ratio)
 
     def _weights(self, stage: int) -> int:
-        """Of a block's W_q, W_k, W_v, W_proj and MLP."""
+        """Count the parameters of a block's W_q, W_k, W_v, W_proj and MLP."""
         width = self.width * 2**stage
         return 4 * width**2 + 2 * width * self.hidden(stage)
 
@@ -104,7 +104,7 @@ class Swin(ModelSpec):
 
     @property
     def size(self) -> int:
-        """Of patch embedding, merging, relative position biases, and every block's weights."""
+        """Count the parameters of patch embedding, merging, relative position biases, and every block's weights."""
         stages = enumerate(zip(self.depths, self.windows, strict=True))
         return 3 * self.patch_size**2 * self.width + sum(
             depth * (self._weights(stage) + (2 * window - 1) ** 2 * self.heads * 2**stage) + self._merging(stage)
@@ -112,7 +112,7 @@ class Swin(ModelSpec):
         )
 
     def forward_operations(self, classes: int) -> float:
-        """Of the same, of attention and of the head."""
+        """Count the operations of the same, of attention and of the head."""
         head = self.width * 2 ** (len(self.depths) - 1) * classes
         operations = self.tokens * 3 * self.patch_size**2 * self.width + head
         for stage, (depth, grid, window) in enumerate(zip(self.depths, self.grids, self.windows, strict=True)):

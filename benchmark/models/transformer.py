@@ -1,4 +1,4 @@
-"""What the ViT-like families share: fields, arithmetic, position embeddings. Imports no torch before it is needed."""
+"""Fields, arithmetic and position embeddings of ViT-like families. Imports no torch before it is needed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Transformer(ModelSpec):
 
     @property
     def layer_tokens(self) -> list[int]:
-        """How many tokens each block sees, from the input on, a class token included."""
+        """Return the number of tokens that each block sees, from the input on, a class token included."""
         return [self.tokens + (self.pool == "token")] * self.depth
 
     @property
@@ -86,11 +86,11 @@ class Transformer(ModelSpec):
 
     @property
     def size(self) -> int:
-        """Of patch embedding, positions, and every block's W_q, W_k, W_v, W_proj and MLP."""
+        """Count the parameters of patch embedding, positions, and every block's W_q, W_k, W_v, W_proj and MLP."""
         return self.width * (3 * self.patch_size**2 + self.tokens + self.depth * (4 * self.width + 2 * self.hidden))
 
     def forward_operations(self, classes: int) -> float:
-        """Of the same, of attention and of the head."""
+        """Count the operations of the same, of attention and of the head."""
         outside = self.tokens * 3 * self.patch_size**2 * self.width + self.width * classes
         weights = 4 * self.width + 2 * self.hidden
         return 2.0 * (outside + sum(n * self.width * weights + 2 * n**2 * self.width for n in self.layer_tokens))

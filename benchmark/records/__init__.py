@@ -1,1 +1,1 @@
-"""What a run leaves: its record, the folder of records, attention maps beside it, tables for other programs."""
+"""Output of runs: records, their folder, attention maps beside them, tables for other programs."""

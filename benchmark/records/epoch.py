@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.metrics.registry import OF_LABELS, OF_MASKS, metric_label
 
 Percent = Annotated[float, Field(ge=0, le=100)]
-Metric = Literal["top1", "miou"]
-"""What a run is measured by: its dataset decides."""
-METRICS: dict[Metric, str] = {"top1": "top-1", "miou": "mean IoU"}
-"""In words."""
-LATER = ("test_miou", "val_miou", "ema_loss", "ema_score")
+LATER = ("test_miou", "val_miou", "metrics", "headline", "ema_loss", "ema_score")
 """Fields that came after the first records: where there is nothing in them, a record does not have them."""
 
 
@@ -33,10 +30,14 @@ class EpochRow(Frozen):
     test_miou: Percent | None = None
     """Mean over classes of intersection over union, in percent: of a dataset with masks, in place of top-1."""
     val_miou: Percent | None = None
+    metrics: dict[str, FiniteFloat] = Field(default_factory=dict)
+    """All other metrics of the same images, by name: see `benchmark/metrics/`."""
+    headline: str | None = None
+    """The one of `metrics` that is the dataset's main metric; None where that is top-1 or mean IoU."""
     ema_loss: NonNegativeFloat | None = None
-    """Of the moving average of the weights, on the same images; None where the recipe has no `ema`."""
+    """Loss of the moving average of the weights, on the same images; None where the recipe has no `ema`."""
     ema_score: Percent | None = None
-    """Of the same, as `score`."""
+    """Score of the same, as `score`."""
     seconds: NonNegativeFloat
     images_per_s: NonNegativeFloat | None = None
     """Training images a second, loading included, evaluation not; None in records of before this was taken."""
@@ -44,22 +45,34 @@ class EpochRow(Frozen):
     @model_serializer(mode="wrap")
     def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = fields_of(self)
-        return {name: value for name, value in fields.items() if value is not None or name not in LATER}
+        return {name: value for name, value in fields.items() if value not in (None, {}) or name not in LATER}
 
     @property
-    def metric(self) -> Metric:
-        """What `score` is; top-1 where there is none."""
-        return "top1" if self.test_miou is None and self.val_miou is None else "miou"
+    def field(self) -> str:
+        """The metric that has a field: mean IoU of masks, otherwise top-1."""
+        return OF_LABELS if self.test_miou is None and self.val_miou is None else OF_MASKS
+
+    @property
+    def metric(self) -> str:
+        """The main metric; top-1 where nothing is measured."""
+        return self.headline or self.field
 
     @property
     def score(self) -> float | None:
-        """What is measured on test images, or on the validation part, in percent; a run has one of all these only."""
-        test, val = (self.test_top1, self.val_top1) if self.metric == "top1" else (self.test_miou, self.val_miou)
-        return val if test is None else test
+        """The main metric on test images, or on the validation part, in percent."""
+        return self.value(self.metric)
+
+    def value(self, metric: str) -> float | None:
+        """Return a metric by its name; None where it was not measured."""
+        if metric not in ("loss", self.field):
+            return self.metrics.get(metric)
+        test, val = (getattr(self, f"{split}_{metric}") for split in ("test", "val"))
+        found: float | None = val if test is None else test
+        return found
 
     def scored(self, digits: int = 1) -> str:
         """The score for people, `top-1 54.3%`; empty where there is none."""
-        return "" if self.score is None else f"{METRICS[self.metric]} {self.score:.{digits}f}%"
+        return "" if self.score is None else f"{metric_label(self.metric)} {self.score:.{digits}f}%"
 
 
 RESULTS = ("test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_miou")

@@ -54,10 +54,10 @@ def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row], 
         unread += contents.problems
         for record in contents.done.values():
             runs.append(_row(record, ""))
-            epochs += [
-                {"run_id": record.run_id, "study": study, "row": record.row, "seed": record.spec.seed, **dict(epoch)}
-                for epoch in record.history
-            ]
+            run: Row = {"run_id": record.run_id, "study": study, "row": record.row, "seed": record.spec.seed}
+            for epoch in record.history:
+                fields = {name: value for name, value in epoch if name not in ("metrics", "headline")}
+                epochs.append({**run, **fields, **epoch.metrics})
         runs += [_row(failed, f"{failed.error}: {failed.message}") for failed in contents.failed.values()]
         runs += [_row(skipped, skipped.reason) for skipped in contents.skipped.values()]
     return runs, epochs, unread
@@ -92,7 +92,7 @@ def _row(outcome: Outcome, reason: str) -> Row:
         fields = outcome.model_dump(mode="json", exclude=left_out)
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}
-        row |= flatten(fields)
+        row |= {**outcome.last.metrics, **flatten(fields)}
     else:
         row |= {"schema_version": outcome.schema_version, "written": outcome.written}
     if outcome.status != "skipped":

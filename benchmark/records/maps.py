@@ -21,7 +21,7 @@ from vitinit.initializers.errors import VitinitError, plain
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """What each layer's heads attend to at some epochs, and how alike it finds images."""
+    """Attention of each layer's heads at some epochs, and the similarity of images in each layer."""
 
     epochs: tuple[int, ...]
     """Ascending; 0 is before the first."""
@@ -31,7 +31,7 @@ class AttentionMaps:
     """Gram matrices of what each block puts out, float32: B batches of n of those images, compared with one another.
     Features are minus their mean over the batch. They serve `analysis.curves.cka`."""
     images: int
-    """How many the maps are the mean over."""
+    """Number of images that the maps are the mean over."""
     weights: str
     """Fingerprint of the weights after the last step: that of the record to which they belong."""
 
@@ -88,7 +88,7 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
 
 
 def _problem(found: AttentionMaps, spec: RunSpec) -> str:
-    """What a file holds that the run cannot have kept; empty where it can."""
+    """Return the contents of a file that the run cannot have kept; empty where all fits."""
     model, epochs = spec.model, found.epochs
     if list(epochs) != sorted(set(epochs)) or epochs[:1] != (0,) or epochs[-1] != spec.recipe.epochs:
         return f"attention maps of epochs {list(epochs)[:9]}, not of 0 to {spec.recipe.epochs}"

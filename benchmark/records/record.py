@@ -1,4 +1,4 @@
-"""What a run leaves behind: one JSON, the only thing that `analysis` ever reads. Imports no torch.
+"""The record of a run: one JSON, the only thing that `analysis` ever reads. Imports no torch.
 
 `to_bytes` and `from_bytes` are the way into a file and out of it. The last line of a file is a digest of what stands
 above it, so that a flipped bit that leaves valid JSON is noticed too::
@@ -27,6 +27,7 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
@@ -36,7 +37,8 @@ from pydantic import (
 from pydantic_core import PydanticSerializationError
 
 from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256
-from vitinit.benchmark.records.epoch import RESULTS, EpochRow, Metric, Percent, results
+from vitinit.benchmark.metrics import registry as metrics
+from vitinit.benchmark.records.epoch import RESULTS, EpochRow, Percent, results
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
 from vitinit.initializers.errors import VitinitError, explain
 from vitinit.initializers.report import InitReport, Share
@@ -46,7 +48,7 @@ PerHead = list[list[NonNegativeFloat | None]]
 
 
 def _share_of(percent: float, images: int) -> bool:
-    """Whether a number of whole images can have this share; rounding apart."""
+    """Return True if a number of whole images can have this share, up to rounding."""
     count = percent * images / 100
     return abs(count - round(count)) < 1e-6
 
@@ -76,7 +78,7 @@ Details = Annotated[dict[str, Any], AfterValidator(_finite)]
 
 
 class Probe(Frozen):
-    """What attention does after an epoch, on a few test images that are the same in every run on a dataset.
+    """Attention after an epoch, on a few test images that are the same in every run on a dataset.
 
     Lists have one entry per layer, from the input on; in it one per head, or a number. Attention is that among patch
     tokens: where there is a class token, its column is left out and rows are divided by what remains. Distances are in
@@ -87,14 +89,14 @@ class Probe(Frozen):
     """Counted from 1; 0 is before the first."""
     images: PositiveInt
     nonlocality: PerHead
-    """How far a query looks on average: sum over i, j of `A_ij |i - j| / N` (arXiv 2103.10697, equation 8)."""
+    """Mean distance of a query's attention: sum over i, j of `A_ij |i - j| / N` (arXiv 2103.10697, equation 8)."""
     nonlocality_reference: PerHead | None = None
     """The same of what the released ConViT code feeds to every layer: the patch embedding, without position, LayerNorm
     or the layers before. None where attention is in windows."""
     attention_entropy: PerHead
     """In nats, of a query's attention in one image; ln N where it is uniform."""
     effective_receptive_field: list[NonNegativeFloat] | None = None
-    """How far, on average, from the central token lies what its output of this block depends on: distance weighted by
+    """Effective receptive field of the central token, in this block: mean distance weighted by
     the absolute gradient with respect to the pixels. Of `receptive_field_images` images."""
     receptive_field: list[NonNegativeFloat] | None = None
     """In records of before, in its place: the same of the plain sum over features, which no LayerNorm lets through."""
@@ -105,26 +107,26 @@ class Probe(Frozen):
     gating: list[list[Fraction]] | None = None
     """Sigmoid of the gate: share of positional attention; of the GPSA layers, which come first. None without them."""
     more: dict[str, list[float | None] | list[list[float | None]]] = Field(default_factory=dict)
-    """Of probes that have no field here, by name: numbers by layer, or by layer and head. None: not finite."""
+    """Values of probes that have no field here, by name: numbers by layer, or by layer and head. None: not finite."""
     seconds: NonNegativeFloat
-    """That measuring all this took; not part of the epoch's."""
+    """Seconds that the probes took; not part of the epoch's."""
 
 
 class Masked(Frozen):
     """Top-1 of a trained ConViT in whose first GPSA layers one term of attention is left out; nothing is trained."""
 
     term: Literal["content", "position"]
-    """What is left out: of the first, only the positional attention remains (arXiv 2103.10697, Table 6)."""
+    """Term that is left out: of the first, only the positional attention remains (arXiv 2103.10697, Table 6)."""
     layers: PositiveInt
     images: PositiveInt
-    """Of the test split, the same in every run on a dataset."""
+    """Number of images of the test split, the same in every run on a dataset."""
     top1: Percent
     top1_whole: Percent
-    """Of the model as it is, on the same images."""
+    """Top-1 of the unchanged model, on the same images."""
 
 
 class DatasetInfo(Frozen):
-    """What was really read."""
+    """Dataset as it was read."""
 
     train: PositiveInt
     test: PositiveInt | None = None
@@ -187,7 +189,7 @@ class RunRecord(_Outcome):
     weights: Sha256 | None = None
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
     execution: Details
-    """What changes speed or place only: device, threads, executor."""
+    """Settings that change speed or place only: device, threads, executor."""
     environment: Details
     """Provenance: commit, versions, processor."""
 
@@ -202,10 +204,10 @@ class RunRecord(_Outcome):
         epochs = [row.epoch for row in self.history]
         if epochs != list(range(1, recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
-        evaluated = recipe.evaluated_epochs
+        evaluated, field = recipe.evaluated_epochs, self.last.field
         on = self.spec.dataset.evaluate_on
         for name, column in zip(RESULTS, zip(*map(results, self.history), strict=True), strict=True):
-            wanted = evaluated if name in (f"{on}_loss", f"{on}_{self.metric}") else []
+            wanted = evaluated if name in (f"{on}_loss", f"{on}_{field}") else []
             if [epoch for epoch, value in zip(epochs, column, strict=True) if value is not None] != wanted:
                 raise ValueError(
                     f"history does not hold {name} of the epochs that are evaluated on it, and of no other"
@@ -218,14 +220,19 @@ class RunRecord(_Outcome):
             raise ValueError(
                 f"dataset does not hold the number of images that it is evaluated on, those of {on!r} alone"
             )
+        for row in self.history:
+            if row.metrics and row.epoch not in evaluated:
+                raise ValueError(f"history holds metrics of epoch {row.epoch}, which is not evaluated")
+            if row.epoch in evaluated and (row.score is None or row.headline != self.last.headline):
+                raise ValueError(f"history does not hold {row.metric} of all epochs that are evaluated")
         if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         images = getattr(self.dataset, on)
-        for epoch, top1 in self.evaluated.items() if self.metric == "top1" else ():
-            if not _share_of(top1, images):
-                raise ValueError(f"{on}_top1 {top1} of epoch {epoch} is no share of {images} images")
-        if self.correct is not None and (self.metric != "top1" or not _is_bitmap(self.correct, self.score, images)):
-            raise ValueError(f"correct does not hold the {self.score} % of {images} images that {on}_{self.metric} has")
+        for row in self.history:
+            if (top1 := row.value("top1")) is not None and not _share_of(top1, images):
+                raise ValueError(f"{on}_top1 {top1} of epoch {row.epoch} is no share of {images} images")
+        if self.correct is not None and (top1 is None or not _is_bitmap(self.correct, top1, images)):
+            raise ValueError(f"correct does not hold the {top1} % of {images} images that {on}_{field} has")
         for masked in self.masked:
             for name in ("top1", "top1_whole"):
                 if not _share_of(getattr(masked, name), masked.images):
@@ -260,27 +267,43 @@ class RunRecord(_Outcome):
         """The last epoch."""
         return self.history[-1]
 
+    _metric: str | None = PrivateAttr(None)
+
+    def by(self, metric: str) -> RunRecord:
+        """Return the same record with another metric as its `score`, for tables and figures.
+
+        Raises:
+            VitinitError: it does not hold this metric after its last epoch.
+        """
+        if self.last.value(metric) is None:
+            held = ", ".join(dict.fromkeys([self.last.field, *self.last.metrics]))
+            raise VitinitError(f"run {self.run_id} holds no {metric}; it holds {held}")
+        other = self.model_copy()
+        other._metric = metric
+        return other
+
     @property
-    def metric(self) -> Metric:
-        """What the run is measured by."""
-        return self.last.metric
+    def metric(self) -> str:
+        """The main metric: the dataset's, or that of `by`."""
+        return self._metric or self.last.metric
 
     @property
     def score(self) -> float:
         """Its metric in percent after the last epoch, on what the run is evaluated on."""
-        score = self.last.score
+        score = self.last.value(self.metric)
         assert score is not None  # as the spec says
         return score
 
     @property
     def best(self) -> tuple[int, float]:
-        """The first epoch with the highest score, and that. It selects on what it measures: never the headline."""
-        return max(self.evaluated.items(), key=lambda row: row[1])
+        """The first epoch with the best score, and that. It selects on what it measures: never the headline."""
+        best = min if metrics.get(self.metric).lower_is_better else max
+        return best(self.evaluated.items(), key=lambda row: row[1])
 
     @property
     def evaluated(self) -> dict[int, float]:
         """Its metric in percent by epoch."""
-        return {row.epoch: score for row in self.history if (score := row.score) is not None}
+        return {row.epoch: score for row in self.history if (score := row.value(self.metric)) is not None}
 
 
 class FailureRecord(_Outcome):
@@ -403,7 +426,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _refusal(data: bytes, why: str) -> VitinitError:
-    """Why a file is no record; that it is of another version, or something else altogether, goes before `why`."""
+    """Return why a file is no record; another version, or another kind of file, goes before `why`."""
     if not data.strip():
         return VitinitError("is empty")
     try:

@@ -63,22 +63,22 @@ _SETTLED_NS = 2 * 10**9
 
 
 def maps_path(root: Path, study: str, run_id: str) -> Path:
-    """Where the maps of a run are, if it has kept any."""
+    """Return the path of the attention maps of a run, which may have kept none."""
     return maps_folder(root, study) / f"{run_id}.npz"
 
 
 def maps_folder(root: Path, study: str) -> Path:
-    """Where the maps of a study's runs are; there only if one has kept some."""
+    """Return the folder of the attention maps of a study; it exists only if a run has kept some."""
     return root / study / "maps"
 
 
 def weights_path(root: Path, study: str, run_id: str) -> Path:
-    """Where the final weights of a run are, if it has kept them."""
+    """Return the path of the final weights of a run, which may have kept none."""
     return root / study / "weights" / f"{run_id}.pt"
 
 
 class Layout(Frozen):
-    """What tables need of a grid that no record can tell."""
+    """Facts of a grid that tables need and no record holds."""
 
     rows: list[str] = Field(default_factory=list)
     """Labels in the order of the grid."""
@@ -135,7 +135,7 @@ class Outline(Contents):
 
 @dataclass
 class Survey:
-    """What a study's folder holds besides its records."""
+    """Files of a study folder that are not records."""
 
     unfinished: int = 0
     """Runs that have begun and left no record yet."""
@@ -274,7 +274,7 @@ class Store:
             raise VitinitError(f"cannot write to {where}") from None
 
     def layout(self, study: str) -> Layout:
-        """What the grid of a study says; empty where nothing was put down, as in old folders.
+        """Return the layout of a study; empty where none was stored, as in old folders.
 
         Raises:
             VitinitError: the file is there and is no layout.

@@ -1,1 +1,1 @@
-"""What every room of the runners needs: streams, stopping, this machine, how a run is carried out."""
+"""Shared basics of the runners: random streams, stopping, this machine, execution settings."""

@@ -57,7 +57,7 @@ def code() -> dict[str, Any]:
 
 
 def code_in(root: Path) -> dict[str, Any]:
-    """What `code` says, of the checkout at `root`."""
+    """Return the commit and state of the checkout at `root`, as `code` does."""
     found: dict[str, Any] = {"commit": None, "dirty": None, "diff": None, "source": source_hash(root)}
     try:
         # Installed into an environment that lies in somebody else's repository, its commit would say nothing of ours.
@@ -84,7 +84,7 @@ def source_hash(root: Path = ROOT) -> str:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git prints, called in a folder.
+    """Run git in a folder and return its output.
 
     Raises:
         OSError, subprocess.CalledProcessError: there is no git, the folder is in no checkout, or git says no.
@@ -96,7 +96,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
-    """What a record says about where its numbers come from, as it is in this process now.
+    """Return the provenance that a record stores, as it is in this process now.
 
     Args:
         device: that the run computes on.
@@ -143,7 +143,7 @@ def encodable(text: str) -> str:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of glibc's mallopt."""
+"""Options of glibc's mallopt."""
 
 
 def keep_freed_memory() -> None:
@@ -196,7 +196,7 @@ def flags() -> dict[str, Any]:
 
 
 def differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs between two environments: the value in each, None where it has none, by dotted key.
+    """Compare two environments: the value in each, None where it has none, by dotted key.
 
     The command line and the job are left out: they differ without anything having changed.
     """

@@ -1,4 +1,4 @@
-"""What this machine has, as far as torch need not be asked: importing it takes seconds."""
+"""Hardware facts of this machine that need no torch, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
 """Under Linux one of these is there wherever torch can find a GPU: NVIDIA's, a Jetson's, that of WSL, AMD's."""
 
 MOST_THREADS = 4096
-"""Of torch, which ends the process where the system refuses more."""
+"""Thread limit of torch, which ends the process where the system refuses more."""
 
 
 def cores() -> int:
@@ -29,12 +29,12 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def several() -> bool:
-    """Whether this process was started as one of several, by its environment variables."""
+    """Return True if this process was started as one of several, by its environment variables."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def lacks_compiler() -> str:
-    """Why torch.compile cannot compile for a CPU here; empty where it can. It takes what $CXX says, or one other."""
+    """Return why torch.compile has no C++ compiler here; empty where it has one. It takes $CXX, or a default."""
     name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     with contextlib.suppress(ValueError):  # quotes that are not closed
         if name.split() and shutil.which(shlex.split(name)[0]):
@@ -45,7 +45,7 @@ def lacks_compiler() -> str:
 
 
 def gpu_possible() -> bool:
-    """Whether torch could find a GPU here; it is not asked."""
+    """Return True if torch could find a GPU here, without asking torch."""
     return sys.platform != "linux" or any(map(glob.glob, GPU_FILES))
 
 

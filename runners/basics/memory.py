@@ -11,7 +11,7 @@ SAID = re.compile(r"out of memory|ALLOC_FAILED|can't allocate memory|not enough 
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was no memory, of whatever device."""
+    """Return True for an out-of-memory error of any device."""
     if isinstance(error, RuntimeError) and SAID.search(str(error)):
         return True
     return isinstance(error, MemoryError | torch.OutOfMemoryError)

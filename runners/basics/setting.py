@@ -1,4 +1,4 @@
-"""Where and how runs are carried out, and what they have to say on the way. Imports no torch."""
+"""Execution settings of runs, and their events. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitinit.benchmark.records.epoch import EpochRow
-from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.records.record import FailureRecord, Probe, RunRecord
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
 
 
 @dataclass(frozen=True)
 class SaveInterval:
-    """How often to save: after so many minutes, or so many optimiser steps, whichever comes first.
+    """Interval of saving: so many minutes, or so many optimiser steps, whichever comes first.
 
     Where saving is slow, the minutes are stretched so that it takes no more than a hundredth of the time.
     """
@@ -25,7 +25,7 @@ class SaveInterval:
 
 @dataclass(frozen=True)
 class Execution:
-    """What changes speed or place only: recorded, never part of a run's identity."""
+    """Settings that change speed or place only: recorded, never part of a run's identity."""
 
     device: str
     threads: int
@@ -33,7 +33,7 @@ class Execution:
     deterministic: bool = False
     """Only operations that give the same bits every time; on a CPU they all do."""
     processes: int = 1
-    """How many carry out a run together; `threads` are those of each."""
+    """Number of processes of a run; `threads` are those of each."""
     nodes: int = 1
     """On so many machines."""
     micro_batch: int | None = None
@@ -41,12 +41,12 @@ class Execution:
     compiled: bool = False
     """Train through torch.compile."""
     loader: str = "auto"
-    """Where batches come from: see `loaders.open_data`. A record names the loader that it came to."""
+    """Source of batches: see `loaders.open_data`. A record names the loader that `auto` became."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how the runs of a study are carried out; picklable."""
+    """Execution settings of a study; picklable."""
 
     root: Path
     """The results folder."""
@@ -54,7 +54,7 @@ class Setting:
     data_dir: Path
     execution: Execution
     code: dict[str, Any]
-    """What `environment.code()` said in the process that launched the study."""
+    """Return value of `environment.code()` in the process that launched the study."""
     checkpoint: SaveInterval = field(default_factory=SaveInterval)
     keep_weights: bool = False
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
@@ -71,22 +71,28 @@ class Setting:
     phase of another run."""
     retried: dict[str, str] = field(default_factory=dict)
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
+    track: tuple[str, ...] = ()
+    """Trackers that are told about every epoch: see `runners.tracking`."""
     beside_others: bool = False
     """Other runs share the device: one that it has no memory for has not failed yet."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a run in progress has to say: one of these fields."""
+    """Event of a run in progress: one of these fields, or two where one says so."""
 
     run_id: str
     init_done: int = 0
     init_total: int = 0
     epoch: EpochRow | None = None
+    probe: Probe | None = None
+    """Taken after this epoch, where `Setting.track` names who reads it."""
     resumed: str = ""
-    """Where it goes on, and what has changed since it was stopped."""
+    """Step that it resumes from, and the changes since it was stopped."""
     trouble: str = ""
-    """What went wrong without ending the run."""
+    """Problem that did not end the run."""
+    tracker: str = ""
+    """Tracker that has the problem, if one has: it is printed once."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which part of the images each of several processes takes."""
+"""Shard of the images that each of several processes takes."""
 
 from __future__ import annotations
 

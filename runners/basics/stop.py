@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
-"""What asks a run to stop: Ctrl-C, `kill`, a closed terminal, and what clusters send before a limit or a preemption."""
+"""Signals that request a stop: Ctrl-C, `kill`, a closed terminal, and a cluster before a limit or preemption."""
 
 IMPATIENT_S = 1.0
 """A second Ctrl-C after so many seconds does not wait. Some wrappers send the first one twice."""
@@ -31,7 +31,7 @@ class Stop:
 
     @property
     def reason(self) -> str:
-        """Why it was asked for; empty when it was not."""
+        """Reason for the stop; empty when none was requested."""
         return self._reason or (self._parent.reason if self._parent else "")
 
     def request(self, reason: str) -> None:

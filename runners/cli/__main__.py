@@ -11,7 +11,7 @@ EXTRA = re.compile(r"""([\w.-]+).*\bextra == ['"]benchmark['"]""")
 
 
 def missing() -> list[str]:
-    """What the benchmark needs and is not installed, because `vitinit.initialize` does without."""
+    """Return the packages that the benchmark needs and that are not installed; `vitinit.initialize` does without."""
     names = [found[1] for found in map(EXTRA.match, requires("vitinit") or ()) if found]
     return [name for name in names if not _installed(name)]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 IMAGES = 16
-"""Of a dataset."""
+"""Default number of images of a dataset."""
 
 
 def check(

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 KINDS = ("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "augmentations", "grids")
 CODE = (Path(initializers.__path__[0]), Path(__file__))
-"""What the list of initialisers depends on, where no other package has any."""
+"""Source files that determine the list of initialisers, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
 """Fields of a model that have a column of their own."""
 SIZES = {"image_size": 32, "patch_size": 4}
 """At which a model's fields are shown: a grid gives them, and a few others depend on them."""
 LIMITS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
 TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text", "array": "list", "object": "mapping"}
-"""What JSON's types are called, where not by their own names."""
+"""Readable names of JSON types."""
 
 
 def list_(
@@ -71,18 +71,18 @@ def _chosen(kind: str, name: str | None, names: list[str]) -> list[str]:
 
 
 Lines = dict[str, list[tuple[int, str]]]
-"""Of each initialiser, by name: lines with their indents."""
+"""Lines with their indents, by initialiser."""
 
 
 class Initializers(BaseModel):
-    """What is listed of each initialiser."""
+    """List of initialisers, ready to print."""
 
     lines: Lines
     """Its kind, what it does, and a line a parameter."""
     texts: dict[str, list[str]]
     """By name, its docstring: paragraphs, items of a list, formulas."""
     whole: Lines
-    """Of each parameter default, type and limits."""
+    """With default, type and limits of each parameter."""
 
 
 def _initializers(name: str | None) -> None:
@@ -164,7 +164,7 @@ def _parameters(cls: type[BaseModel]) -> list[tuple[int, str]]:
 
 
 def _alternatives(info: FieldInfo) -> dict[str, type[BaseModel]]:
-    """Of a parameter that is one of several models, told apart by their names: those."""
+    """Return the models that a parameter may be, told apart by their names."""
     if not info.discriminator:
         return {}
     models = [part for part in get_args(info.annotation) if issubclass(part, BaseModel)]
@@ -391,7 +391,7 @@ def _augmentation(recipe: Recipe) -> str:
 
 
 class Grids(BaseModel):
-    """What is listed of each shipped grid, by name: how many runs, and its title."""
+    """Number of runs and title of each shipped grid, by name."""
 
     lines: dict[str, tuple[int, str]]
 

@@ -1,4 +1,4 @@
-"""What several commands of `vitinit` share."""
+"""Options that several commands of `vitinit` share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 
 LOCAL = Path("results/local")
-"""Where this machine's records go."""
+"""Folder of this machine's records."""
 REFERENCE = Path("results/reference")
 """Records that come with the project."""
 WHAT, WHERE, SPEED, SAVING, MEASURING = "What", "Where", "Speed", "Saving and going on", "Measuring"

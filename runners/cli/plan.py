@@ -19,8 +19,8 @@ from rich.console import Group
 from rich.styled import Styled
 from rich.table import Table
 
+from vitinit.benchmark.metrics.registry import metric_label
 from vitinit.benchmark.models.named import NamedModel
-from vitinit.benchmark.records.epoch import METRICS
 from vitinit.benchmark.records.store import Outline, Store
 from vitinit.benchmark.settings import named_fields, short
 from vitinit.benchmark.terminal import aligned
@@ -232,7 +232,7 @@ def _seeds(text: str | None) -> list[int] | None:
 
 
 def _names(cell: Cell) -> dict[str, str]:
-    """What --only may ask for."""
+    """Return the names that --only accepts."""
     spec = cell.spec
     return {
         "row": cell.row,
@@ -246,7 +246,7 @@ def _names(cell: Cell) -> dict[str, str]:
 
 
 def _equals(value: str, pattern: str) -> bool:
-    """Whether a field has a value: numbers by what they are, 1e-3 as 0.001, text by pattern."""
+    """Return True if a field has a value: numbers by value, so that 1e-3 equals 0.001, text by pattern."""
     with suppress(ValueError):
         return float(value) == float(pattern)
     return fnmatch.fnmatchcase(value.lower(), pattern.lower().replace("[", "[[]"))
@@ -351,7 +351,7 @@ def recorded_otherwise(planned: list[Planned], contents: Outline) -> list[str]:
 
 
 def _left(planned: list[Planned]) -> list[Cell]:
-    """What can be carried out and has no record; its data may have to be fetched first."""
+    """Return the runs without a record that can be carried out; their data may have to be fetched first."""
     return [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
 
 
@@ -413,8 +413,8 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
 
     table = Table(title=grid.title, box=box.SIMPLE_HEAD)
     states = [state for state in STATES if any(item.state == state for item in planned)]
-    metrics = {METRICS[contents.done[p.cell.run_id].last.metric] for p in planned if p.state == "done"}
-    measured = " or ".join(sorted(metrics, reverse=True)) or METRICS["top1"]
+    metrics = {metric_label(contents.done[p.cell.run_id].last.metric) for p in planned if p.state == "done"}
+    measured = " or ".join(sorted(metrics, reverse=True)) or metric_label("top1")
     for heading in ("row", "dataset", *states, f"{measured} (last epoch)"):
         table.add_column(heading, justify="left" if heading in ("row", "dataset") else "right", overflow="fold")
     groups: dict[tuple[str, str], list[Planned]] = {}

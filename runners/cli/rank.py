@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
@@ -26,7 +27,7 @@ def rank(
     ],
     budget: Annotated[
         str,
-        typer.Option(help="As many seeds as fit: 90s, 30m, 2h. One round always runs: a seed per core, one on a GPU."),
+        typer.Option(help="Time for seeds: 90s, 30m, 2h. It decides how far, never the answer. One round always runs."),
     ] = "30m",
     tier: Annotated[
         Literal["quick", "standard"],
@@ -36,49 +37,67 @@ def rank(
         str | None, typer.Option(help="What the method leaves alone, named as METHOD is. Default: kaiming_uniform.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Changes to the tier's model: {FIELD: VALUE}.")] = None,
+    worth: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=100,
+            metavar="POINTS",
+            help="Smallest gain worth having: once a larger one is excluded, rank stops. Default: 1.",
+        ),
+    ] = None,
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
 ) -> None:
     """Train a method, its own base and its placebo under the standard protocol, and say where it stands.
 
-    The same command again takes what is recorded and goes on with more seeds. Exit code 1: a run has failed.
+    There are two planned looks, at 8 and at 12 seeds. The same command again goes on towards the next one, and changes
+    no answer that was given. Exit code 1: a run has failed.
     """
     from vitinit.runners.basics.machine import default_device
-    from vitinit.runners.launching.rank import TIERS, call, outlook, prepare, rounds, seconds
+    from vitinit.runners.launching.rank import BESIDE, TIERS, Budget, call, prepare, recorded, seconds
 
-    time = seconds(budget)
+    time = Budget(seconds(budget))
     folder = datasets.data_dir(data_dir)
-    ranked = prepare(method, tier, base, model, results, folder)
+    ranked = prepare(method, tier, base, model, results, folder, worth)
+    study = ranked.grid.stem
     if ranked.useless:
         console.print(f"without a placebo: {ranked.useless}", style="yellow")
+    at_once = default_workers(default_device(), None)
 
-    at_once = min(default_workers(default_device(), None), ranked.most)
-    committed = ROOT / REFERENCE
-    before = outlook(ranked, at_once, results, [results, committed], retry_failed)
-    console.print(before.text)
-
-    def carry_out(seeds: range) -> int:
-        arguments = ["run", str(ranked.grid), "--seeds", f"{seeds.start}-{seeds.stop - 1}", "--executor", "local"]
+    def carry_out(first: int, end: int) -> int:
+        seeds = ",".join(map(str, ranked.looks.seeds[first:end]))
+        arguments = ["run", str(ranked.grid), "--seeds", seeds, "--executor", "local"]
         arguments += ["--data-dir", str(folder), "--no-download", "--results", str(results)]
         code = call("vitinit.runners.cli", [*arguments, *(["--retry-failed"] if retry_failed else [])])
         if code not in (0, 1):  # refused, or stopped
             raise typer.Exit(code)
         return code
 
-    done, code, longest = rounds(time, ranked.most, at_once, carry_out, before.through, before.round_seconds)
-    given = {"--base": base, "--model": model, "--data-dir": data_dir, "--results": results}
+    def failed() -> int:
+        return len(Store(results).outline(study).failed)
+
+    judging = [study, "--results", str(results)]
+    code, done, plan = 0, recorded(ranked, results, retry_failed), ranked.looks
+    while target := plan.target:
+        done, code = time.rounds(done, target, at_once, carry_out)
+        if code or done < target or failed() or (code := call("vitinit.analysis.standing", [*judging, "--brief"])):
+            break
+        if (after := looks.read(results / study) or plan) == plan:  # nothing was looked at: what is printed says why
+            break
+        plan = after
+    given = {"--base": base, "--model": model, "--worth": worth, "--data-dir": data_dir, "--results": results}
     words = ["vitinit", "rank", method, "--tier", tier]
     for option, value in given.items():
         words += [option, str(value)] if value not in (None, LOCAL) else []
-    enough = max(2, math.ceil(longest / 3600))  # hours: a round at least
-    more = "" if done == ranked.most else f"{shlex.join(words)} --budget {enough}h"
-    console.print(f"{done} of the tier's {ranked.most} seeds; records in {results / ranked.grid.stem}")
-    if done < ranked.most and not code:
-        console.print(f"another round takes about {duration(longest)}, which {budget} does not leave")
-    if failed := len(Store(results).outline(ranked.grid.stem).failed):
+    if target and not code:
+        console.print(f"{done} of {target} seeds; another round takes about {duration(time.longest)}: --budget")
+    if number := failed():
         again = f"{shlex.join(words)} --retry-failed --budget {budget}"  # which they were begun within
-        console.print(f"{count(failed, 'run')} failed; to run again: {again}")
-    arguments = [ranked.grid.stem, "--results", str(results), "--beside", str(committed / TIERS[tier])]
-    standing = call("vitinit.analysis.standing", [*arguments, "--more", more])
-    raise typer.Exit(1 if code or failed else standing)
+        console.print(f"{count(number, 'run')} failed; to run again: {again}")
+    enough = max(2, math.ceil(time.longest / 3600))  # hours: a round at least
+    more = f"{shlex.join(words)} --budget {enough}h" if target else ""
+    committed = [str(ROOT / REFERENCE / name) for name in (TIERS[tier], *BESIDE[tier])]
+    standing = call("vitinit.analysis.standing", [*judging, "--more", more, "--beside", *committed])
+    raise typer.Exit(1 if code or number else standing)

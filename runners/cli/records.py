@@ -257,12 +257,12 @@ def _status(path: Path) -> str | None:
 
 
 def _hexadecimal(commit: Any) -> bool:
-    """Whether it can be printed as part of a command: records come from other people."""
+    """Return True for a text of hexadecimal digits, safe within a printed command: records come from other people."""
     return isinstance(commit, str) and re.fullmatch("[0-9a-f]{7,64}", commit) is not None
 
 
 def _data_dir(environment: dict[str, Any]) -> str:
-    """Where the datasets of a run lay, as its command line said, if that is a folder here."""
+    """Return the data folder that the command line of a run named, if it is a folder here."""
     argv = environment.get("argv")
     words = [str(word) for word in argv] if isinstance(argv, list) else []
     said = [value for word, value in itertools.pairwise(words) if word == "--data-dir"]

@@ -87,6 +87,7 @@ def run(
     checkpoint_minutes: options.CheckpointMinutesOption = 5.0,
     checkpoint_steps: options.CheckpointStepsOption = None,
     keep_weights: options.KeepWeightsOption = False,
+    track: options.TrackOption = None,
     probes: options.ProbesOption = True,
     keep_maps: options.KeepMapsOption = False,
     maps_at: options.MapsAtOption = None,
@@ -101,9 +102,11 @@ def run(
     from vitinit.runners.launching.execute import execute
     from vitinit.runners.launching.tidying import begin_anew, forced, record_skips, tidy
     from vitinit.runners.terminal.display import Display
+    from vitinit.runners.tracking import registry as trackers
 
     if maps_at and not keep_maps:
         raise VitinitError("--maps-at names more epochs for --keep-maps, which is not given")
+    tracked = trackers.checked(track or [])
     where = _executor(executor)
     _refuse_what_is_for_others(context, where, executor == "auto", workers)
     job = profiles.load(profile) if where == "slurm" else None
@@ -151,6 +154,7 @@ def run(
         probes=probes,
         keep_maps=keep_maps,
         maps_at=tuple(maps_at or ()),
+        track=tracked,
     )
     if lock:
         planned = _settled(planned, contents, setting)
@@ -326,7 +330,7 @@ class Todo:
 
 @dataclass
 class _Fetch:
-    """Why a dataset cannot be used, after trying once to download it."""
+    """Reason why a dataset cannot be used, after trying once to download it."""
 
     folder: Path
     tried: set[str] = field(default_factory=set)

@@ -112,6 +112,12 @@ MapsAtOption = Annotated[
     list[int] | None,
     typer.Option(min=1, metavar="EPOCH", rich_help_panel=MEASURING, help="Maps after this epoch too. Repeatable."),
 ]
+TrackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", rich_help_panel=SAVING, help="Log to tensorboard, wandb, mlflow or csv as well. Repeatable."
+    ),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", metavar="", rich_help_panel=WHAT, help="Show the plan and stop.")
 ]

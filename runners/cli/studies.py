@@ -34,12 +34,16 @@ def studies(context: typer.Context, results: ResultsOption = LOCAL) -> None:
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("study", "runs", "failed", "unfinished", "last change", "size"):
         table.add_column(heading, justify="right" if heading not in ("study", "last change") else "left")
+    problems: list[str] = []
     for name in names:
         contents, survey = store.outline(name), store.survey(name)
+        problems += contents.problems
         size, changed = _size_and_time(results / name)
         numbers = (len(contents.done), len(contents.failed), survey.unfinished)
         table.add_row(name, *(str(each or "") for each in numbers), changed, _bytes(size))
     console.print(table)
+    for problem in problems:
+        console.print(problem)
 
 
 @studies_app.command()

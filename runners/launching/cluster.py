@@ -41,10 +41,10 @@ LOOK_S = 5.0
 """Seconds between two looks at the jobs that are waited for."""
 
 TRIES = 5
-"""How often the controller is asked before a job gives up."""
+"""Number of attempts to reach the controller before a job gives up."""
 
 OUT_OF_MEMORY = r"oom.kill event|exceeded (job )?memory limit"
-"""What slurmstepd writes into the log of a job that it ends."""
+"""Line that slurmstepd writes into the log of a job that it ends."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Cluster:
     packs: list[list[Cell]]
     """The runs that are handed over; any others are in jobs already."""
     profile: Profile
-    """What a job asks for."""
+    """Resources that a job requests."""
     workers: int
-    """How many runs a job carries out at once."""
+    """Number of runs that a job carries out at once."""
     code: Path
     """The code that the jobs run, as `snapshot.take` gives it."""
     lock: claims.Claim
@@ -108,7 +108,7 @@ class Pack:
     cells: tuple[Cell, ...]
     setting: Setting
     workers: int
-    """How many of them at once."""
+    """Number of runs carried out at once."""
     source: str
     """`source_hash` of the code that the job has to run."""
 
@@ -131,7 +131,7 @@ def packed(cells: list[Cell], work: dict[str, float], count: int) -> list[list[C
 
 
 def runs_per_job(seconds: dict[str, float], runs: int, profile: Profile, workers: int) -> int:
-    """How many runs go into a job: enough to keep it busy for BUSY_S, fewer than fill half its time.
+    """Return the number of runs of a job: enough to keep it busy for BUSY_S, fewer than fill half its time.
 
     Args:
         seconds: what runs take, as measured; where nothing is measured a run is a job, unless several run at once.
@@ -239,7 +239,7 @@ def carry_out_pack(pack: Pack) -> None:
 
 
 def _persistently(ask: Callable[[], bool]) -> bool:
-    """What the controller answers; it may be busy for a moment just when it preempts many jobs.
+    """Ask the controller with retries; it may be busy for a moment just when it preempts many jobs.
 
     Raises:
         SlurmError: it has not answered in several tries.
@@ -271,7 +271,7 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
 
 
 def _reached(pack: Pack) -> set[str]:
-    """How far the runs of a pack have come: their records, and the names of their checkpoints, which hold the step."""
+    """Return the progress of a pack: its records, and the names of its checkpoints, which hold the step."""
     store, study = Store(pack.setting.root), pack.setting.study
     found = set()
     for cell in pack.cells:

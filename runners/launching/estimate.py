@@ -1,4 +1,4 @@
-"""How long runs will take: as long as runs like them took. Imports no torch."""
+"""Time estimates from measured runs of the same kind. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vitinit.benchmark.spec import RunSpec
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """What runs will take, where runs of the same kind have been measured."""
+    """Estimated time of runs, where runs of the same kind have been measured."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     """By run_id."""

@@ -1,4 +1,4 @@
-"""Which runs of a study were handed to the cluster, in which jobs, and what has become of those jobs. No torch.
+"""Cluster jobs of a study: their runs and states. Imports no torch.
 
 `<root>/<study>/jobs/<time>/` is one submission: `dispatch.json`, and the files and logs of its jobs.
 """
@@ -24,7 +24,7 @@ class Dispatch(Frozen):
     """One submission."""
 
     written: str
-    """When it began. UTC, ISO 8601."""
+    """Time of the start. UTC, ISO 8601."""
     name: str
     """Name of its jobs: job ids begin anew when a cluster is set up anew, the name does not come again."""
     profile: str
@@ -54,7 +54,7 @@ class StudyJobs:
     states: dict[str, cluster.Queued] = field(default_factory=dict)
     """Those that wait or run, by job id."""
     silence: str = ""
-    """Why the cluster could not be asked."""
+    """Reason why the cluster gave no answer; empty where it answered."""
 
     @property
     def handed(self) -> dict[str, Job]:
@@ -65,13 +65,13 @@ class StudyJobs:
         return found
 
     def over(self, job_id: str | None) -> bool:
-        """Whether this is a job of the study that is known to have ended."""
+        """Return True for a job of the study that is known to have ended."""
         ours = any(job.job_id == job_id for job in self.jobs)
         return ours and not self.silence and job_id not in self.states
 
 
 def folder(root: Path, study: str) -> Path:
-    """Where a study keeps what belongs to its jobs."""
+    """Return the folder of a study's job files."""
     return root / study / "jobs"
 
 
@@ -115,7 +115,7 @@ def look(root: Path, study: str) -> StudyJobs:
 
 
 def ended(jobs: Collection[Job]) -> dict[str, str]:
-    """How jobs ended, for people, by job id. What the cluster has forgotten is said too."""
+    """Return how jobs ended, in words, by job id; those that the cluster has forgotten too."""
     states = cluster.ended({job.job_id for job in jobs}) if jobs else {}
     found = {}
     for job in jobs:
@@ -129,7 +129,7 @@ def ended(jobs: Collection[Job]) -> dict[str, str]:
 
 
 def log_tells(job: Job, pattern: str) -> bool:
-    """Whether the cluster's own lines in the log of a job match a regular expression."""
+    """Return True if the cluster's own lines in the log of a job match a regular expression."""
     for path in cluster.log_files(job.folder, job.job_id):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         if any(line.startswith("slurmstepd") and re.search(pattern, line, re.IGNORECASE) for line in lines):
@@ -146,6 +146,6 @@ def describe(job: Job, state: cluster.Queued) -> str:
 
 
 def summary(profile: Profile) -> str:
-    """What a job asks for, for people."""
+    """Return the resources that a job requests, in words."""
     asked = profile.model_dump(exclude_defaults=True, exclude={"name", "setup", "environment"})
     return ", ".join(f"{key} {value}" for key, value in ({"cpus": profile.cpus, "time": profile.time} | asked).items())

@@ -27,13 +27,13 @@ class Planned:
     cell: Cell
     state: State
     reason: str = ""
-    """Who carries it out, where it waits, why it is skipped, what its last attempt failed of, or that it resumes."""
+    """Executor, queue, cause of a skip or failure, or the checkpoint to resume from."""
     silent: bool = False
     """It was handed to a cluster that does not answer now."""
 
     @property
     def skipped(self) -> str:
-        """What is skipped, for people: a dataset that is not here, or a row that does not fit its block's model."""
+        """Skipped runs in words: a dataset that is not here, or a row that does not fit its block's model."""
         return ", ".join(self.cell.place) if self.cell.misfit else self.cell.spec.dataset.label
 
 

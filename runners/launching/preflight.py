@@ -1,4 +1,4 @@
-"""What would stop a study is looked for before anything trains."""
+"""Checks of a study before anything trains."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,16 +21,21 @@ import yaml
 from vitinit import initializers
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids.parts import HERE
+from vitinit.benchmark.records import looks
+from vitinit.benchmark.records.looks import Looks
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
-from vitinit.initializers.errors import VitinitError, count, unknown_name
+from vitinit.initializers.errors import VitinitError, unknown_name
 from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
 from vitinit.runners.basics.environment import IMPORTED_FROM
 from vitinit.runners.basics.stop import Stop, on_signals
-from vitinit.runners.terminal.duration import duration
 
 TIERS = {"quick": "standard-mechanism", "standard": "standard"}
-"""The grids whose setting and seeds a tier has, and beside whose records it stands."""
+"""The grids whose setting a tier has, and beside whose records it stands."""
+BESIDE = {"quick": ["catalogue-small"], "standard": []}
+"""Other studies of the same model and length to stand beside."""
+PROTOCOL = 1
+"""Version of the standard protocol: the settings of `TIERS`, the base, the placebo."""
 
 OURS = "import runpy, sys; sys.path[0] = {!r}; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 """As `python -m`, which would look into the working folder first, and a user may have an `analysis.py` there."""
@@ -44,10 +49,10 @@ class Ranked:
 
     grid: Path
     """Written where the results are; its stem is the study."""
-    most: int
-    """Seeds that the tier has."""
+    looks: Looks
+    """Its plan, and the looks of before."""
     useless: str
-    """Why it has no placebo; empty where it has."""
+    """Reason why it has no placebo; empty where it has."""
 
 
 def seconds(budget: str) -> float:
@@ -108,22 +113,42 @@ def _importable(files: list[Path]) -> None:
             raise VitinitError(f"{file}: {file.stem!r} is another module ({other}); give the file another name")
 
 
-def prepare(text: str, tier: str, base: str | None, model: str | None, results: Path, data: Path) -> Ranked:
-    """Write the grid of a method, its base and its placebo, in the setting of a tier.
+def prepare(
+    text: str,
+    tier: str,
+    base: str | None,
+    model: str | None,
+    results: Path,
+    data: Path,
+    worth: float | None = None,
+    seeds: Sequence[int] | None = None,
+) -> Ranked:
+    """Write the grid of a method, its base and its placebo, in the setting of a tier, and the plan of looks beside it.
 
     The study is named after the method and a hash of all that the grid says, of the method's file, and of that of a
     base that is named: an edited method is another study, and no record of before is taken for one of it. (Of what
     these files import nothing is known.)
 
+    Args:
+        text: The method as the command line names it.
+        tier: A key of `TIERS`.
+        base: The base; None: kaiming_uniform.
+        model: Changes to the tier's model, as YAML.
+        results: Where grid and records go.
+        data: Where datasets lie.
+        worth: Smallest gain worth having, in points; None: that of the plan, 1 in a new one.
+        seeds: In place of 0, 1, 2, ...
+
     Raises:
-        VitinitError: the method or the base is not to be had or does not fit the model, or the data set is not here;
-            nothing is written then.
+        VitinitError: the method or the base is not to be had or does not fit the model, the data set is not here, or
+            the plan of this study has another smallest gain; nothing is written then.
     """
     method, file = named(text)
     below, file_of_base = named("kaiming_uniform" if base is None else base, "--base")
     _importable([each for each in (file, file_of_base) if each])
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
-    block = mapping(own.read_bytes(), own)["blocks"][0]
+    plan = Looks(tier=tier, worth=worth or 1.0, seeds=list(seeds or range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
+    block = {**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}
     if model is not None:
         block = {**block, "model": {**block["model"], **mapping(os.fsencode(model), Path("--model"))}}
     row = str(method["name"]).rpartition(":")[2]
@@ -131,7 +156,7 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
     its_base = below if base and base.lstrip().startswith("{") else below["name"]  # as it is hashed
     base_row, placebo = f"{row}'s base", f"{row}, placebo"
     content: dict[str, Any] = {
-        "title": f"{row} under the standard protocol, version 1, tier {tier}",
+        "title": f"{row} under the standard protocol, version {PROTOCOL}, tier {tier}",
         "contrasts": [[row, base_row], [row, placebo]],
         "rows": {
             base_row: {"base": its_base},
@@ -145,12 +170,21 @@ def prepare(text: str, tier: str, base: str | None, model: str | None, results: 
         del content["rows"][placebo], content["contrasts"][1]
     digest = hashlib.sha256(json.dumps([content, sources], sort_keys=True).encode())
     grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
+    folder = results / grid.stem
+    before = looks.read(folder)
+    if before and worth not in (None, before.worth):
+        raise VitinitError(
+            f"--worth {worth:g}: {folder} was planned with {before.worth:g} before its first run, and no second rule "
+            "may look at its seeds"
+        )
     try:
         results.mkdir(parents=True, exist_ok=True)
         _write(grid, content)
     except OSError as error:
         raise VitinitError(f"cannot write {grid}: {error.strerror or error}") from None
-    return Ranked(grid, len(block["seeds"]), useless)
+    if before is None:
+        looks.write(folder, plan)
+    return Ranked(grid, before or plan, useless)
 
 
 def _write(grid: Path, content: dict[str, Any]) -> None:
@@ -172,7 +206,7 @@ def _sources(initializer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _checked(content: dict[str, Any], data: Path) -> str:
-    """Why a placebo would say nothing; empty where it does.
+    """Return why a placebo would say nothing; empty where it does.
 
     Raises:
         VitinitError: the study could not be carried out.
@@ -200,7 +234,7 @@ def _checked(content: dict[str, Any], data: Path) -> str:
 
 
 def _start(spec: RunSpec) -> None:
-    """What a run would begin with, or nearly: images are noise.
+    """Return a run's weights at the start, or nearly: images are noise.
 
     Raises:
         VitinitError: it cannot begin.
@@ -223,76 +257,40 @@ def _start(spec: RunSpec) -> None:
     initialize(model, base, method, lambda name: stream(0, name), resources=Resources(training_images=images))
 
 
-@dataclass(frozen=True)
-class Outlook:
-    """What there is of a study, and how long a round of it takes."""
-
-    through: int
-    """So many seeds, from the first on, have nothing left to do."""
-    round_seconds: float
-    """Of a whole round; 0 where nothing recorded tells, or the first round is still to be carried out and measured."""
-    text: str
-    """The same for people."""
-
-
-def outlook(ranked: Ranked, at_once: int, results: Path, roots: list[Path], retry_failed: bool) -> Outlook:
-    """What has been recorded of a study, and what will always run, whatever the budget.
-
-    Args:
-        ranked: the study.
-        at_once: seeds of a round.
-        results: where its records are.
-        roots: results folders whose records say how long runs take.
-        retry_failed: whether runs that have failed are to be run again.
-    """
+def recorded(ranked: Ranked, results: Path, retry_failed: bool) -> int:
+    """Return how many seeds, from the first on, have nothing left to do."""
     from vitinit.benchmark.grids.grid import load
-    from vitinit.runners.basics.machine import default_device
-    from vitinit.runners.launching.estimate import estimate
 
-    cells, recorded = load(str(ranked.grid)).cells, Store(results).outline(ranked.grid.stem)
-    over = recorded.done.keys() | (set() if retry_failed else recorded.failed.keys())
-    through = min((cell.spec.seed for cell in cells if cell.run_id not in over), default=ranked.most)
-    first = [cell for cell in cells if cell.spec.seed < at_once]
-    left = [cell for cell in first if cell.run_id not in over]
-    measured = estimate(first, roots, default_device())
-    known = len(measured.seconds) == len(first)
-    longest = sum(measured.seconds.values()) / at_once if known and len(left) < len(first) else 0.0
-    seeds, on = count(at_once, "seed"), f"as measured on {', '.join(measured.measured_on)}"
-    if not left:
-        took = f" takes about {duration(longest)}, {on}" if known else ": how long it takes is not known"
-        return Outlook(through, longest, f"the first round is recorded; another one of {seeds}{took}")
-    text = f"one round of {seeds} ({count(len(left), 'run')}) always runs, whatever the budget"
-    if not known:
-        return Outlook(through, longest, f"{text}; how long it takes is not known: nothing like it is recorded")
-    seconds = sum(measured.seconds[cell.run_id] for cell in left) / at_once
-    return Outlook(through, longest, f"{text}: about {duration(seconds)}, {on}")
+    found = Store(results).outline(ranked.grid.stem)
+    over = found.done.keys() | (set() if retry_failed else found.failed.keys())
+    open_seeds = {cell.spec.seed for cell in load(str(ranked.grid)).cells if cell.run_id not in over}
+    return next((i for i, seed in enumerate(ranked.looks.seeds) if seed in open_seeds), len(ranked.looks.seeds))
 
 
-def rounds(
-    budget: float, most: int, at_once: int, carry_out: Callable[[range], int], through: int = 0, longest: float = 0.0
-) -> tuple[int, int, float]:
-    """Carry out seeds, `at_once` at a time, as long as the next ones fit into the budget; one round always.
+@dataclass
+class Budget:
+    """Time for training: one round always fits, another where the longest of before would."""
 
-    Args:
-        budget: in seconds.
-        most: seeds that there can be.
-        at_once: seeds of a round.
-        carry_out: carries a round out; what it returns, if it is not 0, ends them.
-        through: so many seeds have been carried out before.
-        longest: seconds that a round is known to take.
+    seconds: float
+    began: float = field(default_factory=lambda: time.monotonic())
+    longest: float = 0.0
 
-    Returns:
-        How many seeds have been carried out now, what the last round returned, and the seconds of the longest.
-    """
-    began = time.monotonic()
-    while through < most and (through < at_once or time.monotonic() - began + longest <= budget):
-        some = range(through, min(most, through + at_once if through >= at_once else at_once))
-        before = time.monotonic()
-        code = carry_out(some)
-        longest, through = max(longest, time.monotonic() - before), some.stop
-        if code:
-            return through, code, longest
-    return through, 0, longest
+    def allows(self) -> bool:
+        """Check whether another round fits."""
+        return not self.longest or time.monotonic() - self.began + self.longest <= self.seconds
+
+    def rounds(self, done: int, target: int, at_once: int, carry_out: Callable[[int, int], int]) -> tuple[int, int]:
+        """Carry out seeds from the `done`-th on up to `target`, `at_once` at a time.
+
+        Returns:
+            How many seeds are carried out, and what the last round returned; anything but 0 ends them.
+        """
+        code = 0
+        while done < target and not code and self.allows():
+            before, upto = time.monotonic(), min(target, done + at_once)
+            code, done = carry_out(done, upto), upto
+            self.longest = max(self.longest, time.monotonic() - before)
+        return done, code
 
 
 def call(module: str, arguments: list[str], environment: Mapping[str, str] | None = None) -> int:

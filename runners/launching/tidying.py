@@ -1,4 +1,4 @@
-"""What is put in order before runs begin: runs that are to begin anew, and what killed ones have left."""
+"""Remove leftovers of killed runs, and outdated state of runs that begin anew, before a launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all loaders share: which part of a batch is this process's, and everything after the images are decoded."""
+"""Base of all loaders: this process's shard of a batch, and everything after decoding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitinit.benchmark.datasets.imagenet import IMAGENET
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.beton import BetonData
 from vitinit.benchmark.image_files.full_size import FullSizeData
-from vitinit.benchmark.records.epoch import Metric
+from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
@@ -32,7 +32,7 @@ from vitinit.runners.loaders.ahead import carried_out
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""
 EVALUATION_BYTES = 2**29
-"""Of a batch of float32 images at most, so that a model on large ones does not ask for more memory than training."""
+"""Upper limit of a batch of float32 images in evaluation, so that large images need no more memory than training."""
 AHEAD_BYTES = 2**28
 """Batches are made beside one another, ahead of their use, where they take about so much memory at most."""
 TOGETHER_BYTES = 2**25
@@ -43,7 +43,7 @@ ALONE = Shard()
 
 
 def evaluation_batch(device: str, image_size: int) -> int:
-    """How many images of so many pixels a side go through the model at once when accuracy is measured."""
+    """Return the evaluation batch size for images of so many pixels a side."""
     return max(1, min(EVALUATION_BATCH[device], EVALUATION_BYTES // (4 * 3 * image_size**2)))
 
 
@@ -93,8 +93,9 @@ class Loader(ABC):
         self.image_size = data.image_size
         self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self.classes = data.train.labels.to(device), len(data.classes)
-        self.metric: Metric = "miou" if self._dense else "top1"
-        if self._dense:
+        self.metric = main_metric(None, self.dense, None)
+        """The main metric; a run sets it to the one that its dataset names."""
+        if self.dense:
             recipe.check_masks()
         mean, std = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
         self._fill = fill_color(mean).to(device)
@@ -107,7 +108,8 @@ class Loader(ABC):
         self._offset_CHW = (-mean_CHW / std_CHW).float().to(device)
 
     @property
-    def _dense(self) -> bool:
+    def dense(self) -> bool:
+        """True where targets are masks."""
         return self._labels.ndim > 1
 
     @abstractmethod
@@ -188,14 +190,14 @@ class Loader(ABC):
     def _moved(self, images_BCHW: Tensor, numbers_B: Tensor) -> Tensor:
         """All whose pixels crop and flip move: images, and masks as one more channel."""
         images = images_BCHW.to(self.device, non_blocking=True)
-        return joined(images, self._targets(numbers_B)) if self._dense else images
+        return joined(images, self._targets(numbers_B)) if self.dense else images
 
     def _targets(self, numbers_B: Tensor) -> Tensor:
         return self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
 
     def _finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
         recipe, first = self.recipe, step * self.recipe.batch_size + self.part.start
-        images, targets = parted(images_BCHW) if self._dense else (images_BCHW, self._targets(numbers_B))
+        images, targets = parted(images_BCHW) if self.dense else (images_BCHW, self._targets(numbers_B))
         if recipe.mixes:
             images, targets = mix(images, targets, recipe, self.classes, self.seed, epoch, first)
         images = self.normalise(images)
@@ -212,6 +214,6 @@ class Loader(ABC):
     def drawn(
         self, stream: str, augmentation: augmentations.Augmentation, numbers_B: Tensor, epoch: int, step: int
     ) -> np.ndarray:
-        """What an augmentation does to these images. Draws are of batches: each process draws for the whole of it."""
+        """Draw the changes of an augmentation for these images. Each process draws for the whole batch."""
         seed = derive(self.seed, stream, epoch, step)
         return augmentation.draw(self.recipe.batch_size, self.image_size, seed)[self.part]

@@ -1,4 +1,4 @@
-"""Which loader a dataset gets, and the opened dataset that goes with it."""
+"""Choice of the loader for a dataset, and the opened dataset for it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
 
 
 def choose(decoded: int, memory: int) -> Literal["resident", "ffcv"]:
-    """What `auto` is for so many bytes of decoded images and of memory of the device."""
+    """Return the loader that `auto` means for so many bytes of decoded images and of device memory."""
     return "resident" if decoded <= RESIDENT_SHARE * memory else "ffcv"
 
 

@@ -17,7 +17,7 @@ from vitinit.runners.loaders.base import ALONE, Loader
 
 
 class DecodedLoader(Loader):
-    """What does not depend on where the decoded images lie: nothing that can change a number does.
+    """Loader of decoded images, wherever they lie: in memory, on the device or on disk, with the same numbers.
 
     Attributes:
         numbers_on: the device on which `read` takes the numbers of images.

@@ -120,7 +120,7 @@ class Reading(EpochIterator):
         super().__init__(ffcv, numbers)
 
     def run(self) -> None:
-        """What the thread does."""
+        """Target of the thread."""
         try:
             super().run()
         except BaseException as error:

@@ -84,7 +84,7 @@ class FullSizeLoader(Loader):
         return images_BCHW
 
     def drawn(self, stream: str, augmentation: Augmentation, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
-        """What an augmentation does to these images. Draws are of images."""
+        """Draw the changes of an augmentation for these images. Draws are of images."""
         seeds = [derive(self.seed, stream, epoch, number) for number in numbers_B.tolist()]
         return np.concatenate([augmentation.draw(1, self.data.image_size, seed) for seed in seeds])
 

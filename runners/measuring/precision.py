@@ -1,4 +1,4 @@
-"""How fast this processor is at each precision: many have no instructions for some. Imports no torch here."""
+"""Speed of this processor at each precision: many lack instructions for some. Imports no torch here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Products(Frozen):
     fp16: PositiveFloat
 
     def times_slower(self, precision: str) -> float:
-        """How many times slower than fp32."""
+        """Return the slowdown factor against fp32."""
         return self.fp32 / float(getattr(self, precision))
 
     def describe(self, precision: str) -> str:
@@ -88,6 +88,6 @@ def _measure() -> Products:
 
 
 def _key() -> str:
-    """Of the processor, torch, and what chooses its kernels."""
+    """Return a key of the processor, torch, and the settings that choose its kernels."""
     variables = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     return kept.key((Path(__file__),), repr((platform.machine(), processor(), sorted(variables.items()))))

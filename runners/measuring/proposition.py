@@ -35,7 +35,7 @@ OUTPUTS = 8
 
 
 class Point(Frozen):
-    """How well D filters do."""
+    """Approximation error with D filters."""
 
     filter: str
     kernel_size: PositiveInt
@@ -48,7 +48,7 @@ class Point(Frozen):
 
 
 class PropositionReport(Frozen):
-    """What was measured, of which images."""
+    """Measurements and the images that they are of."""
 
     dataset: str
     image_size: PositiveInt
@@ -72,7 +72,7 @@ def enough_from(points: list[Point]) -> float | None:
 
 
 def answer(report: PropositionReport) -> str:
-    """What the numbers say, in a sentence: how many channels each kind of filter needs."""
+    """Conclusion in a sentence: the number of channels that each kind of filter needs."""
     found = []
     for kind in dict.fromkeys(point.filter for point in report.points):
         share = enough_from([point for point in report.points if point.filter == kind])
@@ -83,7 +83,7 @@ def answer(report: PropositionReport) -> str:
 
 
 def numerical_rank(x_MD: Tensor, tolerance: float) -> int:
-    """How many singular values of a matrix are above `tolerance` times the largest."""
+    """Count the singular values of a matrix above `tolerance` times the largest."""
     values = torch.linalg.svdvals(x_MD)
     return int((values > tolerance * values[0]).sum())
 
@@ -99,7 +99,7 @@ def mixer(image_size: int, patch_size: int, width: int, kernel_size: int, kind: 
 
 
 def relative_error(x_BDhw: Tensor, filters_DPQ: Tensor, seed: int) -> float:
-    """What the best channel mixing behind these filters misses of a target, relative to the target (see `Point`)."""
+    """Return the residual of the best channel mixing behind these filters, relative to the target (see `Point`)."""
     width, side, _ = filters_DPQ.shape
     bank_ODPQ = torch.randn(OUTPUTS, width, side, side, generator=stream(seed, "target"), dtype=x_BDhw.dtype)
     target_MO, spatial_MD = (

@@ -24,7 +24,7 @@ MOST_STEPS = 40
 SECONDS = 1.0
 """So long steps are timed, and one at least."""
 CPU_BATCH = 32
-"""Where there is no GPU, an image takes as long in a larger batch."""
+"""Batch size on a CPU, where an image takes as long in a larger batch."""
 
 
 class _Enough(Exception):

@@ -19,6 +19,7 @@ from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure, record
 from vitinit.runners.one_run.run import run
+from vitinit.runners.tracking.tracking import Tracking
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.distributed import ALONE, Failed, World
 from vitinit.runners.training.train import Diverged
@@ -52,6 +53,7 @@ def carry_out(
     if world.rank:
         return _help(cell, setting, stop, world)
     store, run_id = Store(setting.root), cell.run_id
+    tracking = Tracking(cell, setting, on_event)
     end: End
     try:
         with claims.held(claims.folder(setting.root, setting.study, run_id), stop) as claim:
@@ -62,6 +64,7 @@ def carry_out(
                 if row := event.epoch:
                     claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
                 on_event(event)
+                tracking.event(event)
 
             checkpoints = Checkpoints(
                 claim.path.parent, setting.checkpoint, lambda text: on_event(Event(run_id, trouble=text))
@@ -85,6 +88,7 @@ def carry_out(
             if claim.lost():
                 raise Stopped("another process has taken the run over")
             record(outcome, store, checkpoints)
+            tracking.end(outcome)
             if outcome.status == "done":
                 claim.finish()
             end = outcome
@@ -100,6 +104,8 @@ def carry_out(
         known = isinstance(error, VitinitError)
         world.broadcast(error if known else VitinitError(f"{type(error).__name__} in rank 0: {error}"))
         raise
+    finally:
+        tracking.end()
     world.broadcast(end)
     return end
 

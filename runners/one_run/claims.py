@@ -57,7 +57,7 @@ class Owner(Frozen):
     epoch: int = 0
     epochs: int = 0
     scored: str = ""
-    """What the run was measured at last, for people."""
+    """Last measured score of the run, in words."""
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
     silent_s: float = 0.0

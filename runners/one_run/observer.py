@@ -1,4 +1,4 @@
-"""What is measured beside a run, at its beginning and after each epoch; checkpoints take it along."""
+"""Probes of a run at its beginning and after each epoch; checkpoints contain their state."""
 
 from __future__ import annotations
 

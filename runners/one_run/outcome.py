@@ -1,4 +1,4 @@
-"""What a run leaves in the results folder: its record, or why there is none."""
+"""Outcome of a run in the results folder: its record, or its failure."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PARTS = (
     ("learning rate", r"history\.\d+\.lr"),
     ("training loss", r"history\.\d+\.train_loss"),
     ("test or validation loss", r"history\.\d+\.(test|val)_loss"),
-    ("test or validation top-1 or mean IoU in percent", r"history\.\d+\.(test|val)_(top1|miou)"),
+    ("test or validation metrics", r"history\.\d+\.((test|val)_(top1|miou)|metrics\..*)"),
     ("images classified correctly at the end", r"correct"),
     ("weight norms at initialisation", r"init\.(norms|method_parameters)\b.*"),
     ("attention at initialisation", r"init\..*"),
@@ -43,7 +43,7 @@ CAUSES = (
     ("another processor or GPU computes in another order", r"processor|platform|cpu\.(model|capability)|gpu"),
     ("other flags, threads or device choose other operations", r"flags\..*|variables\..*|execution\..*"),
 )
-"""What a difference may come of, and the facts that tell."""
+"""Possible causes of a difference, and the facts that reveal them."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ComparedPart:
 
     what: str
     values: int
-    """How many were compared; 0 where the older record does not hold it."""
+    """Number of compared values; 0 where the older record does not hold it."""
     differ: int
     result: str
 
@@ -63,22 +63,22 @@ class Comparison:
 
     lines: list[ComparedPart]
     environment: dict[str, tuple[Any, Any]]
-    """What differs between the two in code, libraries, machine and execution: then and now."""
+    """Differences between the two in code, libraries, machine and execution: then and now."""
     unrecorded: list[str]
-    """What the older record does not say of its environment."""
+    """Facts of its environment that the older record does not state."""
     causes: list[str]
-    """Which of those differences may explain others."""
+    """Differences among those that may explain others."""
 
     @property
     def equal(self) -> bool:
-        """Whether every number and every bit that the record holds is the same."""
+        """Return True if every number and every bit that the record holds is the same."""
         return not any(line.differ for line in self.lines)
 
 
 def execution(
     record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto", threads: int | None = None
 ) -> Execution:
-    """How to repeat a run: as it was recorded, unless told otherwise.
+    """Return the execution settings of a repetition: as recorded, unless told otherwise.
 
     Raises:
         VitinitError: it was on a device that is not here, or compiled, for which there is no compiler; or the record

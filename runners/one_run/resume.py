@@ -1,4 +1,4 @@
-"""Where a run begins in a session: at its newest checkpoint that can be used, the same in all its processes."""
+"""Starting point of a run in a session: its newest usable checkpoint, the same in all its processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training
 
 SHARING = {"processes": 1, "nodes": 1, "micro_batch": None, "compiled": False}
-"""What of a run's execution decides how sums are rounded, beside what its environment says; with the values of runs of
-before this was recorded. A change of the loader, which gives the same images, is told of too."""
+"""Execution settings that affect rounding, beside the environment, with their values in runs of
+before this was recorded. A change of the loader, which gives the same images, is reported too."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Begun:
     sessions: list[Session] = field(default_factory=list)
     """Those before."""
     changes: list[dict[str, Any]] = field(default_factory=list)
-    """What has changed between sessions, this one included: where something has, its bits cannot be promised."""
+    """Changes between sessions, this one included: after one, bitwise equality cannot be promised."""
     resumed: str = ""
-    """Where it goes on, and what has changed since it was stopped."""
+    """Step that it resumes from, and the changes since it was stopped."""
     targets_LHNN: Tensor | None = None
-    """Of a run that begins: what its method aims at."""
+    """Targets of the method's attention, for a run that begins."""
     observed: dict[str, Any] | None = None
-    """Of a run that goes on: the state of its observer; empty where it had none."""
+    """State of the observer of a resumed run; empty where it had none."""
 
 
 def resume(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import sources
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.models.build import build_model, parameter_count
@@ -43,7 +44,7 @@ from vitinit.runners.training.train import Training, fingerprint, train
 TRIED = 2
 """As many images show whether attention can be measured."""
 PROBE_IMAGES = 64
-"""How many training images attention at initialisation is measured on."""
+"""Number of training images that attention at initialisation is measured on."""
 
 
 def run(
@@ -86,7 +87,8 @@ def run(
     def epoch_ended(row: EpochRow) -> None:
         if observer:
             observer.see(training.model, row.epoch, evaluated=row.score is not None)
-        on_event(Event(cell.run_id, epoch=row))
+        probe = observer.probes[-1] if setting.track and observer and observer.probes else None
+        on_event(Event(cell.run_id, epoch=row, probe=probe if probe and probe.epoch == row.epoch else None))
 
     between_steps()
     train(
@@ -121,7 +123,7 @@ class _Session:
 
 @dataclass(frozen=True)
 class _Opened:
-    """What a run needs before it has a model."""
+    """Inputs of a run before it has a model."""
 
     cell: Cell
     device: torch.device
@@ -143,7 +145,7 @@ class _Opened:
 
     @cached_property
     def unmeasured(self) -> str:
-        """Why attention of a model by name cannot be measured; empty where it can, or where it has none."""
+        """Reason why attention of a model by name cannot be measured; empty where it can, or where it has none."""
         spec = self.cell.spec.model
         if not spec.by_name:
             return ""
@@ -152,7 +154,7 @@ class _Opened:
 
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
-        dense = self.loader.metric == "miou"
+        dense = self.loader.dense
         model = build_model(self.cell.spec.model, len(self.data.classes), dense, self.cell.spec.seed).to(self.device)
         for part in (self.base, self.method):
             if part:
@@ -172,6 +174,7 @@ def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     data = open_data(spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped)
     stop.check()
     loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
+    loader.metric = datasets.get(spec.dataset.name).main_metric
     return _Opened(cell, device, data, loader, replace(setting.execution, loader=loader.name), provenance)
 
 
@@ -181,10 +184,14 @@ def _go_on(
     """The run where it was saved, or where another one has saved what they have in common; None where neither was."""
     run_id, execution = opened.cell.run_id, asdict(opened.execution)
     rest = opened.data.checksum, opened.provenance, execution, opened.new_training
-    past = resume(checkpoints, run_id, *rest) or (branch(trunk, *rest) if trunk else None)
-    if past:
-        on_event(Event(run_id, resumed=past.resumed))
-    return past
+    past = resume(checkpoints, run_id, *rest)
+    branched = branch(trunk, *rest) if trunk and not past else None
+    for begun in (past, branched):
+        if begun:
+            on_event(Event(run_id, resumed=begun.resumed))
+    for row in branched.training.history if branched else ():
+        on_event(Event(run_id, epoch=row))
+    return past or branched
 
 
 def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Event], None]) -> Begun:

@@ -24,10 +24,10 @@ from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.cache import folder
 
 LIMIT_BYTES = 2**30
-"""Of the folder: beyond it the oldest files go."""
+"""Size limit of the folder: beyond it the oldest files are removed."""
 
 MACHINE = ("packages", "platform", "processor", "cpu", "blas", "cuda", "cudnn", "driver", "gpu", "flags", "variables")
-"""What of an environment decides the bits of a solution: the libraries, the processor, the number of threads, ..."""
+"""Facts of an environment that fix the bits of a solution: the libraries, the processor, the number of threads, ..."""
 
 
 @dataclass
@@ -35,14 +35,14 @@ class Solutions:
     """Solves, or reads what was solved before; see `initializers.registry.Remember`."""
 
     environment: dict[str, Any]
-    """What `runners.basics.environment.environment` says of this run."""
+    """Provenance of this run, from `runners.basics.environment.environment`."""
     seconds: float = 0.0
-    """What solving took when that was done which has been read since."""
+    """Seconds that the solutions read since took when they were computed."""
     reused: bool = False
-    """Whether any solution was read."""
+    """True if any solution was read."""
 
     def __call__(self, inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """What `solve` returns, on the CPU where it was read; an error that it raises is passed on."""
+        """Return the result of `solve`, on the CPU where it was read; an error that it raises is passed on."""
         if (root := folder("solutions")) is None:
             return solve()
         path = root / f"{self._key(inputs)}.pt"
@@ -71,7 +71,7 @@ class Solutions:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """What was written at `path`; None if that is nothing, or not exactly that."""
+    """Read a solution at `path`; None if there is none, or it is damaged."""
     try:
         content = memoryview(path.read_bytes())
     except OSError:

@@ -28,7 +28,7 @@ class Trunk:
 
     folder: Path
     epochs: int
-    """That the run itself is stable for."""
+    """Length of the stable phase, in epochs."""
     report: Callable[[str], None]
     """Told, in one line, what cannot be read or written. It never ends the run."""
 

@@ -1,4 +1,4 @@
-"""Which of the held-out images are looked at."""
+"""Choice of held-out images for probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run keeps beside its record when it is asked to: final weights, attention maps. It changes no number."""
+"""Optional outputs beside a record: final weights, attention maps. They change no number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vitinit.initializers.diagnostics import mean_attention
 from vitinit.runners.probes.representations import grams
 
 MAP_IMAGES = 64
-"""How many test images attention maps are the mean over."""
+"""Number of test images that attention maps are the mean over."""
 GRAM_BATCH, GRAM_BATCHES = 64, 4
 """Images are compared within batches of so many: the number of numbers grows with the square of it."""
 

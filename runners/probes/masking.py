@@ -1,4 +1,4 @@
-"""What a trained ConViT can do without the content, or the position, term of its first layers."""
+"""Accuracy of a trained ConViT without the content, or the position, term of its first layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a probe is, and where all of them are found: each is one decorated function in a file of `quantities/`."""
+"""Registry and interface of probes: each is one decorated function in a file of `quantities/`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitinit.initializers.plugins import Registry
 
 @dataclass(frozen=True)
 class Seen:
-    """What a probe is given; it leaves the model as it was, and draws no random number."""
+    """Input of a probe, which leaves the model unchanged and draws no random number."""
 
     model: nn.Module
     """With attention."""
@@ -24,7 +24,7 @@ class Seen:
     attention: AttentionStatistics
     """Mean maps and mean entropy of all layers on these images."""
     targets_LHNN: Tensor | None
-    """What the method aimed at, of the layers that have a target; None where it has none."""
+    """Targets of the method's attention, of the layers that have one; None where it has none."""
 
 
 Measure = Callable[[Seen], Tensor | Sequence[Tensor] | None]

@@ -1,4 +1,4 @@
-"""What two representations have in common can be told from how alike they find the same images: their Gram matrices."""
+"""Similarity of representations, from Gram matrices of the same images."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIV
 from vitinit.runners.probes.registry import Seen, probes
 
 IMAGES = 32
-"""How many test images are measured on: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""
+"""Number of test images for probes: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""
 
 
 def refusal(model: nn.Module, images_BCHW: Tensor) -> str:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.epoch import METRICS, EpochRow
+from vitinit.benchmark.metrics.registry import metric_label
+from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import count, printable
 from vitinit.runners.basics.setting import Event, Unfinished
@@ -22,7 +23,7 @@ def together(place: tuple[str, str], last: list[EpochRow]) -> str:
     """The last epochs of the runs of one row and column, in a line."""
     mean = sum(row.score or 0.0 for row in last) / len(last)
     of = f"{'mean of ' * (len(last) > 1)}{count(len(last), 'seed')}"
-    return f"{', '.join(place)}: {METRICS[last[0].metric]} {mean:.2f}% ({of})"
+    return f"{', '.join(place)}: {metric_label(last[0].metric)} {mean:.2f}% ({of})"
 
 
 class Display:
@@ -44,9 +45,10 @@ class Display:
         self._tasks: dict[str, TaskID] = {}
         self._cells: dict[str, Cell] = {}
         self._share: dict[str, float] = {}
-        """How much of each run is done, 0 to 1."""
+        """Progress of each run, 0 to 1."""
+        self._failed_trackers: set[str] = set()
         self._scored: dict[str, str] = {}
-        """What was last said of each run's accuracy."""
+        """Last known accuracy of each run."""
 
     def __enter__(self) -> Display:
         self._start = time.monotonic()
@@ -86,6 +88,9 @@ class Display:
         task, cell = self._tasks[event.run_id], self._cells[event.run_id]
         epochs = cell.spec.recipe.epochs
         if event.trouble:
+            if event.tracker in self._failed_trackers:
+                return
+            self._failed_trackers |= {event.tracker} - {""}
             self.say(f"{event.run_id}  {event.trouble}", "yellow")
             return
         if event.resumed:

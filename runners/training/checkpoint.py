@@ -67,7 +67,7 @@ class Checkpoints:
         self._saved_step = step
 
     def due(self, step: int) -> bool:
-        """Whether it is time to save at this step (counted over the whole run)."""
+        """Return True if it is time to save at this step (counted over the whole run)."""
         seconds, steps = max(60 * self.interval.minutes, 99 * self._took), self.interval.steps
         return time.monotonic() - self._saved_at >= seconds or bool(steps and step - self._saved_step >= steps)
 
@@ -99,7 +99,7 @@ class Checkpoints:
         return any([_unlink(path) for path in surplus])
 
     def exist(self) -> bool:
-        """Whether there are any."""
+        """Return True if there are any."""
         return bool(self._files())
 
     def remove(self) -> None:
@@ -119,7 +119,7 @@ class Checkpoints:
 
 
 def _unlink(path: Path) -> bool:
-    """Whether it could be removed; what cannot be is no reason to end a run."""
+    """Remove a file and return True if that worked; a file that stays is no reason to end a run."""
     try:
         path.unlink()
     except OSError:
@@ -150,7 +150,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def unpack(content: bytes) -> dict[str, Any]:
-    """What `pack` was given, tensors on the CPU.
+    """Return the content given to `pack`, tensors on the CPU.
 
     Raises:
         ValueError: it is damaged, or no checkpoint of this version.

@@ -33,11 +33,11 @@ from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.stop import Stop, Stopped
 
 TIMEOUT = timedelta(minutes=30)
-"""How long a process waits for the others before it gives up. Reading a dataset, initialising a model and saving a
+"""Time limit for waiting on other ranks. Reading a dataset, initialising a model and saving a
 checkpoint, which the others wait for, must not take longer."""
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""What the launcher tells each process, as torchrun does."""
+"""Environment variables that the launcher sets for each process, as torchrun does."""
 
 Item = TypeVar("Item")
 
@@ -57,11 +57,11 @@ class World:
     rank: int = 0
     size: int = 1
     local_rank: int = 0
-    """Which of the processes on this machine it is: it takes the GPU of this number."""
+    """Rank among the processes of this machine: it takes the GPU of this number."""
     threads: int = 1
     """Its share of the cores; the same in all processes."""
     nodes: int = 1
-    """How many machines they are on."""
+    """Number of machines."""
     group: dist.ProcessGroup | None = None
     """gloo, whatever the gradients take: what is said here needs no GPU and waits for none."""
     store: Store | None = None
@@ -104,7 +104,7 @@ class World:
         return tensor
 
     def any(self, here: bool) -> bool:
-        """Whether it is so in any process."""
+        """Logical OR of a flag over all ranks."""
         if self.size == 1:
             return here
         flag = torch.tensor(int(here))
@@ -127,7 +127,7 @@ class World:
         return value
 
     def agreed(self, stop: Stop) -> str:
-        """Why to stop; empty where no process was asked to. A signal may reach one only, or each at another step.
+        """Return the reason to stop of any rank, or "". A signal may reach one only, or each at another step.
 
         Only what this returns says whether to stop now: `stop.reason` may differ between processes at any time.
         """
@@ -148,7 +148,7 @@ class World:
 
     @contextmanager
     def same_fate(self) -> Iterator[None]:
-        """What fails in one process fails in all. Processes must not wait for one another inside.
+        """Make a failure of one rank a failure of all. Ranks must not wait for one another inside.
 
         Raises:
             Failed: in all processes, where one has failed; the message says which unless all have. In a process that
@@ -178,7 +178,7 @@ class World:
         return f"rank {self.rank if rank is None else rank} of {self.size}"
 
     def first_to_fail(self) -> bool:
-        """Whether no other process has called this before: what fails after it may be a consequence."""
+        """Return True on the first call in any rank: what fails after it may be a consequence."""
         assert self.store is not None
         with suppress(RuntimeError):  # rank 0 may keep the store and be gone: it has failed before
             return bool(self.store.compare_set("vitinit_failed", "", str(self.rank)) == str(self.rank).encode())

@@ -1,8 +1,9 @@
-"""What is minimised, and what is measured on held-out images: of labels and of masks."""
+"""Training loss, and scores on held-out images: of labels and of masks."""
 
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitinit.benchmark.image_files.arrays import IGNORED
+from vitinit.benchmark.metrics.registry import fitting
 from vitinit.runners.training.distributed import World
 
 
@@ -40,63 +42,49 @@ def _of_pixels(logits_BSSK: Tensor, masks_BSS: Tensor, label_smoothing: float = 
     )
 
 
-class Top1:
-    """Cross-entropy and top-1 of held-out images, batch by batch."""
+@dataclass(frozen=True)
+class Scored:
+    """Scores on all held-out images."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.totals = torch.zeros(3, dtype=torch.float64, device=device)
-        """Loss, correct ones, and how many."""
-        self.correct: list[Tensor] = []
-        """Which images are classified correctly, batch by batch."""
-
-    def add(self, logits_BK: Tensor, labels_B: Tensor) -> None:
-        """Count a batch."""
-        self.totals[0] += F.cross_entropy(logits_BK.float(), labels_B, reduction="sum")
-        self.correct.append(logits_BK.argmax(-1) == labels_B)
-        self.totals[1] += self.correct[-1].sum()
-        self.totals[2] += len(labels_B)
-
-    def over(self, world: World) -> tuple[float, float, str]:
-        """Mean loss, top-1 in percent and the bitmap of `RunRecord.correct`, over all images of all processes."""
-        loss, correct, count = world.sum(self.totals).tolist()
-        here = torch.cat(self.correct) if self.correct else torch.zeros(0, dtype=torch.bool)
-        images = np.concatenate(world.gather(here.cpu().numpy()))  # parts of processes are in order of rank
-        return loss / count, 100 * correct / count, base64.b64encode(np.packbits(images).tobytes()).decode()
+    metrics: dict[str, float]
+    """By name, the loss among them."""
+    correct: str | None = None
+    """Images that are classified correctly, as `RunRecord.correct` has them; None of masks."""
 
 
-class MeanIoU:
-    """Cross-entropy and mean intersection over union of held-out masks, batch by batch; all pixels weigh the same.
+class Scores:
+    """All metrics of held-out images, batch by batch.
 
     Args:
         device: of the batches.
         classes: how many there are.
+        dense: the targets are masks, of which each pixel counts as an image.
+        last: after the last epoch, where some are measured that are not before.
     """
 
-    def __init__(self, device: torch.device, classes: int) -> None:
-        self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        self.confusion_KK = torch.zeros((classes, classes), dtype=torch.float64, device=device)
-        """Pixels by class (rows) and by predicted class; whole numbers."""
+    def __init__(self, device: torch.device, classes: int, dense: bool, last: bool = True) -> None:
+        self.dense, self.metrics = dense, fitting(classes, dense, last)
+        self.sums = [torch.zeros(each.size(classes), dtype=torch.float64, device=device) for each in self.metrics]
+        self.correct: list[Tensor] = []
 
-    def add(self, logits_BSSK: Tensor, masks_BSS: Tensor) -> None:
+    def add(self, logits: Tensor, targets: Tensor) -> None:
         """Count a batch."""
-        classes, counted = len(self.confusion_KK), masks_BSS != IGNORED
-        self.loss += _of_pixels(logits_BSSK.float(), masks_BSS)
-        pairs = masks_BSS[counted].long() * classes + logits_BSSK.argmax(-1)[counted]
-        self.confusion_KK += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+        if self.dense:
+            logits, targets = logits.flatten(0, -2), targets.flatten().long()
+            targets = targets.masked_fill(targets == IGNORED, -100)
+        else:
+            self.correct.append(logits.argmax(-1) == targets)
+        for sums, metric in zip(self.sums, self.metrics, strict=True):
+            sums += metric.sums(logits, targets)
 
-    def over(self, world: World) -> tuple[float, float, None]:
-        """Mean loss of a pixel, mean IoU in percent, and no bitmap of images, over all images of all processes."""
-        *counts, loss = world.sum(torch.cat([self.confusion_KK.flatten(), self.loss[None]])).tolist()
-        confusion_KK = torch.tensor(counts, dtype=torch.float64).view_as(self.confusion_KK)
-        return loss / sum(counts), mean_iou(confusion_KK), None
-
-
-def mean_iou(confusion_KK: Tensor) -> float:
-    """Mean over classes of intersection over union, in percent; a class that is neither there nor predicted has none.
-
-    Args:
-        confusion_KK: pixels of the whole held-out set by class and by predicted class, float64.
-    """
-    both_K = confusion_KK.diagonal()
-    either_K = confusion_KK.sum(0) + confusion_KK.sum(1) - both_K
-    return 100 * float((both_K[either_K > 0] / either_K[either_K > 0]).mean())
+    def over(self, world: World) -> Scored:
+        """Return the metrics of all images of all processes."""
+        all_sums = world.sum(torch.cat(self.sums)).cpu().split([len(sums) for sums in self.sums])
+        values: dict[str, float] = {}
+        for sums, metric in zip(all_sums, self.metrics, strict=True):
+            values |= metric.values(sums)
+        if self.dense:
+            return Scored(values)
+        here = torch.cat(self.correct) if self.correct else torch.zeros(0, dtype=torch.bool)
+        images = np.concatenate(world.gather(here.cpu().numpy()))  # parts of processes are in order of rank
+        return Scored(values, base64.b64encode(np.packbits(images).tobytes()).decode())

@@ -16,13 +16,15 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.spec import ADAMW, Recipe
+from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.training.distributed import ALONE, World
-from vitinit.runners.training.scoring import MeanIoU, Top1, training_loss
+from vitinit.runners.training.scoring import Scored, Scores, training_loss
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -180,24 +182,34 @@ def train(
                 between_steps()
             train_loss = float(training.loss_sum) / loader.steps
             training_seconds = time.perf_counter() - start
-            loss = score = None
+            found: dict[str, float] = {}
             if recipe.evaluates_after(epoch + 1):
-                loss, score, training.correct = evaluate(model, loader, recipe, between_steps, world, micro_batch)
+                last = epoch + 1 == recipe.epochs
+                scored = evaluate(model, loader, recipe, between_steps, world, micro_batch, last)
+                found, training.correct = dict(scored.metrics), scored.correct
+                if loader.metric not in found:
+                    raise VitinitError(f"metric {loader.metric!r} is not measured of {loader.classes} classes")
+            field = main_metric(None, loader.dense, None)
+            loss, score = found.pop("loss", None), found.pop(field, None)
             if not all(math.isfinite(each) for each in (train_loss, loss) if each is not None):
                 raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, {evaluate_on} loss {loss}")
             row = EpochRow(
                 epoch=epoch + 1,
                 lr=max(group["lr"] for group in training.optimizer.param_groups),  # layer_decay leaves the last layer's
                 train_loss=train_loss,
-                **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_{loader.metric}": score},
+                **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_{field}": score},
+                metrics=found,
+                headline=loader.metric if loader.metric in found else None,
                 seconds=time.perf_counter() - start,
                 images_per_s=loader.steps * recipe.batch_size / training_seconds,
             )
             if training.ema and recipe.evaluates_after(row.epoch):
-                loss, score, _ = evaluate(training.ema.module, loader, recipe, between_steps, world, micro_batch)
-                if not math.isfinite(loss):
-                    raise Diverged(f"epoch {row.epoch}: {evaluate_on} loss of the averaged weights {loss}")
-                row = row.model_copy(update={"ema_loss": loss, "ema_score": score})
+                averaged = evaluate(
+                    training.ema.module, loader, recipe, between_steps, world, micro_batch, row.epoch == recipe.epochs
+                ).metrics
+                if not math.isfinite(averaged["loss"]):
+                    raise Diverged(f"epoch {row.epoch}: {evaluate_on} loss of the averaged weights {averaged['loss']}")
+                row = row.model_copy(update={"ema_loss": averaged["loss"], "ema_score": averaged[loader.metric]})
             training.history.append(row)
             training.epoch, training.step, training.epoch_seconds = epoch + 1, 0, 0.0
             training.loss_sum.zero_()
@@ -316,16 +328,11 @@ def evaluate(
     between_batches: Callable[[], None] = lambda: None,
     world: World = ALONE,
     micro_batch: int | None = None,
-) -> tuple[float, float, str | None]:
-    """Evaluate on all held-out images of all processes.
-
-    Returns:
-        Mean cross-entropy (no label smoothing); top-1, or mean IoU, in percent, as `loader.metric` says; and the images
-        classified correctly, as `RunRecord.correct` has them, None of masks.
-    """
+    last: bool = True,
+) -> Scored:
+    """Compute the metrics of all held-out images of all processes; `last`: after the last epoch."""
     model.eval()
-    dense = loader.metric == "miou"
-    found = MeanIoU(loader.device, loader.classes) if dense else Top1(loader.device)
+    found = Scores(loader.device, loader.classes, loader.dense, last)
     for batch in world.in_step(loader.held_out()):
         for images, labels in micro_batches(*batch, micro_batch) if batch else ():
             with autocast(recipe, loader.device):

@@ -155,10 +155,12 @@ def test_folders_that_may_not_be_entered_or_written_are_named_in_one_line_and_no
     words = [
         *("run faults.yaml --data-dir data", "list datasets", "data get svhn", "data get eurosat"),
         *("data prepare imagenet --from .", "run images.yaml --results elsewhere", "data prepare digits"),
-        *("store export --results studies --out out", "store check studies"),
+        *("studies --results studies", "store export --results studies --out out", "store check studies"),
     ]
     commands = [tuple(line.split()) for line in words]
-    run, *of_data, exported, checked = in_turn(*commands, cwd=tmp_path, before=UNPRIVILEGED, VITINIT_DATA="locked")
+    run, *of_data, listed, exported, checked = in_turn(
+        *commands, cwd=tmp_path, before=UNPRIVILEGED, VITINIT_DATA="locked"
+    )
     for folder in ("results", "locked", "studies/locked"):
         (tmp_path / folder).chmod(0o755)
     assert run[0] == 2
@@ -171,6 +173,8 @@ def test_folders_that_may_not_be_entered_or_written_are_named_in_one_line_and_no
         assert err.count("error: ") == code // 2
         assert "Traceback" not in err
         assert "locked" in out + err
+    assert (listed[0], listed[2]) == (0, "")
+    assert "studies/locked: cannot be read" in listed[1]
     assert (exported[0], exported[2]) == (checked[0], checked[2]) == (1, "")
     assert "runs.csv: 36 rows" in exported[1]
     assert "left out: studies/locked: cannot be read: Permission denied" in exported[1]

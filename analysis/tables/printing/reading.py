@@ -1,4 +1,4 @@
-"""What a table says and does not say: facts from its cells, and three sentences by the template `reading.txt.j2`."""
+"""Reading of a table: facts from its cells, and three sentences by the template `reading.txt.j2`."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class ColumnFacts:
     without_interval: tuple[str, Paired] | None
     """Largest difference of a column where none has an interval."""
     limits: list[float]
-    """Of each row, the difference that so many seeds could show."""
+    """Smallest detectable effect of each row with so many seeds."""
     highest: tuple[str, float]
     equal: list[str]
     """Rows that are not told apart from the highest, where there are seeds enough to say so."""
 
 
 def sentences(table: Table, named: Table | None = None) -> list[str]:
-    """Who is ahead of its own base, what this many seeds cannot tell, and what to look at; none without differences.
+    """Return rows ahead of their own base, the limits of this many seeds, and the next step; none without differences.
 
     Args:
         table: A study's own.
@@ -58,7 +58,7 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
 
     differences = named or table
     pairs = {key: cell.against for key, cell in differences.cells.items() if cell.against}
-    if not pairs:
+    if not pairs or table.study.lower_is_better:  # its words are of gains
         return []
     columns = [column for column in table.columns if any(place == column for _, place in pairs)]
     tested = named is not None and any(p_shown(cell) for cell in named.cells.values())

@@ -24,7 +24,7 @@ SHIFTING = ("shift rows, linear", "shift columns, linear", "shift columns, cubic
 ROTATING = ("rotate, linear", "rotate, cubic")
 
 KINDS = ("nothing", *POINTWISE, *ENHANCING, *SHIFTING, *ROTATING, "affine, nearest", "blur")
-"""What can be done to an image. Those that have much in common are carried out together. Inverting is solarizing."""
+"""Operations on an image. Those that have much in common are carried out together. Inverting is solarizing."""
 
 PLACES = {kind: float(place) for place, kind in enumerate(KINDS)}
 NUMBERS = 6
@@ -61,7 +61,7 @@ def carry_out(images_BCHW: Tensor, drawn_BLN: np.ndarray, fill_C11: Tensor) -> T
 
 
 def _changed(images_NCHW: Tensor, numbers_NX: Tensor, counts: Sequence[int], fill_C11: Tensor) -> Tensor:
-    """What is done in one layer to images that are sorted by kind; `counts` has how many there are of each."""
+    """Apply the changes of one layer to images sorted by kind; `counts` has the number of each kind."""
     count_of = dict(zip(KINDS[1:], counts, strict=True))
     done, first = [], 0
 
@@ -98,5 +98,5 @@ def _changed(images_NCHW: Tensor, numbers_NX: Tensor, counts: Sequence[int], fil
 
 
 def fill_color(mean: Sequence[float]) -> Tensor:
-    """What timm fills with: the mean of each channel (in 0..1), uint8, C x 1 x 1."""
+    """Return timm's fill colour: the mean of each channel (in 0..1), uint8, C x 1 x 1."""
     return torch.tensor([min(255, round(255 * channel)) for channel in mean], dtype=torch.uint8)[:, None, None]

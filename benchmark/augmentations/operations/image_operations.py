@@ -284,7 +284,7 @@ def _pixels(values: Tensor) -> Tensor:
 
 
 def _centres(size: int, device: torch.device) -> Tensor:
-    """Where the centres of pixels are, S."""
+    """Return the coordinates of pixel centres, S."""
     return torch.arange(0.5, size, dtype=torch.float64, device=device)
 
 

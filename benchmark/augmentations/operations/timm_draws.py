@@ -79,7 +79,7 @@ def seeded_python(seed: int) -> Iterator[None]:
 
 @cache
 def recording(config: str, image_size: int) -> Any:
-    """What timm does, less the work: an operation gives the `Change` that it would carry out.
+    """Replace timm's operations by recorders: each gives the `Change` that it would carry out.
 
     Raises:
         VitinitError: timm refuses the configuration, or it has operations that we have not.
@@ -130,7 +130,7 @@ RECORDERS: dict[str, Callable[..., Numbers]] = {
     **dict.fromkeys(("translate_x_rel", "translate_y_rel"), _translation),
     "rotate": _rotation,
 }
-"""What takes the place of timm's functions: each draws what timm's would, and gives three numbers."""
+"""Replacements of timm's functions: each draws as timm's does, and gives three numbers."""
 
 TRANSFORMS: dict[str, Callable[[str], Any]] = {
     "rand": auto_augment.rand_augment_transform,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SIDE = 128
 """Images and masks are first brought to so many pixels a side, whatever their shape; then to the model's size."""
 IMAGES, ANNOTATIONS = PETS.files
-"""Where the archives lie in the data folder."""
+"""Paths of the archives in the data folder."""
 CLASSES = ("background", "pet")
 
 
@@ -89,7 +89,7 @@ def _files(archive: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _names(content: bytes) -> list[str]:
-    """Of lines as `Abyssinian_100 1 1 1`."""
+    """Return the image names of lines such as `Abyssinian_100 1 1 1`."""
     return [line.split()[0] for line in content.decode().splitlines() if line.strip() and line[0] != "#"]
 
 

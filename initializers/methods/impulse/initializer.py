@@ -229,7 +229,7 @@ class Impulse(Initializer):
         if embedding_ND.std(0).max() == 0:
             raise VitinitError(
                 f"method 'impulse': the position embedding of {type(model).__name__} is the same at all places: "
-                "nothing tells them apart; give a base, which draws it"
+                "nothing tells them apart; a base draws it where it is learned, and one that is fixed is yours to set"
             )
 
         # what came first is drawn first: parameters that came later change none of these numbers

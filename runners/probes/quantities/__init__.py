@@ -1,1 +1,1 @@
-"""What probes measure of a model, one file each; a file is found by lying here."""
+"""Quantities that probes measure, one file each; a file is found by lying here."""

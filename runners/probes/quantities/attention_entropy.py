@@ -1,4 +1,4 @@
-"""How spread out attention is."""
+"""Entropy of attention."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from vitinit.runners.probes.registry import Seen, probe
 
 @probe
 def attention_entropy(seen: Seen) -> list[Tensor]:
-    """Of a query's attention in one image, mean, by layer and head, in nats."""
+    """Compute the entropy of a query's attention in one image, mean, by layer and head, in nats."""
     return seen.attention.entropy

@@ -1,4 +1,4 @@
-"""How far away lies what the central token depends on."""
+"""Effective receptive field: distance of the pixels that the central token depends on."""
 
 from __future__ import annotations
 

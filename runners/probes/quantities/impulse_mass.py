@@ -1,4 +1,4 @@
-"""What attention has kept of the target of its method."""
+"""Attention mass that is still on the target of its method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far attention looks, on what the layers receive and as the released ConViT code measures it."""
+"""Nonlocality of attention, on the layers' inputs and as the released ConViT code measures it."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ import yaml
 
 from tests.processes import FORKS, PATIENCE, default_signals, fresh, until
 from vitinit.benchmark.grids import grid
+from vitinit.benchmark.records import looks
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.launching import rank
@@ -70,23 +71,21 @@ def test_rounds_stop_before_the_budget_is_passed(monkeypatch: pytest.MonkeyPatch
     def taking(seconds: float, code: int = 0):
         seen: list[int] = []
 
-        def carry_out(seeds: range) -> int:
+        def carry_out(first: int, end: int) -> int:
             clock[0] += seconds
-            seen.extend(seeds)
+            seen.extend(range(first, end))
             return code
 
         return seen, carry_out
 
     for seconds, expected in ((10.0, 6), (100.0, 2), (0.0, 7)):
         seen, carry_out = taking(seconds)
-        assert rank.rounds(39.0, 7, 2, carry_out) == (expected, 0, seconds)
+        budget = rank.Budget(39.0)
+        assert budget.rounds(0, 7, 2, carry_out) == (expected, 0)
         assert seen == list(range(expected))
-    for through, longest, expected in ((2, 40.0, 2), (2, 10.0, 7), (1, 40.0, 2), (7, 10.0, 7)):
-        seen, carry_out = taking(10.0)
-        took = max(longest, 10.0)
-        assert rank.rounds(39.0, 7, 2, carry_out, through, longest) == (expected, 0, took)
-        assert seen == list(range(through, expected))
-    assert rank.rounds(39.0, 7, 2, taking(1.0, 1)[1]) == (2, 1, 1.0), "what went wrong ends them"
+        assert budget.longest == seconds
+        assert budget.rounds(expected, 7, 2, carry_out) == (expected, 0), "the next look has what this one has left"
+    assert rank.Budget(39.0).rounds(0, 7, 2, taking(1.0, 1)[1]) == (2, 1), "what went wrong ends them"
 
 
 @pytest.fixture
@@ -183,7 +182,7 @@ def test_model_and_base_are_those_of_all_rows(tmp_path: Path, quick) -> None:
     def prepared(method: str, base: str | None, model: str | None) -> list[RunSpec]:
         ranked = quick(method, base, model)
         assert ranked.useless == ""
-        return [cell.spec for cell in grid.load(str(ranked.grid)).cells]
+        return [cell.spec for cell in grid.load(str(ranked.grid), seeds=[0]).cells]
 
     plain = prepared("mimetic", None, None)
     assert [spec.base.name for spec in plain] == ["kaiming_uniform"] * 3
@@ -197,7 +196,7 @@ def test_model_and_base_are_those_of_all_rows(tmp_path: Path, quick) -> None:
         prepared("conv_filters", None, None)
     mixer = prepared("conv_filters", None, "{preset: convmixer_micro, patch_size: 2, width: 16, depth: 1}")
     assert {spec.model.arch for spec in mixer} == {"convmixer"}
-    assert len({path.name for path in (tmp_path / "results").iterdir()}) == 4, "each is a study of its own"
+    assert len({path.name for path in (tmp_path / "results").glob("*.yaml")}) == 4, "each is a study of its own"
 
 
 def test_a_tier_without_its_data_is_one_line_and_nothing_is_written(vitinit, undisturbed) -> None:
@@ -228,17 +227,25 @@ def inside(module: str, arguments: list[str], *_: object) -> int:
     return 0
 
 
-def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole path in seconds, one run fails on the way: a small grid's setting in place of a tier's."""
-    (tmp_path / "my_method.py").write_text(FAILS)
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the quick tier one epoch on digits, its looks at 2 and 4 seeds, and every command one of this process."""
     tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
-    tier["blocks"][0] |= {"seeds": [0, 1], "recipe": {"name": "small", "epochs": 1}}
+    tier["blocks"][0] |= {"recipe": {"name": "small", "epochs": 1}}
     (tmp_path / "tier.yaml").write_text(yaml.safe_dump(tier))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", f"{tmp_path}/tier")
+    monkeypatch.setattr(looks, "PLAN", ((2, 0.01), (4, 0.2)))
     monkeypatch.setattr(rank, "call", inside)
-    monkeypatch.delitem(sys.modules, "my_method", raising=False)
+    monkeypatch.setattr("vitinit.runners.cli.rank.default_workers", lambda *_: 1)
+    for name in ("my_method", "mine"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, tiny) -> None:
+    """The whole path in seconds, one run fails on the way."""
+    (tmp_path / "my_method.py").write_text(FAILS)
 
     def ranked(*arguments: str) -> tuple[int, str, str]:
         code, out, err = vitinit("rank", *arguments)
@@ -246,25 +253,38 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, mo
 
     returned, out, err = ranked("my_method.py:Mine")
     assert returned == 1, out + err
-    first = re.search(r"one round of (\d+) seeds? \((\d+) runs\) always runs, whatever the budget; how long", out)
-    assert first
-    assert int(first[2]) == 3 * int(first[1])
     again = "1 run failed; to run again: vitinit rank my_method.py:Mine --tier quick --retry-failed --budget 30m"
     assert again in out
     assert "vitinit status" not in out, "it could not import the method"
+    assert "Mine: no verdict yet: 0 of the 2 seeds" in out
+    returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--worth", "100")
+    assert (returned, "no second rule may look" in err) == (2, True)
+    returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--budget", "1s")
+    assert (returned, "1 of 2 seeds; another round takes about" in out) == (0, True), out + err
+    assert "To go on: vitinit rank my_method.py:Mine --tier quick --budget 2h" in out
     returned, out, err = ranked("my_method.py:Mine")
-    assert (returned, again in out) == (1, True), out + err
-    assert "Mine: 1 seed is too few for any claim" in out, "where it stands without the run that failed"
-    returned, out, err = ranked("my_method.py:Mine", "--retry-failed")
-    assert (returned, "2 of the tier's 2 seeds" in out) == (0, True), out + err
-    for word in ("minus its placebo", "2 seeds are too few for any claim", "LaTeX", "These are all seeds of this tier"):
-        assert word in out
+    assert (returned, "minus its placebo" in out, "The answer is final" in out) == (0, True, True), out + err
+    answer = out
     returned, out, err = ranked("my_method:Mine")
-    assert (returned, "minus its placebo" in out) == (0, True), out + err
-    assert re.search(r"the first round is recorded; another one of \d seeds? takes about \S+ \S+, as measured on", out)
-    assert "recorded already" not in out, "nothing is asked to run again"
+    assert (returned, answer.endswith(out)) == (0, True), "as a module it is the same study, and nothing is run"
     returned, out, err = ranked("mimetc")
     assert (returned, err.count("\n"), "did you mean 'mimetic'?" in err) == (2, 1, True)
+
+
+def test_a_budget_decides_how_far_and_never_the_answer(tmp_path: Path, vitinit, undisturbed, tiny, monkeypatch) -> None:
+    """One call, or one seed a call: the same looks at the same numbers, and what was planned before the first run."""
+    (tmp_path / "mine.py").write_text(MINE)
+    taken = []
+    for results, calls in (("one", [["--budget", "1h"]]), ("many", [["--budget", "1s"]] * 6)):
+        for options in calls:
+            code, out, err = vitinit("rank", "mine.py:Mine", "--worth", "0.5", "--results", results, *options)
+            assert code == 0, out + err
+        (found,) = (looks.read(folder) for folder in Path(results).iterdir() if folder.is_dir())
+        assert found
+        taken.append(found)
+    assert taken[0] == taken[1]
+    assert taken[0].target is None
+    assert taken[0].worth == 0.5
 
 
 def test_on_a_gpu_a_round_is_one_seed_and_the_committed_records_are_found_from_anywhere(
@@ -272,29 +292,25 @@ def test_on_a_gpu_a_round_is_one_seed_and_the_committed_records_are_found_from_a
 ) -> None:
     """`run` carries out one run at a time there."""
     asked: list[list[str]] = []
-    tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
-    tier["blocks"][0]["seeds"] = [0, 1, 2]
-    (tmp_path / "smoke.yaml").write_text(yaml.safe_dump(tier))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
-    monkeypatch.setattr(rank, "HERE", tmp_path)
-    (tmp_path / "grids").symlink_to(tmp_path)
     monkeypatch.setattr("vitinit.runners.basics.machine.default_device", lambda: "cuda")
     monkeypatch.setattr(rank, "call", lambda module, arguments: asked.append([module, *arguments]) or 0)
+    monkeypatch.setattr(looks, "PLAN", ((3, 0.5),))
+    monkeypatch.setattr(
+        looks, "read", lambda folder: looks.Looks(tier="quick", worth=1, seeds=[0, 1, 2], plan=[(3, 0.5)])
+    )
+    monkeypatch.setattr("vitinit.runners.cli.rank.console", SimpleNamespace(print=lambda *_, **__: None))
+    ticks = itertools.count(0, 500)
+    monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     assert vitinit("rank", "mimetic", "--budget", "1h")[0] == 0
     seeds = [words[words.index("--seeds") + 1] for words in asked if words[0] == "vitinit.runners.cli"]
-    assert seeds == ["0-0", "1-1", "2-2"]
+    assert seeds == ["0", "1", "2"]
     module, *words = asked[-1]
     assert module == "vitinit.analysis.standing"
-    assert words[words.index("--beside") + 1] == str(ROOT / "results/reference/smoke")
-
-    ticks = itertools.count(0, 8000)  # a round takes 2 h 13 min
-    monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    code, out, _ = vitinit("rank", "mimetic", "--budget", "1h")
-    assert code == 0
-    assert "1 of the tier's 3 seeds" in out
-    assert "another round takes about 2 h 13 min, which 1h does not leave" in out
-    assert asked[-1][-2:] == ["--more", "vitinit rank mimetic --tier quick --budget 3h"]
+    assert words[words.index("--beside") + 1 :] == [
+        f"{ROOT}/results/reference/{name}" for name in ("smoke", "catalogue-small")
+    ]
 
 
 SAVES = """

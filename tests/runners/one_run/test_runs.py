@@ -14,6 +14,7 @@ from PIL import Image
 from tests.faults.harness import assert_same, cells, setting, stopped_after
 from tests.runners.one_run.test_reproduce import Silent
 from tests.runners.small_run import DEVICES, THREAD, spec
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import misfit
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell
@@ -204,3 +205,16 @@ def test_only_a_checkpoint_that_there_is_is_said_to_be_kept(recorded, tmp_path, 
     checkpoints.save({"step": 1}, 1)
     with pytest.raises(VitinitError, match=r"last checkpoint is kept: the same command goes on from there$"):
         record(recorded, Store(tmp_path), checkpoints)
+
+
+def test_a_dataset_names_its_main_metric(tmp_path, monkeypatch):
+    digits, (cell, *_) = datasets.get("digits"), cells(tmp_path, epochs=2)
+    monkeypatch.setitem(datasets.REGISTRY.known, "digits", replace(digits, metric="calibration_error"))
+    end = carry_out(cell, on_device(tmp_path, "cpu"), Stop())
+    assert (end.status, end.metric) == ("done", "calibration_error")
+    assert end.score == end.last.metrics["calibration_error"] != end.last.test_top1
+    assert from_bytes(to_bytes(end)) == end
+    assert end.by("top1").score == end.last.test_top1
+    for metric, said in (("loss", "in percent"), ("class_accuracy", "one number"), ("miou", "not one of labels")):
+        with pytest.raises(VitinitError, match=said):
+            _ = replace(digits, metric=metric).main_metric

@@ -12,6 +12,7 @@ from tests.runners.training.test_distributed import Precise
 from tests.runners.training.test_train import interrupted_everywhere
 from tests.runners.worlds import together
 from vitinit.benchmark.image_files.arrays import IGNORED, Data, Split
+from vitinit.benchmark.metrics.mean_iou import MeanIoU
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import Recipe
@@ -23,7 +24,7 @@ from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.resume import share_state
 from vitinit.runners.training.distributed import ALONE, World, joined
-from vitinit.runners.training.scoring import MeanIoU, mean_iou, training_loss
+from vitinit.runners.training.scoring import Scores, training_loss
 from vitinit.runners.training.train import Training, evaluate, fingerprint, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -121,7 +122,7 @@ def test_the_loss_is_the_mean_over_pixels_and_that_of_parts_adds_up():
 
 def test_mean_iou_is_that_of_scikit_learn():
     generator = torch.Generator().manual_seed(1)
-    found, truths, guesses, loss = MeanIoU(CPU, 4), [], [], 0.0
+    found, truths, guesses, loss = Scores(CPU, 4, dense=True), [], [], 0.0
     for number in (0, 1, 2):
         masks = split(5, number).labels
         logits = torch.randn(5, SIDE, SIDE, 4, generator=generator)
@@ -132,24 +133,26 @@ def test_mean_iou_is_that_of_scikit_learn():
         guesses.append(logits.argmax(-1)[counted])
         loss += float(F.cross_entropy(logits[counted], masks[counted].long(), reduction="sum"))
     truth, guess = torch.cat(truths).numpy(), torch.cat(guesses).numpy()
-    mean_loss, score, correct = found.over(ALONE)
-    assert correct is None
+    scored = found.over(ALONE)
+    mean_loss, score = scored.metrics["loss"], scored.metrics["miou"]
+    assert scored.correct is None
     assert score == pytest.approx(100 * jaccard_score(truth, guess, labels=[0, 1, 2], average="macro"), abs=1e-9)
     assert mean_loss == pytest.approx(loss / len(truth))
-    assert mean_iou(torch.tensor([[3.0, 1.0], [2.0, 4.0]])) == pytest.approx(100 * (3 / 6 + 4 / 7) / 2)
+    two = MeanIoU().values(torch.tensor([3.0, 1.0, 2.0, 4.0]))
+    assert two == {"miou": pytest.approx(100 * (3 / 6 + 4 / 7) / 2)}
 
 
 def test_it_learns_and_is_measured_on_all_images_whatever_the_parts():
     what = recipe(epochs=60, hflip=0.0, crop_padding=0, evaluate_every=60)
     training, loader = training_of(what)
-    before = evaluate(training.model, loader, what)
+    before = evaluate(training.model, loader, what).metrics
     train(training, loader, 0)
     (last,) = [row for row in training.history if row.score is not None]
     assert last.test_top1 is None
-    assert last.test_miou == evaluate(training.model, loader, what)[1]
-    assert last.score > before[1] + 10
-    in_parts = evaluate(training.model, loader, what, micro_batch=7)
-    assert in_parts[:2] == pytest.approx((last.test_loss, last.test_miou))
+    assert last.test_miou == evaluate(training.model, loader, what).metrics["miou"]
+    assert last.score > before["miou"] + 10
+    in_parts = evaluate(training.model, loader, what, micro_batch=7).metrics
+    assert in_parts == pytest.approx({"loss": last.test_loss, "miou": last.test_miou, **last.metrics})
 
 
 def test_interrupted_anywhere_it_ends_with_the_same_bits(tmp_path):

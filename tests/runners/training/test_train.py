@@ -138,7 +138,8 @@ def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(d
 def test_evaluation_counts_every_test_image_once(data):
     model = initialised()
     loader = ResidentLoader(data, recipe(), 0, CPU)
-    loss, top1, _ = evaluate(model, loader, recipe())
+    found = evaluate(model, loader, recipe()).metrics
+    loss, top1 = found["loss"], found["top1"]
     with torch.inference_mode():
         logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.held_out.images)]).double()
     expected = -logits.log_softmax(-1)[torch.arange(703), data.held_out.labels].mean()
@@ -262,9 +263,12 @@ def test_batch_norm_evaluates_with_its_running_statistics(data):
     loader = ResidentLoader(data, recipe(), 0, CPU)
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     whole, in_parts = (evaluate(model, loader, recipe(), micro_batch=size) for size in (None, 7))
-    assert whole[:2] == pytest.approx(in_parts[:2], rel=1e-5)
-    assert whole[2] == in_parts[2]
-    assert whole[1] == history[-1].test_top1
+    assert whole.metrics == pytest.approx(in_parts.metrics, rel=1e-5)
+    assert whole.correct == in_parts.correct
+    last = history[-1]
+    assert whole.metrics == {"loss": last.test_loss, "top1": last.test_top1, **last.metrics}
+    assert last.metrics.keys() >= {"calibration_error", "class_accuracy_0", "class_accuracy_1"}
+    assert all("class_accuracy_0" not in row.metrics and "calibration_error" in row.metrics for row in history[:-1])
     assert int(model.stem[2].num_batches_tracked) == 50 // 8
     assert all(torch.equal(value, buffers[name]) for name, value in model.named_buffers())
 

@@ -1,0 +1,1 @@
+"""Metrics of held-out images, by name: one file each."""

@@ -1,0 +1,42 @@
+"""Top-1 accuracy of the images of each class, where there are few classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from vitinit.benchmark.metrics.metric import Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_CLASSES = 20
+
+
+class ClassAccuracy(Metric):
+    """Accuracy in percent of the images of each class: `class_accuracy_0`, `class_accuracy_1` and so on."""
+
+    name: ClassVar[str] = "class_accuracy"
+    label: ClassVar[str] = "accuracy of class"
+    at_the_end: ClassVar[bool] = True
+
+    def fits(self, classes: int) -> bool:
+        """Return True for few classes: a record of a thousand would hold little else."""
+        return classes <= MOST_CLASSES
+
+    def size(self, classes: int) -> int:
+        """Return two for each class."""
+        return 2 * classes
+
+    def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
+        """Count the images of each class, and the correct ones."""
+        import torch
+
+        classes, counted_N = logits_NK.shape[1], labels_N[labels_N >= 0]
+        correct_N = labels_N[logits_NK.argmax(-1) == labels_N]
+        return torch.cat([each.bincount(minlength=classes) for each in (counted_N, correct_N)]).double()
+
+    def values(self, sums: Tensor) -> dict[str, float]:
+        """Return the accuracy of each class that has images."""
+        counts, correct = sums.view(2, -1).tolist()
+        shares = zip(counts, correct, strict=True)
+        return {f"{self.name}_{k}": 100 * right / count for k, (count, right) in enumerate(shares) if count}

@@ -1,0 +1,37 @@
+"""Mean cross-entropy, without label smoothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from vitinit.benchmark.metrics.metric import Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Loss(Metric):
+    """Mean cross-entropy, in nats."""
+
+    name: ClassVar[str] = "loss"
+    label: ClassVar[str] = "loss"
+    of: ClassVar[tuple[str, ...]] = ("labels", "masks")
+    percent: ClassVar[bool] = False
+    lower_is_better: ClassVar[bool] = True
+
+    def size(self, classes: int) -> int:
+        """Return 2."""
+        return 2
+
+    def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
+        """Return the sum of losses, and how many."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        loss = cross_entropy(logits_NK.float(), labels_N, reduction="sum")
+        return torch.stack([loss.double(), (labels_N >= 0).sum()])
+
+    def values(self, sums: Tensor) -> dict[str, float]:
+        """Return the mean."""
+        loss, count = sums.tolist()
+        return {self.name: loss / count}

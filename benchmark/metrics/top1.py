@@ -1,0 +1,32 @@
+"""Top-1 accuracy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from vitinit.benchmark.metrics.metric import Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Top1(Metric):
+    """Share, in percent, of images whose class has the highest logit."""
+
+    name: ClassVar[str] = "top1"
+    label: ClassVar[str] = "top-1"
+
+    def size(self, classes: int) -> int:
+        """Return 2."""
+        return 2
+
+    def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
+        """Count the correct ones, and all."""
+        import torch
+
+        return torch.stack([(logits_NK.argmax(-1) == labels_N).sum(), (labels_N >= 0).sum()]).double()
+
+    def values(self, sums: Tensor) -> dict[str, float]:
+        """Return the share."""
+        correct, count = sums.tolist()
+        return {self.name: 100 * correct / count}

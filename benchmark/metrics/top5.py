@@ -1,0 +1,28 @@
+"""Top-5 accuracy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from vitinit.benchmark.metrics.top1 import Top1
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Top5(Top1):
+    """Share, in percent, of images whose class is among the five with the highest logits."""
+
+    name: ClassVar[str] = "top5"
+    label: ClassVar[str] = "top-5"
+
+    def fits(self, classes: int) -> bool:
+        """Return True for more than five classes."""
+        return classes > 5
+
+    def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
+        """Count the correct ones, and all."""
+        import torch
+
+        correct = (logits_NK.float().topk(5).indices == labels_N[:, None]).sum()
+        return torch.stack([correct, (labels_N >= 0).sum()]).double()

@@ -1,0 +1,1 @@
+"""Trackers of experiments, by name: one file each."""

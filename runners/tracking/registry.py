@@ -1,0 +1,34 @@
+"""Registry of trackers: every `Tracker` of a file in this folder. Imports none of their libraries."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import Registry
+from vitinit.runners.tracking.tracker import Tracker
+
+
+def _is_tracker(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Tracker) and not inspect.isabstract(value)
+
+
+REGISTRY: Registry[type[Tracker]] = Registry(
+    "tracker", __package__, accepts=_is_tracker, collect=True, name=lambda tracker: tracker.name
+)
+
+
+def checked(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of trackers, each once.
+
+    Raises:
+        VitinitError: there is no such tracker, or its library is not installed.
+    """
+    found = tuple(dict.fromkeys(names))
+    for name in found:
+        library = REGISTRY.get(name).library
+        if library and find_spec(library) is None:
+            raise VitinitError(f"--track {name} needs the library {library}: pip install {library}")
+    return found

@@ -1,0 +1,55 @@
+"""Base class of trackers: they are told what a run measures, epoch by epoch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """One session of a run, as a tracker sees it."""
+
+    run_id: str
+    """The name of the run."""
+    study: str
+    """The group of the run."""
+    folder: Path
+    """Folder of this tracker, one for all runs of the study: `<results>/<study>/tracking/<tracker>`."""
+    config: dict[str, Any]
+    """Row and spec, flat: `recipe.lr`."""
+    first: int
+    """The first epoch of this session. A tracker may hold it and later ones already, from a session that was killed
+    after its last checkpoint: they are replaced, or are the same numbers. At 1 the run begins anew."""
+
+
+class Tracker(ABC):
+    """A tracker of one session of a run. Subclass it in a file of this folder; import its library inside its methods.
+
+    What it raises is told in one line, and the run goes on without it.
+    """
+
+    name: ClassVar[str]
+    """On the command line."""
+    library: ClassVar[str] = ""
+    """The module that it needs, and the extra that installs it."""
+
+    @abstractmethod
+    def __init__(self, run: TrackedRun) -> None:
+        """Open the run, or go on with it."""
+
+    @abstractmethod
+    def log(self, epoch: int, values: dict[str, float]) -> None:
+        """Write what an epoch measured: `train/loss`, `test/top1`, `lr`, `probe/nonlocality/0` (of layer 0)."""
+
+    def picture(self, name: str, epoch: int, pixels_HW: np.ndarray) -> None:  # noqa: B027
+        """Write a grey picture, uint8; by default it is left out."""
+
+    @abstractmethod
+    def close(self, status: Literal["done", "failed", "stopped"]) -> None:
+        """End the session; a stopped run goes on in another one."""

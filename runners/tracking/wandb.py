@@ -1,0 +1,49 @@
+"""Tracker `wandb`: Weights & Biases; offline unless WANDB_MODE says otherwise."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from vitinit.runners.tracking.tracker import TrackedRun, Tracker
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class WandB(Tracker):
+    """A run by its run_id, in the group of its study; the project is WANDB_PROJECT, or vitinit."""
+
+    name: ClassVar[str] = "wandb"
+    library: ClassVar[str] = "wandb"
+
+    def __init__(self, run: TrackedRun) -> None:
+        import wandb
+
+        run.folder.mkdir(parents=True, exist_ok=True)
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or "vitinit",
+            id=run.run_id,
+            name=run.run_id,
+            group=run.study,
+            config=run.config,
+            dir=str(run.folder),
+            mode=None if os.environ.get("WANDB_MODE") else "offline",
+            resume="allow" if run.first > 1 else None,
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+        self.run.define_metric("*", step_metric="epoch")
+
+    def log(self, epoch: int, values: dict[str, float]) -> None:
+        """Write a line of history, its step the epoch."""
+        self.run.log({"epoch": epoch, **values}, step=epoch)
+
+    def picture(self, name: str, epoch: int, pixels_HW: np.ndarray) -> None:
+        """Write an image into the last line."""
+        import wandb
+
+        self.run.log({name: wandb.Image(pixels_HW)}, step=epoch)
+
+    def close(self, status: Literal["done", "failed", "stopped"]) -> None:
+        """Finish the session; a stopped run can be resumed."""
+        self.run.finish(exit_code=int(status == "failed"))

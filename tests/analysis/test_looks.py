@@ -1,0 +1,94 @@
+"""Error and power of the planned looks of `vitinit rank`, by simulation with sign flips written anew."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from vitinit.analysis import standing
+from vitinit.analysis.stats import sign_flip_p
+from vitinit.benchmark.records.looks import DETECTABLE, PLAN, Look, Looks
+
+STUDIES = 4_000
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+def p_of(studies: np.ndarray) -> np.ndarray:
+    """The exact two-sided p of every study, all sign patterns at once."""
+    signs = np.array(list(itertools.product((1, -1), repeat=studies.shape[1] - 1)))
+    sums = np.abs(np.hstack([np.ones((len(signs), 1)), signs]) @ studies.T)
+    return np.asarray((sums >= np.abs(studies.sum(axis=1)) - 1e-9).mean(axis=0))
+
+
+def shown(studies: np.ndarray) -> np.ndarray:
+    """True where a difference is shown at one of the looks."""
+    return np.any([p_of(studies[:, :n]) <= level for n, level in PLAN], axis=0)
+
+
+def differences(base: float, placebo: float, seed: int, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+    """Method minus base and minus placebo, by seed, in standard deviations of such a difference."""
+    ours, theirs, its = (draw(np.random.default_rng([seed, i]), (STUDIES, 12)) for i in range(3))
+    spread = (ours - theirs).std()
+    return (ours - theirs) / spread + base, (ours - its) / spread + placebo
+
+
+NORMAL: Draw = lambda generator, shape: generator.standard_normal(shape)  # noqa: E731
+HEAVY: Draw = lambda generator, shape: generator.standard_t(2, shape)  # noqa: E731
+
+
+@pytest.mark.parametrize("draw", [NORMAL, HEAVY], ids=["normal", "heavy tails"])
+@pytest.mark.parametrize(("base", "placebo"), [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)])
+def test_the_error_of_the_family_is_kept(base: float, placebo: float, draw: Draw) -> None:
+    """4,000 studies: 0.05 has a standard error of 0.0034."""
+    first, second = differences(base, placebo, 1, draw)
+    over_base = shown(first)
+    false = over_base & ((base == 0) | shown(second))
+    assert false.mean() < 0.05 + 3 * 0.0034
+
+
+def test_no_symmetric_distribution_has_a_larger_error() -> None:
+    """Counted: over all sign patterns of fixed sizes, also where the last four or one of them outweigh the rest."""
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=12)))
+    generator = np.random.default_rng(0)
+    for scale in (np.ones(12), np.r_[np.ones(8), [100.0] * 4], np.r_[np.ones(11), 100.0], 2.0 ** np.arange(12)):
+        assert shown(signs * scale * generator.uniform(0.5, 1.5, 12)).mean() <= 202 / 4096
+
+
+def test_the_power_is_what_is_said() -> None:
+    """Within three standard errors of 4,000 studies."""
+    for effect, over_base, over_both in ((1.0, 0.864, 0.775), (DETECTABLE, 0.80, None)):
+        first, second = differences(effect, effect, 2, NORMAL)
+        assert shown(first).mean() == pytest.approx(over_base, abs=0.02)
+        if over_both:
+            assert (shown(first) & shown(second)).mean() == pytest.approx(over_both, abs=0.02)
+
+
+def test_the_product_decides_as_the_simulation_does() -> None:
+    """Of studies whose smallest gain worth having is tiny, so that none stops for futility."""
+    first, _ = differences(0.8, 0.0, 3, NORMAL)
+    for study, expected in zip(first[:200], shown(first[:200]), strict=True):
+        taken = None
+        for n, level in PLAN:
+            taken = standing.compare(study[:n], level, 1e-12, taken)
+        assert taken
+        assert (taken.says in ("gain", "loss")) == expected
+        assert taken.p == pytest.approx(sign_flip_p(study))
+
+
+def test_an_excluded_gain_is_excluded_wrongly_in_at_most_one_study_in_twenty() -> None:
+    """The true gain is exactly the smallest that is worth having, and too small to be shown often."""
+    first, _ = differences(0.25, 0.0, 4, NORMAL)
+    wrong = 0
+    for study in first[:2000]:
+        looks = Looks(tier="quick", worth=0.25, seeds=list(range(12)))
+        for n, level in PLAN:
+            before = looks.taken[-1].base if looks.taken else None
+            look = Look(n=n, base=standing.compare(study[:n], level, looks.worth, before))
+            looks = looks.model_copy(update={"taken": [*looks.taken, look]})
+            if looks.target is None:
+                break
+        wrong += looks.taken[-1].base.says == "excluded"
+    assert wrong / 2000 < 0.05 + 3 * 0.005

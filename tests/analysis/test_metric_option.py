@@ -1,0 +1,69 @@
+"""Records with several metrics, and tables and figures of another one than the main."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from synthetic_records import done
+
+from vitinit.analysis import frame
+from vitinit.analysis.figures.__main__ import main as figures
+from vitinit.analysis.tables.__main__ import main as tables
+from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes, whole_or_parsed
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+
+
+def with_metrics(row: str, seed: int, top1: float, **metrics: float) -> RunRecord:
+    """Two epochs; calibration is better before the last one."""
+    record = done(row, (10.0, top1), seed=seed)
+    content = json.loads(record.model_dump_json())
+    content["history"][0]["metrics"] = {"calibration_error": 1.0, "top5": 30.0}
+    content["history"][1]["metrics"] = metrics
+    return RunRecord.model_validate_json(json.dumps(content))
+
+
+def test_a_record_holds_them_by_name_and_can_be_read_by_another_one() -> None:
+    record = with_metrics("Mimetic", 0, 50.0, top5=90.5, calibration_error=7.25)
+    data = to_bytes(record)
+    assert from_bytes(data) == record
+    assert whole_or_parsed(data).last.value("top5") == 90.5  # type: ignore[union-attr]
+    assert (record.metric, record.score) == ("top1", 50.0)
+    assert (record.by("top5").score, record.by("top5").evaluated) == (90.5, {1: 30.0, 2: 90.5})
+    assert record.by("calibration_error").best == (1, 1.0), "the lower, the better"
+    assert record.by("top1").best == record.best == (2, 50.0)
+    assert to_bytes(record.by("top5")) == data, "a view, no other record"
+    with pytest.raises(VitinitError, match="holds no miou; it holds top1, top5, calibration_error"):
+        record.by("miou")
+    assert b"metrics" not in to_bytes(done("Mimetic", (10.0, 50.0))), "as records of before"
+
+
+def test_tables_show_another_metric_by_its_name(tmp_path: Any, capsys: Any) -> None:
+    store = Store(tmp_path)
+    for seed in range(3):
+        store.write(with_metrics("Kaiming uniform", seed, 50.0, top5=80.0 + seed, calibration_error=2.0 + seed / 10))
+        store.write(with_metrics("Trunc normal", seed, 60.0, top5=70.0 + seed, calibration_error=9.0 + seed / 10))
+    study = frame.load([tmp_path])
+    asked = ["--results", str(tmp_path), "--study", study.name, "--all"]
+
+    def bold(*words: str) -> tuple[str, str]:
+        assert tables([*asked, "--table", "small", "--format", "markdown", "--out", str(tmp_path / "out"), *words]) == 0
+        text = (tmp_path / "out/small.md").read_text()
+        (row,) = re.findall(r"^\| ([A-Z][\w ]*?) *\|.*\*\*.*$", text, re.MULTILINE)
+        return row, text
+
+    row, text = bold()
+    assert (row, "op-1" in text, "op-5" in text) == ("Trunc normal", True, False)
+    row, text = bold("--metric", "top5")
+    assert (row, "op-5" in text, "81.0" in text) == ("Kaiming uniform", True, True)
+    row, text = bold("--metric", "calibration_error")
+    assert (row, "2.1" in text, "highest" in text) == ("Kaiming uniform", True, False), "the lower is bold"
+    assert figures(["--results", str(tmp_path), "--metric", "top5", "--out", str(tmp_path / "figures")]) == 0
+    assert list((tmp_path / "figures").glob("accuracy*"))
+    capsys.readouterr()
+    for name, said in (("top6", "unknown metric 'top6'; did you mean"), ("miou", "holds no miou"), ("loss", "percent")):
+        assert tables([*asked, "--metric", name]) == 2
+        assert said in capsys.readouterr().err

@@ -1,0 +1,196 @@
+"""Trackers: each read back by its own reader, after a session that was killed; one that fails; whole runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from tests.faults.harness import assert_same, cells, setting
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import Event
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.tracking import registry
+from vitinit.runners.tracking.tracker import TrackedRun, Tracker
+
+History = dict[str, dict[int, float]]
+"""Values by name and epoch."""
+
+
+def read_csv(folder: Path, run_id: str) -> History:
+    found: History = {}
+    with (folder / f"{run_id}.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            values = found.setdefault(row["name"], {})
+            assert int(row["epoch"]) not in values, "written twice"
+            values[int(row["epoch"])] = float(row["value"])
+    return found
+
+
+def read_tensorboard(folder: Path, run_id: str) -> History:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(folder / run_id)).Reload()
+    names = reader.Tags()["scalars"]
+    assert all(len({e.step for e in reader.Scalars(name)}) == len(reader.Scalars(name)) for name in names)
+    return {name: {event.step: event.value for event in reader.Scalars(name)} for name in names}
+
+
+def wandb_records(data: bytes) -> Iterator[bytes]:
+    """Entries of a file of wandb, whose own reader is not in Python: a log of LevelDB after a header of 7 bytes."""
+    position, entry = 7, b""
+    while position + 7 <= len(data):
+        if 2**15 - position % 2**15 < 7:  # the rest of a block
+            position += 2**15 - position % 2**15
+            continue
+        length, kind = int.from_bytes(data[position + 4 : position + 6], "little"), data[position + 6]
+        entry += data[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield entry
+            entry = b""
+
+
+def read_wandb(folder: Path, run_id: str) -> History:
+    """Read the sessions in the order in which `wandb sync` sends them; the server ignores steps that it has."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found: History = {}
+    files = sorted(folder.glob(f"wandb/offline-run-*-{run_id}*/*.wandb"), key=lambda path: path.stat().st_mtime_ns)
+    assert files
+    for path in files:
+        for entry in wandb_records(path.read_bytes()):
+            record = Record.FromString(entry)
+            if record.WhichOneof("record_type") == "run":
+                assert (record.run.run_id, record.run.display_name) == (run_id, run_id)
+            row = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+            for name, value in row.items():
+                if name[0] != "_" and name != "epoch" and not value.startswith("{"):
+                    found.setdefault(name, {}).setdefault(int(json.loads(row["epoch"])), json.loads(value))
+    return found
+
+
+def read_mlflow(folder: Path, run_id: str) -> History:
+    from mlflow import MlflowClient
+
+    client = MlflowClient((folder / "mlruns").absolute().as_uri())
+    places = [each.experiment_id for each in client.search_experiments() if each.name.startswith("vitinit/")]
+    (run,) = client.search_runs(places, f"tags.mlflow.runName = '{run_id}'")
+    histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    assert all(len({each.step for each in values}) == len(values) for values in histories.values())
+    return {name: {each.step: each.value for each in values} for name, values in histories.items()}
+
+
+READERS = {"csv": read_csv, "tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_mlflow}
+
+
+def here(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = registry.REGISTRY.get(name).library
+    if library:
+        pytest.importorskip(library, reason=f"tracker {name}: {library} is not installed")
+    for variable in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.mark.parametrize("name", sorted(registry.REGISTRY.by_name()))
+def test_a_session_that_was_killed_goes_on_in_the_same_place_and_one_begun_anew_replaces_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here(name, monkeypatch)
+    run = TrackedRun("0123456789abcdef", "study", tmp_path, {"recipe.lr": 0.001, "row": "Mimetic"}, first=1)
+
+    def session(first: int, last: int, closed: bool = True) -> None:
+        tracker = registry.REGISTRY.get(name)(replace(run, first=first))
+        for epoch in range(first, last + 1):
+            tracker.log(epoch, {"train/loss": 1 / epoch, "test/top1": 10.0 * epoch})
+        if closed:
+            tracker.picture("attention/after", last, np.zeros((4, 8), np.uint8))
+            tracker.close("done" if last == 4 else "stopped")
+
+    session(1, 3, closed=name == "wandb")  # its process would go on in ours
+    session(3, 4)
+    if name in READERS:
+        found = READERS[name](tmp_path, run.run_id)
+        assert found["train/loss"] == pytest.approx({epoch: 1 / epoch for epoch in range(1, 5)})
+        assert found["test/top1"] == pytest.approx({epoch: 10.0 * epoch for epoch in range(1, 5)})
+    if name in READERS and name != "wandb":  # the server replaces it
+        session(1, 2)
+        assert READERS[name](tmp_path, run.run_id)["test/top1"] == {1: 10.0, 2: 20.0}
+
+
+@pytest.mark.parametrize("name", sorted(READERS))
+def test_a_run_is_tracked_as_it_is_recorded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here(name, monkeypatch)
+    cell = cells(tmp_path, epochs=2)[0]
+    tracked = replace(setting(tmp_path / "tracked"), track=(name,))
+    events: list[Event] = []
+    end: Any = carry_out(cell, tracked, Stop(), events.append)
+    assert [event.trouble for event in events if event.trouble] == []
+    found = READERS[name](tracked.root / tracked.study / "tracking" / name, cell.run_id)
+    assert found["train/loss"] == pytest.approx({row.epoch: row.train_loss for row in end.history})
+    assert found["test/top1"] == pytest.approx({row.epoch: row.test_top1 for row in end.history})
+    assert found["lr"] == pytest.approx({row.epoch: row.lr for row in end.history})
+    assert found["test/calibration_error"] == pytest.approx(
+        {row.epoch: row.metrics["calibration_error"] for row in end.history}
+    )
+    for probe in end.probes[1:]:
+        for layer, heads in enumerate(probe.attention_entropy):
+            assert found[f"probe/attention_entropy/{layer}"][probe.epoch] == pytest.approx(np.mean(heads))
+
+
+class Broken(Tracker):
+    """Fails at the second epoch, in one of three ways."""
+
+    name: ClassVar[str] = "broken"
+    error: ClassVar[BaseException] = OSError("no space\nleft")
+    logged: ClassVar[list[int]] = []
+
+    def __init__(self, run: TrackedRun) -> None:
+        pass
+
+    def log(self, epoch: int, values: dict[str, float]) -> None:
+        self.logged.append(epoch)
+        if epoch == 2:
+            raise self.error
+
+    def close(self, status: str) -> None:
+        raise AssertionError("it is left out by now")
+
+
+@pytest.mark.parametrize("error", [OSError("no space\nleft"), SystemExit(3), ValueError()], ids=repr)
+def test_a_tracker_that_fails_is_said_once_and_changes_nothing(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.REGISTRY.by_name() and registry.REGISTRY.known, "broken", Broken)
+    monkeypatch.setattr(Broken, "error", error)
+    monkeypatch.setattr(Broken, "logged", [])
+    cell, events = cells(tmp_path, epochs=3)[0], list[Event]()
+    plain, tracked = setting(tmp_path / "plain"), replace(setting(tmp_path / "tracked"), track=("broken", "csv"))
+    carry_out(cell, plain, Stop())
+    carry_out(cell, tracked, Stop(), events.append)
+    (trouble,) = [event.trouble for event in events if event.trouble]
+    assert "broken" in trouble
+    assert "\n" not in trouble
+    assert Broken.logged == [1, 2]
+    assert_same(plain, tracked, cell)
+    csv_file = tracked.root / tracked.study / "tracking" / "csv"
+    assert set(read_csv(csv_file, cell.run_id)["lr"]) == {1, 2, 3}, "others go on"
+    assert Store(tracked.root).read(tracked.study).problems == []
+
+
+def test_what_is_not_there_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert registry.checked(["csv", "csv"]) == ("csv",)
+    with pytest.raises(VitinitError, match="unknown tracker 'cvs'; did you mean 'csv'"):
+        registry.checked(["cvs"])
+    monkeypatch.setattr(Broken, "library", "no_such_library")
+    monkeypatch.setitem(registry.REGISTRY.known, "broken", Broken)
+    with pytest.raises(VitinitError, match="needs the library no_such_library: pip install"):
+        registry.checked(["broken"])
