@@ -8,12 +8,13 @@ DOCS := $(VENV)/.docs
 LIBRARIES := $(VENV)/.libraries
 TRANSFORMERS := $(VENV)/transformers4
 PYARROW := $(VENV)/pyarrow
+DATASETS := $(VENV)/datasets
 FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
 .DEFAULT_GOAL := help
 .PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-speed bench-fidelity bench-scale results test \
-  test-faults test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-browser test-wheel test-examples test-latex \
+  test-faults test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-datasets test-browser test-wheel test-examples test-latex \
   test-slurm slurm-up slurm-down docs check format lock clean
 
 SHOWN := ^(setup|bench-small|test|docs|help-all):.*\#\# 
@@ -106,6 +107,13 @@ $(TRANSFORMERS): $(READY)
 test-parquet: $(PYARROW) ## Export of records as parquet; pyarrow is fetched
 	PYTHONPATH=$< $(BIN)/python -c 'import pyarrow; print("pyarrow", pyarrow.__version__)'
 	PYTHONPATH=$< $(BIN)/python -m pytest tests/benchmark/test_store_commands.py -k parquet
+
+test-datasets: $(DATASETS) ## Datasets of the library `datasets`, which is fetched
+	PYTHONPATH=$< $(BIN)/python -c 'import datasets; print("datasets", datasets.__version__)'
+	PYTHONPATH=$< $(BIN)/python -m pytest tests/benchmark/test_hugging_face_datasets.py
+
+$(DATASETS): $(READY)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ 'datasets>=3,<5'
 
 $(PYARROW): $(READY)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target $@ pyarrow

@@ -75,12 +75,16 @@ OWN_FILE = re.compile(r"(\.py:\w+@[0-9a-f]{7})[0-9a-f]{9}$")
 """Name of a dataset in somebody's file: tables show the beginning of the digest of its content."""
 
 
+WITH_PATH = ("folder", "hf")
+"""Datasets that are named with a path, as folder:PATH."""
+
+
 class DatasetSpec(Frozen):
     """Images for training, and images for accuracy."""
 
     name: str
     path: Annotated[str, Field(min_length=1)] | None = None
-    """Root of a `folder` dataset; no other dataset has one."""
+    """Root of a `folder` dataset, or name of one of `hf`; no other dataset has one."""
     train_size: Count | None = None
     """Trains on so many images of the training split, the classes in proportion. None: on all but `val_size`."""
     val_size: Count | None = None
@@ -94,8 +98,8 @@ class DatasetSpec(Frozen):
 
     @model_validator(mode="after")
     def _path_belongs_to_folder(self) -> DatasetSpec:
-        if (self.name == "folder") != (self.path is not None):
-            raise ValueError("the dataset 'folder' needs a path, no other dataset takes one; write folder:PATH")
+        if (self.name in WITH_PATH) != (self.path is not None):
+            raise ValueError("the datasets 'folder' and 'hf' need a path, no other takes one: folder:PATH, hf:NAME")
         return self
 
     @model_validator(mode="after")
@@ -112,7 +116,7 @@ class DatasetSpec(Frozen):
 
         For example `cifar10[10000, redrawn]`, or `cifar10[8000, val 2000], validation` for accuracy on the 2,000.
         """
-        name = f"folder:{self.path}" if self.path else OWN_FILE.sub(r"\1", self.name)
+        name = f"{self.name}:{self.path}" if self.path else OWN_FILE.sub(r"\1", self.name)
         parts = [str(self.train_size)] if self.train_size else []
         parts += [f"val {self.val_size}"] if self.val_size else []
         parts += ["redrawn"] if self.train_draw == "seed" else []

@@ -31,7 +31,7 @@ def recipes() -> list[str]:
 
 
 def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
-    """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path."""
+    """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path, `hf:NAME` likewise."""
     fields = dict(named)
     name = str(fields.get("name"))
     before, colon, path = (name, "", "") if own_files.is_pinned(name) else name.partition(":")

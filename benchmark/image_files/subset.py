@@ -11,7 +11,7 @@ import numpy as np
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
-Item = TypeVar("Item", str, Path)
+Item = TypeVar("Item", str, Path, int)
 
 
 def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tuple[np.ndarray, np.ndarray]:

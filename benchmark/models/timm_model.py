@@ -68,7 +68,10 @@ class TimmModel(NamedModel):
         given: dict[str, Any] = {"num_classes": classes, **self.args}
         try:
             return timm.create_model(self.timm, img_size=self.image_size, **given)
-        except TypeError as error:
+        except (TypeError, KeyError) as error:  # either is raised for an argument that is there twice
+            if given_twice := [name for name in self.args if f"'{name}'" in str(error)]:
+                where = f"model timm {self.timm}"
+                raise VitinitError(f"{where}: {given_twice[0]} is fixed by its name; leave it out") from error
             if "img_size" not in str(error):
                 raise
             return timm.create_model(self.timm, **given)

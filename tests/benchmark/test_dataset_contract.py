@@ -22,7 +22,7 @@ from vitinit.benchmark.datasets.load import download, load, sources
 from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES
 from vitinit.benchmark.image_files.arrays import IGNORED, Sources
 from vitinit.benchmark.image_files.subset import parts
-from vitinit.benchmark.spec import DatasetSpec
+from vitinit.benchmark.spec import WITH_PATH, DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
 NAMES = registry.names()
@@ -32,7 +32,7 @@ SIZE = 8
 
 def spec_of(dataset: Dataset, path: Path, **fields: object) -> DatasetSpec:
     return DatasetSpec.model_validate(
-        {"name": dataset.name, **({"path": str(path)} if dataset.name == "folder" else {}), **fields}
+        {"name": dataset.name, **({"path": str(path)} if dataset.name in WITH_PATH else {}), **fields}
     )
 
 
@@ -55,7 +55,9 @@ class Here:
         return spec_of(self.dataset, self.path, **fields)
 
 
-ONE_OF_A_KIND = [name for name in NAMES if not registry.get(name).packed and name not in list(DIFFICULTIES)[1:]]
+ELSEWHERE = [*list(DIFFICULTIES)[1:], "hf"]
+"""Like one that is tested here; in test_hugging_face_datasets.py."""
+ONE_OF_A_KIND = [name for name in NAMES if not registry.get(name).packed and name not in ELSEWHERE]
 
 
 @pytest.fixture(scope="module", params=ONE_OF_A_KIND)
@@ -127,7 +129,7 @@ def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes
     for dataset in map(registry.get, NAMES):
         spec, place = spec_of(dataset, tmp_path / "missing"), tmp_path / dataset.name
         assert dataset.downloaded or dataset.origin != Dataset.origin
-        if dataset.name == "folder":
+        if dataset.name in WITH_PATH:
             assert str(tmp_path / "missing") in error_of(spec)
             continue
         reason = registry.unavailable(spec, place)
@@ -155,7 +157,7 @@ def test_planning_with_every_dataset_imports_nothing_slow() -> None:
         "from vitinit.benchmark.spec import DatasetSpec\n"
         "for name in registry.names():\n"
         "    dataset = registry.get(name)\n"
-        "    spec = DatasetSpec(name=name, path='.' if dataset.name == 'folder' else None)\n"
+        "    spec = DatasetSpec(name=name, path='.' if dataset.name in ('folder', 'hf') else None)\n"
         "    dataset.unavailable(spec, Path('nowhere')), dataset.training_images(spec), dataset.counts(spec)\n"
         "slow = {'torch', 'torchvision', 'timm', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported: {slow}' if slow else 0)"

@@ -1,0 +1,84 @@
+"""Datasets of the library `datasets`, made here and saved: pixels, splits, refusals, and one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitinit.benchmark.datasets import load
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.grids.parts import resolve_dataset
+from vitinit.initializers.errors import VitinitError
+
+datasets = pytest.importorskip("datasets", reason="the library datasets is not installed: make test-datasets")
+
+NOWHERE = Path("/nonexistent")
+
+
+def images(count: int, seed: int) -> list[Image.Image]:
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, 8, 8, 3), np.uint8)
+    return [Image.fromarray(each) for each in pixels]
+
+
+def made(labels: list[int], seed: int = 0, **columns: list[int]) -> datasets.Dataset:
+    kinds = {"image": datasets.Image(), **dict.fromkeys(("label", *columns), datasets.ClassLabel(names=["a", "b"]))}
+    content = {"image": images(len(labels), seed), "label": labels, **columns}
+    return datasets.Dataset.from_dict(content, features=datasets.Features(kinds))
+
+
+def saved(found: datasets.Dataset | datasets.DatasetDict, path: Path) -> dict[str, str]:
+    found.save_to_disk(str(path))
+    return {"name": f"hf:{path}"}
+
+
+def loaded(named: dict[str, str]) -> load.Data:
+    spec = resolve_dataset(named)
+    assert unavailable(spec, NOWHERE) is None
+    return load.load(spec, 8, NOWHERE)
+
+
+def test_pixels_labels_and_classes_are_those_that_were_saved(tmp_path):
+    splits = {"train": made([0, 1, 1, 0], 0), "validation": made([1, 0], 1), "test": made([1, 1, 0], 2)}
+    found = loaded(saved(datasets.DatasetDict(splits), tmp_path / "set"))
+    assert found.classes == ("a", "b")
+    for split, seed, labels in ((found.train, 0, [0, 1, 1, 0]), (found.held_out, 2, [1, 1, 0])):
+        expected = np.stack([np.asarray(image) for image in images(len(labels), seed)]).transpose(0, 3, 1, 2)
+        assert np.array_equal(split.images.numpy(), expected)
+        assert split.labels.tolist() == labels
+
+
+def test_labels_that_are_not_public_are_no_test_split(tmp_path):
+    splits = {"train": made([0, 1]), "test": made([-1, -1]), "validation": made([1, 0, 1], 1)}
+    assert loaded(saved(datasets.DatasetDict(splits), tmp_path / "set")).held_out.labels.tolist() == [1, 0, 1]
+
+
+def test_without_another_split_a_fifth_of_each_class_is_held_out(tmp_path):
+    named = saved(made([0] * 10 + [1] * 15), tmp_path / "set")
+    found = loaded(named)
+    assert found.held_out.labels.tolist() == [0, 0, 1, 1, 1]
+    assert len(found.train.labels) == 20
+    assert loaded(named).checksum == found.checksum
+
+
+def test_what_is_no_dataset_of_images_with_a_class_each_is_refused(tmp_path):
+    for number, (content, says) in enumerate(
+        [
+            (datasets.Dataset.from_dict({"text": ["a", "b"]}), "one column is to hold images; there are none"),
+            (datasets.DatasetDict({"dev": made([0, 1])}), "has no split 'train', but dev"),
+            (made([0, 1]).rename_column("label", "x").add_column("y", [0, 1]).cast_column("y", datasets.ClassLabel(2)),
+             "one column is to hold classes; there are x, y"),
+        ]
+    ):  # fmt: skip
+        with pytest.raises(VitinitError, match=says):
+            loaded(saved(content, tmp_path / str(number)))
+    with pytest.raises(VitinitError, match="dataset hf:.*none"):
+        loaded({"name": f"hf:{tmp_path}/none"})
+
+
+def test_of_several_columns_with_classes_it_takes_the_one_called_label(tmp_path):
+    splits = {name: made([0, 1], other=[1, 0]) for name in ("train", "test")}
+    found = loaded(saved(datasets.DatasetDict(splits), tmp_path / "set"))
+    assert found.train.labels.tolist() == [0, 1]
