@@ -56,6 +56,7 @@ STOREYS = {
         "training probes",
         "one_run measuring",
         "launching",
+        "submissions",
         "cli",
     ),
     "analysis": (
