@@ -64,7 +64,7 @@ STOREYS = {
         "frame published unread",
         "tables",
         "plotting",
-        "figures standing choose",
+        "figures standing choose board",
         "curves",
         "report pages",
     ),

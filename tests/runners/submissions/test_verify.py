@@ -149,7 +149,11 @@ def test_a_claim_is_judged_by_fixed_rules(claimed, over_placebo, base, placebo, 
 def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Verify a method body under a tiny tier, looks at 3 and 4 seeds, at one worker."""
     tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
-    tier["blocks"][0] |= {"recipe": {"name": "small", "epochs": 2}, "datasets": [{"name": "digits", "train_size": 400}]}
+    tier["blocks"][0] |= {
+        "datasets": ["digits"],
+        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2},
+        "recipe": {"name": "small", "epochs": 3, "batch_size": 64, "lr": 3e-3},
+    }
     (tmp_path / "tier.yaml").write_text(yaml.safe_dump(tier))
     monkeypatch.setitem(rank.TIERS, "quick", f"{tmp_path}/tier")
     monkeypatch.setattr(looks, "PLAN", ((3, 0.26), (4, 0.13)))
