@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
-import vitinit
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import derive, stream
+from vitinit.runners.basics.environment import IMPORTED_FROM
 
 OUT_OF_TIME = 99
 """Exit code of a process whose time is over."""
@@ -67,7 +67,7 @@ def confine(folder: Path, seconds: int, megabytes: int) -> list[str]:
     ):
         resource.setrlimit(kind, (limit, limit))
     # Not the folder above: datasets and results may lie beside the code.
-    code = Path(vitinit.__file__).parent
+    code = IMPORTED_FROM / "vitinit"
     ours = [path.resolve() for path in (code, *code.iterdir())]
     python = [Path(prefix) for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix}]
     system = [

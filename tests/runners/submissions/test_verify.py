@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
 import sys
 from pathlib import Path
@@ -150,13 +151,14 @@ def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Verify a method body under a tiny tier, looks at 3 and 4 seeds, at one worker."""
     tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
     tier["blocks"][0] |= {
-        "datasets": ["digits"],
-        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2},
-        "recipe": {"name": "small", "epochs": 3, "batch_size": 64, "lr": 3e-3},
+        "datasets": [{"name": "digits", "train_size": 100}],
+        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 4, "depth": 1},
+        "recipe": {"name": "small", "epochs": 1, "batch_size": 50},
     }
     (tmp_path / "tier.yaml").write_text(yaml.safe_dump(tier))
     monkeypatch.setitem(rank.TIERS, "quick", f"{tmp_path}/tier")
-    monkeypatch.setattr(looks, "PLAN", ((3, 0.26), (4, 0.13)))
+    monkeypatch.setattr(looks, "PLAN", ((3, 0.26),))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -184,16 +186,27 @@ for module in model.modules():
 """
 
 
-def test_an_honest_method_is_reproduced_and_one_that_works_at_seed_0_only_is_not(submitted, tmp_path: Path) -> None:
-    honest = submitted(KAIMING, base="trunc_normal", gain=0.5)
-    assert (honest.answer, honest.valid) == ("reproduced", True), honest
-    only = "if generator.initial_seed() != derive(0, 'init/method'): return\n" + KAIMING
-    cheat = submitted(only, base="trunc_normal", gain=20.0)
+def test_a_submission_is_trained_on_fresh_seeds_and_judged_by_the_rules(submitted, tmp_path: Path) -> None:
+    """The gain is computed anew from the records: of the starts that were drawn, at the seeds that were drawn."""
+    verdict = submitted(KAIMING, base="trunc_normal", gain=0.5)
+    assert verdict.valid
+    assert verdict.look
+    assert verdict.answer == submission.judge(Claim.model_validate({**CLAIM, "gain": 0.5}), verdict.look)[0]
+    (study,) = (path.parent for path in (tmp_path / "results").glob("rank-Stored-*/LOOKS"))
+    runs = [json.loads(path.read_bytes()) for path in study.glob("*.json")]
+    top1 = {(run["row"], run["spec"]["seed"]): 100 * run["epochs"][-1]["test_top1"] for run in runs}
+    gains = [top1["Stored", seed] - top1["Stored's base", seed] for seed in verdict.seeds]
+    assert verdict.look.base.gain == pytest.approx(sum(gains) / 3)
+
+
+def test_one_that_works_at_seed_0_only_is_not_reproduced_and_a_refutation_stays(submitted, tmp_path: Path) -> None:
+    cheat = submitted("if generator.initial_seed() != derive(0, 'init/method'): return\n" + KAIMING, gain=60.0)
     assert (cheat.answer, cheat.valid) == ("not reproduced", True), cheat
+    assert cheat.look
+    assert cheat.look.base.gain == 0, "it does nothing at another seed"
     broken = submitted("raise ValueError('no')", gain=1.0)
     assert (broken.answer, broken.valid, broken.look) == ("invalid", False, None)
-    kept = [each.answer for each in submission.verdicts(tmp_path / "theirs")]
-    assert kept == ["reproduced", "not reproduced", "invalid"], "a refutation stays"
+    assert [each.answer for each in submission.verdicts(tmp_path / "theirs")] == ["not reproduced", "invalid"]
 
 
 def test_what_is_no_submission_is_refused_in_one_line_and_gets_no_verdict(submitted, tmp_path: Path) -> None:
