@@ -194,7 +194,7 @@ def test_a_submission_is_trained_on_fresh_seeds_and_judged_by_the_rules(submitte
     assert verdict.answer == submission.judge(Claim.model_validate({**CLAIM, "gain": 0.5}), verdict.look)[0]
     (study,) = (path.parent for path in (tmp_path / "results").glob("rank-Stored-*/LOOKS"))
     runs = [json.loads(path.read_bytes()) for path in study.glob("*.json")]
-    top1 = {(run["row"], run["spec"]["seed"]): 100 * run["epochs"][-1]["test_top1"] for run in runs}
+    top1 = {(run["row"], run["spec"]["seed"]): run["history"][-1]["test_top1"] for run in runs}
     gains = [top1["Stored", seed] - top1["Stored's base", seed] for seed in verdict.seeds]
     assert verdict.look.base.gain == pytest.approx(sum(gains) / 3)
 
