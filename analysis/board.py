@@ -29,7 +29,7 @@ TIERS = {"quick": "catalogue-small", "standard": "standard"}
 OWN_MODEL = {"ConViT": "DeiT"}
 """Base of a row that has a model of its own."""
 PLAIN = "Kaiming uniform"
-"""What a base is compared with."""
+"""Base that other bases are compared with."""
 
 
 @dataclass(frozen=True)

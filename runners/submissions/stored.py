@@ -20,7 +20,7 @@ class Stored(Initializer):
     touches: ClassVar[tuple[str, ...]] = ("*",)
     folder: str = "."
     digest: str = Field("0" * 64, pattern=r"^[0-9a-f]{64}$")
-    """Of the submission, so that another one has other runs."""
+    """Digest of the submission, so that another one has other runs."""
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:

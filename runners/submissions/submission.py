@@ -48,13 +48,13 @@ class Verdict(Frozen):
     rule: Count
     commit: str
     digest: str
-    """Of `method.py` and `claim.yaml`."""
+    """Digest of `method.py` and `claim.yaml`."""
     seeds: list[int]
     limits: list[str]
-    """What the system could keep the method from."""
+    """Limits that the system could impose on the method."""
     valid: bool
     reason: str = ""
-    """Why it is not valid; else what decided."""
+    """Reason why it is not valid; else the deciding difference."""
     answer: Literal["reproduced", "not reproduced", "tie", "invalid"]
     look: Look | None = None
 
