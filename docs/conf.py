@@ -20,6 +20,7 @@ include_patterns = [
     "[a-z]*/README.md",
     "results/reference/README.md",
     "results/reference/*/README.md",
+    "results/submissions/README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/*.md",
@@ -82,6 +83,7 @@ docs/how-to/compare-studies
 
 results/reference/README
 results/reference/*/README
+results/submissions/README
 ```
 
 ```{toctree}

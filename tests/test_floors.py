@@ -56,6 +56,7 @@ STOREYS = {
         "training probes tracking",
         "one_run measuring",
         "launching",
+        "submissions",
         "cli",
     ),
     "analysis": (
@@ -63,7 +64,7 @@ STOREYS = {
         "frame published unread",
         "tables",
         "plotting",
-        "figures standing choose",
+        "figures standing choose board",
         "curves",
         "report pages",
     ),

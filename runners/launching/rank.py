@@ -219,7 +219,7 @@ def _checked(content: dict[str, Any], data: Path) -> str:
         draft = Path(folder) / "rank.yaml"
         *rows, (_, placebo) = content["rows"].items()
         _write(draft, {**content, "rows": dict(rows), "contrasts": content["contrasts"][:1]})
-        cells = load(str(draft), seeds=[0]).cells
+        cells = load(str(draft), seeds=content["blocks"][0]["seeds"][:1]).cells
     for cell in cells:
         if reason := registry.unavailable(cell.spec.dataset, data):
             raise VitinitError(f"the standard protocol needs {cell.spec.dataset.name}, and {reason}")
@@ -249,12 +249,12 @@ def _start(spec: RunSpec) -> None:
 
     def images(count: int) -> torch.Tensor:
         side = spec.model.image_size
-        return torch.randn(min(count, 8), 3, side, side, generator=stream(0, "init/images"))
+        return torch.randn(min(count, 8), 3, side, side, generator=stream(spec.seed, "init/images"))
 
     model = build_model(spec.model, classes=10)
     base = registry.build(spec.base.name, spec.base.params, "base")
     method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
-    initialize(model, base, method, lambda name: stream(0, name), resources=Resources(training_images=images))
+    initialize(model, base, method, lambda name: stream(spec.seed, name), resources=Resources(training_images=images))
 
 
 def recorded(ranked: Ranked, results: Path, retry_failed: bool) -> int:

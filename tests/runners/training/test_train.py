@@ -354,9 +354,9 @@ def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_i
     train(training, loader, 0, between_steps=after_a_step)
     for name, value in training.ema.module.state_dict().items():
         torch.testing.assert_close(value.double(), expected[name], rtol=0, atol=1e-6)
-    loss, score, _ = evaluate(training.ema.module, loader, settings)
-    assert (training.history[-1].ema_loss, training.history[-1].ema_score) == (loss, score)
-    assert loss != training.history[-1].test_loss
+    scores = evaluate(training.ema.module, loader, settings).metrics
+    assert (training.history[-1].ema_loss, training.history[-1].ema_score) == (scores["loss"], scores["top1"])
+    assert scores["loss"] != training.history[-1].test_loss
     plain = run(data, recipe(epochs=2))[1]
     assert [row.test_loss for row in plain] == [row.test_loss for row in training.history]
     assert "ema_loss" not in plain[0].model_dump()
