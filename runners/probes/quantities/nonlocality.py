@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -19,8 +21,11 @@ def nonlocality(seen: Seen) -> list[Tensor]:
 
 @probe
 def nonlocality_reference(seen: Seen) -> list[Tensor] | None:
-    """The same of the maps that the released ConViT code takes."""
+    """The same of the maps that the released ConViT code takes; None where attention cannot be of bare patches."""
     if any(grid != seen.grid for grid in seen.attention.grids):
+        return None
+    biases = [layer.relative_bias for layer in attention_layers(seen.model)]
+    if any(bias and len(bias.whole_NN) != math.prod(seen.grid) for bias in biases):  # BEiT's are of a class token, too
         return None
     return [mean_distance(maps_HNN, seen.grid) for maps_HNN in of_patch_embedding(seen.model, seen.images_BCHW)]
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import timm
 import torch
 from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
@@ -140,6 +141,25 @@ def test_reference_is_what_convit_logs_of_itself():
         tokens_BND = model.eval().patch_embed(images_BCHW)
         expected = [block.attn.get_attention_map(tokens_BND).tolist() for block in model.blocks]
     assert found == [pytest.approx(each, rel=1e-5) for each in expected]
+
+
+def test_attention_with_a_bias_for_its_class_token_is_measured_without_the_maps_of_bare_patches():
+    sizes = {"img_size": 8, "patch_size": 2, "embed_dim": 48, "depth": 2, "num_heads": 4, "num_classes": 10}
+    model = timm.create_model("beit_base_patch16_224", **sizes)
+    model.blocks[0].attn.relative_position_bias_table.data.normal_()
+    images_BCHW = images_of(4)[..., :8, :8]
+    found = probe(model, images_BCHW, None, 0)
+    assert found.nonlocality_reference is None
+    maps = []
+    for block in model.blocks:
+        block.attn.fused_attn = False
+        block.attn.attn_drop.register_forward_hook(lambda _, inputs, output: maps.append(inputs[0]))
+    with torch.no_grad():
+        model.eval()(images_BCHW)
+    patches_LBHNN = torch.stack(maps)[..., 1:, 1:]
+    patches_LBHNN /= patches_LBHNN.sum(-1, keepdim=True)
+    entropy = -(patches_LBHNN * patches_LBHNN.log()).sum(-1).mean((1, 3))
+    assert found.attention_entropy == [pytest.approx(each.tolist(), rel=1e-4) for each in entropy]
 
 
 def test_gates_of_a_new_convit():
