@@ -22,11 +22,15 @@ class TokenMixing(ModelSpec):
 
     kind: ClassVar[str] = "products of patches"
     dense: ClassVar[bool] = True
+    later: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0}
 
     mlp_ratio: Positive = 4.0
     """Hidden features of the MLP over channels, in widths."""
     drop_rate: Rate = 0.0
+    """Dropout before the classifier."""
     drop_path_rate: Rate = 0.0
+    proj_drop_rate: Rate = 0.0
+    """Dropout behind every Linear of an MLP."""
 
     @model_validator(mode="after")
     def _has_hidden_features(self) -> TokenMixing:
@@ -105,4 +109,5 @@ class Mixer(TokenMixing):
             mlp_ratio=(self.token_ratio, self.mlp_ratio),
             drop_rate=self.drop_rate,
             drop_path_rate=self.drop_path_rate,
+            proj_drop_rate=self.proj_drop_rate,
         )

@@ -50,4 +50,5 @@ class ResMLP(TokenMixing):
             norm_layer=Affine,
             drop_rate=self.drop_rate,
             drop_path_rate=self.drop_path_rate,
+            proj_drop_rate=self.proj_drop_rate,
         )

@@ -34,6 +34,7 @@ class Swin(ModelSpec):
         "swin_base": {"width": 128, "depths": [2, 2, 18, 2], "heads": 4},
     }
     telling: ClassVar[tuple[str, ...]] = ("width", "heads", "window_size")
+    later: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0}
 
     arch: Literal["swin"] = "swin"
     depths: Annotated[tuple[Count, ...], Field(min_length=1, max_length=12)]
@@ -45,7 +46,10 @@ class Swin(ModelSpec):
     mlp_ratio: Positive = 4.0
     qkv_bias: Annotated[bool, Field(strict=True)] = True
     drop_rate: Rate = 0.0
+    """Dropout before the classifier."""
     drop_path_rate: Rate = 0.0
+    proj_drop_rate: Rate = 0.0
+    """Dropout behind every projection of attention and every Linear of an MLP."""
 
     @model_validator(mode="before")
     @classmethod
@@ -141,5 +145,6 @@ class Swin(ModelSpec):
             qkv_bias=self.qkv_bias,
             drop_rate=self.drop_rate,
             drop_path_rate=self.drop_path_rate,
+            proj_drop_rate=self.proj_drop_rate,
             weight_init="skip",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -18,6 +19,7 @@ class Transformer(ModelSpec):
 
     kind: ClassVar[str] = "transformer"
     telling: ClassVar[tuple[str, ...]] = ("width", "heads")
+    later: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0}
 
     heads: Count
     mlp_ratio: Positive = 4.0
@@ -26,7 +28,10 @@ class Transformer(ModelSpec):
     """Position embedding."""
     pool: Literal["avg", "token"] = "avg"
     drop_rate: Rate = 0.0
+    """Dropout before the classifier."""
     drop_path_rate: Rate = 0.0
+    proj_drop_rate: Rate = 0.0
+    """Dropout behind every projection of attention and every Linear of an MLP."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Transformer:
@@ -51,6 +56,7 @@ class Transformer(ModelSpec):
             "qkv_bias": self.qkv_bias,
             "drop_rate": self.drop_rate,
             "drop_path_rate": self.drop_path_rate,
+            "proj_drop_rate": self.proj_drop_rate,
         }
 
     def describe(self) -> str:

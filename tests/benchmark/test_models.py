@@ -236,6 +236,18 @@ def test_rates_reach_the_model() -> None:
         assert max(rates) == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(
+    "preset", ["vit_micro", "convit_micro", "cait_micro", "swin_micro", "mixer_micro", "resmlp_micro"]
+)
+def test_dropout_of_projections_is_in_every_block(preset: str) -> None:
+    spec = spec_of({**presets()[preset], "image_size": 32, "patch_size": 2, "proj_drop_rate": 0.25})
+    m = build_model(spec, 10)
+    blocks = [module for module in m.modules() if type(module).__name__.endswith(("Block", "LayerScaleBlock"))]
+    assert len(blocks) >= spec.depth
+    for block in blocks:
+        assert 0.25 in [module.p for module in block.modules() if isinstance(module, torch.nn.Dropout)]
+
+
 def test_fields_that_do_not_fit_each_other_are_refused() -> None:
     cases: list[tuple[ModelSpec, dict[str, Any], str]] = [
         (SMALL, {"patch_size": 5}, "not divisible by patch_size 5"),
