@@ -75,7 +75,7 @@ OWN_FILE = re.compile(r"(\.py:\w+@[0-9a-f]{7})[0-9a-f]{9}$")
 """Name of a dataset in somebody's file: tables show the beginning of the digest of its content."""
 
 
-WITH_PATH = ("folder", "hf")
+WITH_PATH = {"folder": "PATH", "hf": "NAME"}
 """Datasets that are named with a path, as folder:PATH."""
 
 

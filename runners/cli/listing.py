@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
-KINDS = ("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "augmentations", "grids")
+KINDS = (
+    *("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "augmentations"),
+    *("metrics", "trackers", "grids"),
+)
 CODE = (Path(initializers.__path__[0]), Path(__file__))
 """Source files that determine the list of initialisers, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
@@ -44,7 +47,7 @@ TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text"
 def list_(
     kind: Annotated[
         str,
-        typer.Argument(help="initializers, datasets, models, timm, fits, recipes, optimizers, augmentations or grids"),
+        typer.Argument(help=", ".join(KINDS)),
     ],
     name: Annotated[str | None, typer.Argument(help="This one only, with all there is to say of it.")] = None,
 ) -> None:
@@ -60,6 +63,8 @@ def list_(
         "recipes": _recipes,
         "optimizers": _optimizers,
         "augmentations": _augmentations,
+        "metrics": _metrics,
+        "trackers": _trackers,
         "grids": _grids,
     }[kind](name)
 
@@ -219,14 +224,15 @@ def _datasets(name: str | None) -> None:
     from vitinit.benchmark.datasets import registry
     from vitinit.benchmark.datasets.load import data_dir
     from vitinit.benchmark.grids import parts
+    from vitinit.benchmark.spec import WITH_PATH
 
     numbers = "training", "test", "classes"
     table = _table("dataset", *numbers, "", right=numbers)
     for found in _chosen("dataset", name, registry.names()):
         dataset = registry.get(found)
         counts = [f"{count:,}" if count else "" for count in (*(dataset.images or (None, None)), dataset.classes)]
-        if found == "folder":
-            called, said = f"{found}:PATH", _first_line(type(dataset))
+        if found in WITH_PATH:
+            called, said = f"{found}:{WITH_PATH[found]}", _first_line(type(dataset))
         else:
             reason = registry.unavailable(parts.resolve_dataset({"name": found}), data_dir(None))
             called, said = found, (reason or "available").removeprefix(f"{found} is ")
@@ -380,6 +386,35 @@ def _augmentations(name: str | None) -> None:
         table.add_row(each, f"{parameter}: {default}", "the field of the recipe; at the end of the list")
     console.print(table)
     _line("In a recipe: augment: [crop_padding, hflip, {name: color_jitter, brightness: 0.4}, mixup]", indent=0)
+
+
+def _metrics(name: str | None) -> None:
+    """A table of all metrics, or of one."""
+    from vitinit.benchmark.metrics.registry import REGISTRY
+
+    known = REGISTRY.by_name()
+    table = _table("metric", "in tables", "of", "what it is")
+    for each in _chosen("metric", name, list(known)):
+        metric = known[each]
+        table.add_row(each, metric.label if metric.percent else "no", ", ".join(metric.of), inspect.getdoc(metric))
+    console.print(table)
+    _line("Tables and figures of one: python -m analysis.tables --metric NAME", indent=0)
+
+
+def _trackers(name: str | None) -> None:
+    """A table of all trackers, or of one, with the library that each needs."""
+    from importlib.util import find_spec
+
+    from vitinit.runners.tracking.registry import REGISTRY
+
+    known = REGISTRY.by_name()
+    table = _table("tracker", "", "what it is")
+    for each in _chosen("tracker", name, list(known)):
+        library, text = known[each].library, (inspect.getdoc(known[each]) or "").partition("\n")[0]
+        missing = library and find_spec(library) is None
+        table.add_row(each, "no" if missing else "yes", f"needs the library {library}: {text}" if missing else text)
+    console.print(table)
+    _line("With a run, several at once: vitinit run GRID --track NAME", indent=0)
 
 
 def _augmentation(recipe: Recipe) -> str:

@@ -42,7 +42,10 @@ COMMANDS = [
 def test_it_fits_80_columns_and_every_option_of_run_and_every_family_is_named_whole(here, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(console, "width", 80)
-    lists = [["list", kind] for kind in ("initializers", "datasets", "models", "fits", "recipes", "optimizers")]
+    lists = [
+        ["list", kind]
+        for kind in ("initializers", "datasets", "models", "fits", "recipes", "optimizers", "metrics", "trackers")
+    ]
     printed = {}
     for words in (["run", "--help"], *lists, ["list", "initializers", "placebo"], ["list", "models", "vit_tiny"]):
         code, printed[words[1]] = here(*words)
