@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -67,6 +68,28 @@ def test_what_is_more_than_a_submission_is_refused(files: dict[str, str], link: 
     assert why in said
     assert said.startswith("error: ")
     assert git(trusted, "status", "--porcelain") == "", "nothing is taken"
+
+
+def test_a_pull_request_that_main_has_passed_is_fetched_and_taken(trusted: Path, tmp_path_factory) -> None:
+    """By the lines of the workflow: with the history, or all that main has since would count as theirs."""
+    git(trusted, "checkout", "-qb", "theirs")
+    (trusted / HERE).mkdir()
+    (trusted / HERE / "method.py").write_text("x")
+    git(trusted, "add", "-A")
+    git(trusted, "commit", "-qm", "theirs")
+    git(trusted, "update-ref", "refs/pull/1/head", "HEAD")
+    git(trusted, "checkout", "-q", "main")
+    (trusted / "code.py").write_text("newer")
+    git(trusted, "commit", "-qam", "main goes on")
+    checkout = tmp_path_factory.mktemp("checkout") / "main"
+    git(trusted, "clone", "-q", "--single-branch", trusted.as_uri(), str(checkout))
+    (checkout / ".ci").symlink_to(ROOT / ".ci")
+    flow = yaml.safe_load((ROOT / ".github/workflows/submission.yml").read_text())
+    (step,) = (step for step in flow["jobs"]["verify"]["steps"] if "HEAD" in step.get("env", {}))
+    words = ["bash", "-eo", "pipefail", "-c", step["run"]]
+    environment = {**os.environ, "HEAD": step["env"]["HEAD"].replace("${{ github.event.pull_request.number }}", "1")}
+    done = subprocess.run(words, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, HERE), done.stderr
 
 
 def test_the_workflow_checks_out_main_with_no_rights_and_no_token() -> None:
