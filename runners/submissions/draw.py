@@ -22,9 +22,8 @@ from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import derive, stream
 from vitinit.runners.basics.environment import IMPORTED_FROM
+from vitinit.runners.submissions.submission import OUT_OF_TIME
 
-OUT_OF_TIME = 99
-"""Exit code of a process whose time is over."""
 CREATE, ADD, RESTRICT = 444, 445, 446
 """System calls of Landlock, the same on every architecture."""
 ALL, READ = (1 << 13) - 1, (1 << 0) | (1 << 2) | (1 << 3)

@@ -18,7 +18,8 @@ from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.records.looks import Look
 from vitinit.initializers.errors import VitinitError, explain
 
-SUBMISSIONS = Path("results/submissions")
+OUT_OF_TIME = 99
+"""Exit code of the process that runs a method, when its processor time is over."""
 Gain = Annotated[float, Field(ge=-100, le=100)]
 LARGEST = 2**18
 """Bytes of a method's file or a claim."""
@@ -111,7 +112,7 @@ def judge(claim: Claim, look: Look) -> tuple[Literal["reproduced", "not reproduc
 
     A claimed gain is reproduced if the looks show a gain and the claim does not lie above its interval. It is not
     reproduced where a loss is shown, a gain worth having is excluded, or the claim lies above the interval. All else
-    is a tie.
+    is a tie, so is a claim over a placebo where none can be made.
     """
     asked = [(claim.gain, look.base, "its base")]
     if claim.over_placebo is not None and look.placebo:
@@ -121,6 +122,8 @@ def judge(claim: Claim, look: Look) -> tuple[Literal["reproduced", "not reproduc
             return "not reproduced", f"over {name}: {found.says}, at most {found.high:.2f} points"
         if claimed > found.high:
             return "not reproduced", f"claims {claimed:.2f} points over {name}, and at most {found.high:.2f} are left"
+    if claim.over_placebo is not None and look.placebo is None:
+        return "tie", "claims a gain over its placebo, and it has none"
     if all(found.says == "gain" for _, found, _ in asked):
         return "reproduced", "a gain over " + " and over ".join(name for *_, name in asked)
     return "tie", f"no gain over {next(name for _, found, name in asked if found.says != 'gain')} is shown or excluded"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,10 +21,8 @@ from vitinit.initializers.errors import VitinitError, plain
 from vitinit.runners.basics.environment import IMPORTED_FROM
 from vitinit.runners.launching import rank
 from vitinit.runners.submissions import submission
-from vitinit.runners.submissions.submission import Verdict
+from vitinit.runners.submissions.submission import OUT_OF_TIME, Verdict
 
-OUT_OF_TIME = 99
-"""Exit code of `draw` when its processor time is over."""
 SECONDS, MEGABYTES = 900, 256
 """Processor time of all starts together, and what they may write."""
 FLAGS = ["--net", "--ipc", "--pid", "--fork", "--kill-child"]
@@ -120,7 +119,7 @@ def _watched(process: subprocess.Popen[bytes], folder: Path, seconds: int, megab
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
+    with suppress(ProcessLookupError):  # what it has started may have outlived it
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
@@ -161,8 +160,9 @@ def verify(
     common = {"protocol": rank.PROTOCOL, "rule": looks.RULE, "commit": commit, "digest": digest, "seeds": seeds}
     had: list[str] = []
     try:
-        plain_base = rank.prepare("mimetic", claim.tier, claim.base, None, results / "setting", data, None, seeds)
-        spec = load(str(plain_base.grid), seeds=seeds[:1]).cells[0].spec
+        # With a method of ours first: what refuses that, such as data that are missing, is no fault of the submission.
+        ours = rank.prepare("mimetic", claim.tier, claim.base, None, results / "setting", data, None, seeds)
+        spec = load(str(ours.grid), seeds=seeds[:1]).cells[0].spec
         had = draw(method, claim.method, spec, _classes(spec), seeds, starts, seconds, megabytes)
         stored = {"name": "vitinit.runners.submissions.stored:Stored", "folder": str(starts), "digest": digest}
         try:

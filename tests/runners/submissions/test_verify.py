@@ -134,15 +134,18 @@ def test_seeds_are_nobodys_choice() -> None:
         (2.0, None, "open", "open", "tie"),
         (2.0, None, "loss", "open", "not reproduced"),
         (2.0, None, "excluded", "open", "not reproduced"),
+        (2.0, 1.0, "gain", None, "tie"),
+        (2.0, None, "gain", None, "reproduced"),
     ],
 )
 def test_a_claim_is_judged_by_fixed_rules(claimed, over_placebo, base, placebo, answer) -> None:
     """The interval of fresh seeds is 1 to 3 points."""
     claim = Claim.model_validate({**CLAIM, "gain": claimed, "over_placebo": over_placebo})
-    found = (
-        Comparison.model_validate({"gain": 2, "low": 1, "high": 3, "p": 0.1, "says": says}) for says in (base, placebo)
-    )
-    look = Look(n=8, base=next(found), placebo=next(found))
+    found = [
+        Comparison.model_validate({"gain": 2, "low": 1, "high": 3, "p": 0.1, "says": says}) if says else None
+        for says in (base, placebo)
+    ]
+    look = Look(n=8, base=found[0], placebo=found[1])
     assert submission.judge(claim, look)[0] == answer
 
 
