@@ -58,7 +58,7 @@ def rank(
     from vitinit.runners.basics.machine import default_device
     from vitinit.runners.launching.rank import BESIDE, TIERS, Budget, call, prepare, recorded, seconds
 
-    time = Budget(seconds(budget))
+    allowance = Budget(seconds(budget))
     folder = datasets.data_dir(data_dir)
     ranked = prepare(method, tier, base, model, results, folder, worth)
     study = ranked.grid.stem
@@ -81,7 +81,7 @@ def rank(
     judging = [study, "--results", str(results)]
     code, done, plan = 0, recorded(ranked, results, retry_failed), ranked.looks
     while target := plan.target:
-        done, code = time.rounds(done, target, at_once, carry_out)
+        done, code = allowance.rounds(done, target, at_once, carry_out)
         if code or done < target or failed() or (code := call("vitinit.analysis.standing", [*judging, "--brief"])):
             break
         if (after := looks.read(results / study) or plan) == plan:  # nothing was looked at: what is printed says why
@@ -92,11 +92,11 @@ def rank(
     for option, value in given.items():
         words += [option, str(value)] if value not in (None, LOCAL) else []
     if target and not code:
-        console.print(f"{done} of {target} seeds; another round takes about {duration(time.longest)}: --budget")
+        console.print(f"{done} of {target} seeds; another round takes about {duration(allowance.longest)}: --budget")
     if number := failed():
         again = f"{shlex.join(words)} --retry-failed --budget {budget}"  # which they were begun within
         console.print(f"{count(number, 'run')} failed; to run again: {again}")
-    enough = max(2, math.ceil(time.longest / 3600))  # hours: a round at least
+    enough = max(2, math.ceil(allowance.longest / 3600))  # hours: a round at least
     more = f"{shlex.join(words)} --budget {enough}h" if target else ""
     committed = [str(ROOT / REFERENCE / name) for name in (TIERS[tier], *BESIDE[tier])]
     standing = call("vitinit.analysis.standing", [*judging, "--more", more, "--beside", *committed])

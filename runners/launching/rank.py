@@ -234,7 +234,7 @@ def _checked(content: dict[str, Any], data: Path) -> str:
 
 
 def _start(spec: RunSpec) -> None:
-    """Return a run's weights at the start, or nearly: images are noise.
+    """Initialise a model as a run would, or nearly: images are noise.
 
     Raises:
         VitinitError: it cannot begin.

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.datasets import load_sample_images
 from timm.data import auto_augment
 
+from tests.photographs import pieces
 from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations import registry
 from vitinit.benchmark.augmentations.operations.carry_out import KINDS, carry_out, fill_color
@@ -40,16 +40,7 @@ EACH_ALONE = [
 
 @pytest.fixture(scope="module")
 def photographs() -> torch.Tensor:
-    """Pieces of two photographs, coarse and fine; uint8, 256 x 3 x 32 x 32."""
-    pieces = []
-    for picture in map(Image.fromarray, load_sample_images().images):
-        for side in (64, 128, 256):
-            for left in range(0, picture.width - side, side // 2):
-                for top in range(0, picture.height - side, side // 2):
-                    piece = picture.crop((left, top, left + side, top + side)).resize((32, 32))
-                    pieces.append(np.asarray(piece).transpose(2, 0, 1))
-    chosen = np.random.RandomState(0).permutation(len(pieces))[:256]
-    return torch.from_numpy(np.stack(pieces)[chosen])
+    return pieces(256)
 
 
 def posterize(image: Image.Image, bits: int, **_) -> Image.Image:
