@@ -210,21 +210,14 @@ class Claim:
 
 
 def _take(folder: Path) -> Claim:
-    trouble: Exception = Taken("being run by another process")
+    taken = Taken("being run by another process")
     for attempt in range(TRIES):
         time.sleep(0.01 * attempt)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            trouble = VitinitError(f"cannot write to {folder}: {error.strerror or error}")
-            if isinstance(error, FileNotFoundError):  # the run was finished and its folder removed just now
-                continue
-            raise trouble from None
+        lock = _opened(folder)
         try:
             free = _locked(lock, fcntl.LOCK_EX)
             if free is False:
-                trouble = Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
+                taken = Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
             elif os.path.samestat(os.fstat(lock), (folder / LOCK).stat()):
                 owner = last(folder)
                 if owner and not owner.released and (other := _heard(folder, owner, locks=bool(free))):
@@ -232,14 +225,28 @@ def _take(folder: Path) -> Claim:
                 claim = Claim(folder, lock)
                 lock = -1
                 return claim
-        except FileNotFoundError as error:
-            trouble = VitinitError(f"cannot write to {folder}: {error.strerror}")
+        except FileNotFoundError:  # the run was finished and its folder removed just now
+            pass
         except OSError as error:
             raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
         finally:
             if lock >= 0:
                 os.close(lock)
-    raise trouble
+    raise taken
+
+
+def _opened(folder: Path) -> int:
+    """Open the lock of a run, whose folder another process may be removing just now."""
+    for attempt in range(TRIES * TRIES):
+        time.sleep(0.0001 * attempt)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            trouble = error
+            if not isinstance(error, (FileNotFoundError, FileExistsError)):
+                break
+    raise VitinitError(f"cannot write to {folder}: {trouble.strerror or trouble}")
 
 
 def _locked(descriptor: int, how: int) -> bool | None:
