@@ -38,6 +38,7 @@ from pydantic_core import PydanticSerializationError
 
 from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256
 from vitinit.benchmark.metrics import registry as metrics
+from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.epoch import RESULTS, EpochRow, Percent, results
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
 from vitinit.initializers.errors import VitinitError, explain
@@ -272,11 +273,17 @@ class RunRecord(_Outcome):
     def by(self, metric: str) -> RunRecord:
         """Return the same record with another metric as its `score`, for tables and figures.
 
+        Args:
+            metric: its name; `ema_score` is the main metric of the averaged weights.
+
         Raises:
             VitinitError: it does not hold this metric after its last epoch.
         """
+        averaged = AVERAGED + self.last.metric
+        metric = averaged if metric == "ema_score" else metric
         if self.last.value(metric) is None:
-            held = ", ".join(dict.fromkeys([self.last.field, *self.last.metrics]))
+            names = dict.fromkeys([self.last.field, *self.last.metrics, averaged])
+            held = ", ".join(name for name in names if self.last.value(name) is not None)
             raise VitinitError(f"run {self.run_id} holds no {metric}; it holds {held}")
         other = self.model_copy()
         other._metric = metric
