@@ -166,6 +166,10 @@ class _Outcome(Frozen):
         return self
 
 
+LATER = ("correct", "ema_weights")
+"""Fields of a finished run that are left out where there is nothing in them."""
+
+
 class RunRecord(_Outcome):
     """A finished run. The headline is the last epoch; the best epoch is kept because the papers report it."""
 
@@ -189,6 +193,8 @@ class RunRecord(_Outcome):
     it. None where masks are predicted, and in records of before this was taken, which do not have the field."""
     weights: Sha256 | None = None
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
+    ema_weights: Sha256 | None = None
+    """The same of the averaged weights; None, and left out, where the recipe has no `ema`, and in older records."""
     execution: Details
     """Settings that change speed or place only: device, threads, executor."""
     environment: Details
@@ -197,7 +203,7 @@ class RunRecord(_Outcome):
     @model_serializer(mode="wrap")
     def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = fields_of(self)
-        return {name: value for name, value in fields.items() if value is not None or name != "correct"}
+        return {name: value for name, value in fields.items() if value is not None or name not in LATER}
 
     @model_validator(mode="after")
     def _as_the_spec_says(self) -> RunRecord:
