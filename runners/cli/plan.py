@@ -275,8 +275,7 @@ def _matches(cell: Cell, condition: str) -> bool:
     if key not in values:
         fields = named_fields(cell.spec)
         if key not in fields:
-            names = {short(field) for field in fields} | values.keys()
-            return _no_field(cell, key, names)
+            return _no_field(cell, key, {short(field) for field in fields} | values.keys())
         return _equals(fields[key], pattern)
     value, pattern = values[key].lower(), pattern.lower()
     # brackets may be those of "cifar10[5000]", and the bare name means the dataset at any size
