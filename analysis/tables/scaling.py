@@ -192,8 +192,8 @@ def _curves(
 
 
 def _value(run: RunRecord, axis: str) -> float | None:
-    if axis in AXES:
-        return AXES[axis](run)
+    if axis in AXES and (value := AXES[axis](run)) is not None:
+        return value  # a model by name has its width among its arguments
     try:
         return float(named_fields(run.spec)[axis])
     except (KeyError, ValueError):

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.grids.schema import Cell, Grid
+from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.settings import named_fields
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.plan import _fixed, _matches
+from vitinit.runners.cli.plan import _fixed, _matches, planned_of
 
 GRID = """
 title: swept
@@ -117,8 +118,8 @@ def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
     assert all(_matches(c, "train_size=100") and _matches(c, "dataset.train_size=100") for c in found)
     swept = cells(tmp_path, "{parts: [qk, vo]}")
     for key in ("parts", "method.parts", "params.parts"):
-        assert sum(_matches(c, f"{key}=qk") for c in swept if c.spec.method) == 2
+        assert {c.row for c in swept if _matches(c, f"{key}=qk")} == {"Mimetic"}
     flipped = cells(tmp_path, "{augment: [[trivial_augment], [color_jitter, trivial_augment]]}")
     assert sum(_matches(c, "augment=color_jitter*, trivial_augment*") for c in flipped) == len(flipped) / 2
     with pytest.raises(VitinitError, match="did you mean 'lr'"):
-        _matches(found[0], "lrr=1")
+        planned_of(Grid("swept", "", found, []), Store(tmp_path), ["lrr=1"], None)
