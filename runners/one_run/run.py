@@ -23,6 +23,7 @@ from vitinit.initializers.attention import has_attention
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Initializer, Resources
+from vitinit.runners.basics import gpu
 from vitinit.runners.basics.environment import environment, set_flags
 from vitinit.runners.basics.setting import Event, Execution, Setting, check_whole_batches
 from vitinit.runners.basics.stop import Stop, Stopped
@@ -61,6 +62,7 @@ def run(
         Stopped: it was asked to stop; rank 0 has saved where it was.
         Diverged: a loss is no longer a number.
         Failed: another process has failed; the error names its rank.
+        BrokenDevice: the GPU does not compute.
     """
     session = _Session()
     with world.same_fate():
@@ -168,6 +170,7 @@ def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     check_whole_batches(spec, setting.execution)
     device = world.device(setting.execution.device)
     set_flags(setting.execution)
+    gpu.check(device)
     provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
     loader_name = setting.execution.loader
     size, cropped = spec.model.image_size, spec.recipe.crops
