@@ -73,8 +73,8 @@ class Setting:
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
     track: tuple[str, ...] = ()
     """Trackers that are told about every epoch: see `runners.tracking`."""
-    beside_others: bool = False
-    """Other runs share the device: one that it has no memory for has not failed yet."""
+    sharing: int = 1
+    """Number of runs that share the device. Of several, one that it has no memory for has not failed yet."""
 
 
 @dataclass(frozen=True)

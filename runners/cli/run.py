@@ -155,6 +155,7 @@ def run(
         keep_maps=keep_maps,
         maps_at=tuple(maps_at or ()),
         track=tracked,
+        sharing=1 if where == "inline" else at_once,
     )
     if lock:
         planned = _settled(planned, contents, setting)

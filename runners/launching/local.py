@@ -65,7 +65,7 @@ class Local:
                         cell = waiting.pop()
                         display.start(cell)
                         try:
-                            receiver, process = _start(context, cell, replace(setting, beside_others=workers > 1))
+                            receiver, process = _start(context, cell, replace(setting, sharing=workers))
                         except VitinitError as error:
                             if not stop.reason:
                                 raise

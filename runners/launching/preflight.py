@@ -35,7 +35,7 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
         (cell.spec.dataset, cell.spec.model.image_size, cell.spec.recipe.crops) for cell in cells
     ):
         try:
-            data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, elsewhere)
+            data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, elsewhere, setting.sharing)
         except Exception as error:  # a dataset of the user's may raise anything
             said = f"dataset {dataset.label}: {type(error).__name__}: {located(error)}"
             unread.append(error if isinstance(error, VitinitError) else VitinitError(said))

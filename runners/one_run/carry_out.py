@@ -83,7 +83,7 @@ def carry_out(
                 outcome = failure(cell, setting, error.kind, error.message, error.trace)
             except Exception as error:
                 busy = out_of_memory(error) or (isinstance(error, BrokenDevice) and error.busy)
-                if setting.beside_others and busy:  # never in several processes
+                if setting.sharing > 1 and busy:  # never in several processes
                     return Unfinished(run_id, "crowded", "out of memory beside other runs; it is tried again alone")
                 if isinstance(error, BrokenDevice):
                     raise

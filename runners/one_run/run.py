@@ -174,7 +174,9 @@ def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
     loader_name = setting.execution.loader
     size, cropped = spec.model.image_size, spec.recipe.crops
-    data = open_data(spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped)
+    data = open_data(
+        spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped, runs=setting.sharing
+    )
     stop.check()
     loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
     loader.metric = datasets.get(spec.dataset.name).main_metric

@@ -122,7 +122,7 @@ def test_a_run_without_memory_fails_alone_and_is_tried_again_where_it_was_beside
     (tmp_path / "hungry.py").write_text(HUNGRY)
     monkeypatch.syspath_prepend(tmp_path)
     cell, out = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry"))), io.StringIO()
-    end = carry_out(cell, replace(setting, beside_others=True), Stop())
+    end = carry_out(cell, replace(setting, sharing=2), Stop())
     assert (end.status, end.run_id) == ("crowded", cell.run_id)
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
     tally = execute([cell], setting, Inline(), Display(Console(file=out, width=200)))  # alone already
