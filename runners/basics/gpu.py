@@ -43,6 +43,16 @@ def check(device: torch.device) -> None:
         raise broken(device, error) from None
 
 
+def check_tf32(device: torch.device) -> None:
+    """Refuse a GPU without tensor cores for TF32, which would compute in fp32.
+
+    Raises:
+        VitinitError: it is older than NVIDIA's Ampere.
+    """
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        raise VitinitError(f"precision tf32: {torch.cuda.get_device_name(device)} has none, Ampere and newer GPUs do")
+
+
 def after(error: BaseException, device: torch.device) -> BrokenDevice | None:
     """Return what is wrong with the device of a run that raised an error; None where the run is to blame."""
     of_the_device = isinstance(error, RuntimeError) and OF_THE_DEVICE.search(str(error))

@@ -24,8 +24,8 @@ from vitinit.initializers.foreign import contained
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Initializer, Resources
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.environment import environment, set_flags
-from vitinit.runners.basics.setting import Event, Execution, Setting, check_whole_batches
+from vitinit.runners.basics.environment import environment, gpu_usage, set_flags, tensor_floats
+from vitinit.runners.basics.setting import Event, Execution, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import OpenedData, make_loader, open_data
@@ -167,11 +167,16 @@ class _Opened:
 
 def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     spec = cell.spec
-    check_whole_batches(spec, setting.execution)
+    check_execution(spec, setting.execution)
     device = world.device(setting.execution.device)
     set_flags(setting.execution)
     gpu.check(device)
-    provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
+    if spec.recipe.precision == "tf32":
+        gpu.check_tf32(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with tensor_floats(spec.recipe.precision):
+        provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
     loader_name = setting.execution.loader
     size, cropped = spec.model.image_size, spec.recipe.crops
     data = open_data(
@@ -307,5 +312,9 @@ def _record(
         correct=training.correct,
         weights=weights,
         execution=asdict(opened.execution),
-        environment={**opened.provenance, "changed_while_running": changes} if changes else opened.provenance,
+        environment={
+            **opened.provenance,
+            **({"changed_while_running": changes} if changes else {}),
+            **gpu_usage(opened.device, setting.sharing),
+        },
     )
