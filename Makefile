@@ -12,9 +12,12 @@ DATASETS := $(VENV)/datasets
 FFCV_PACKAGES := g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev
 FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && command -v g++)
 
+# Tests with a case for each device that is there.
+ON_GPU = $(shell grep -lE '\bDEVICES\b' -r tests --include='test_*.py')
+
 .DEFAULT_GOAL := help
 .PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-speed bench-fidelity bench-scale results test \
-  test-faults test-slow test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-datasets test-browser test-wheel test-examples test-latex \
+  test-faults test-slow test-gpu test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-datasets test-browser test-wheel test-examples test-latex \
   test-slurm slurm-up slurm-down docs check format lock clean
 
 SHOWN := ^(setup|bench-small|test|docs|help-all):.*\#\# 
@@ -132,6 +135,11 @@ test-latex: setup ## The tables, compiled by pdflatex, which must be here
 
 test-slurm: setup ## Submit to a real SLURM, here (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/slurm/real
+
+test-gpu: setup ## What can run on a CUDA GPU, where there is one
+	@$(BIN)/python -c 'import torch; torch.cuda.is_available() or exit("torch finds no CUDA GPU here: nothing is tried")' || exit 0; \
+	  $(BIN)/vitinit self-test --device cuda && \
+	  VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest -ra -k "cuda or gpu or compile or memory" tests/slow $(ON_GPU)
 
 test-slow: setup ## What takes minutes: torch.compile, bf16, memory
 	VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest tests/slow

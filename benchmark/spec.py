@@ -231,7 +231,10 @@ class Recipe(Frozen):
     sam: Positive | None = None
     """Radius rho of sharpness-aware minimisation (arXiv 2010.01412): two passes a step. None: off."""
     label_smoothing: Rate = 0.0
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """fp32 is IEEE single precision on every device, in convolutions too. tf32, on GPUs only, rounds the inputs of
+    matrix products and convolutions to 10 bits of mantissa. bf16 and fp16 are torch's autocast. Initialisers compute
+    in fp32."""
     hflip: Fraction = 0.0
     crop_padding: WholeNumber = 0
     """Zero-pad by this many pixels, then crop at random back to the image size."""
@@ -365,7 +368,10 @@ AnyModel = Annotated[SerializeAsAny[BaseModelSpec], PlainValidator(_of_its_famil
 
 
 class RunSpec(Frozen):
-    """One run. Specs with the same `run_id` give the same numbers on one machine, device and number of threads."""
+    """One run. Specs with the same `run_id` give the same numbers on one machine, device and number of threads.
+
+    On a GPU that holds with `--deterministic` only: without it sums are rounded in another order each time.
+    """
 
     dataset: DatasetSpec
     model: AnyModel

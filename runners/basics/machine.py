@@ -49,6 +49,17 @@ def gpu_possible() -> bool:
     return sys.platform != "linux" or any(map(glob.glob, GPU_FILES))
 
 
+def gpu_slots() -> list[str]:
+    """Return, for each GPU that torch finds, the value of CUDA_VISIBLE_DEVICES that shows a process this one alone."""
+    if not gpu_possible():
+        return []
+    import torch
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    number = torch.cuda.device_count()  # of what is visible, and makes no context on a GPU
+    return [name.strip() for name in visible.split(",")][:number] if visible else list(map(str, range(number)))
+
+
 def default_device() -> str:
     """`cuda` where torch finds a GPU, else `cpu`. Where there is no driver, torch is not asked."""
     if not gpu_possible():

@@ -18,6 +18,7 @@ from vitinit.runners.cli import proposition as cli_proposition
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
 from vitinit.runners.cli import run as cli_run
+from vitinit.runners.cli import self_test as cli_self_test
 from vitinit.runners.cli import submit as cli_submit
 from vitinit.runners.cli.data import data_app
 from vitinit.runners.cli.slurm import slurm_app
@@ -63,6 +64,7 @@ for command in (
     cli_submit.submit,
     cli_submit.verify,
     cli_check.check,
+    cli_self_test.self_test,
     cli_records.show,
     cli_records.reproduce,
     cli_proposition.proposition,

@@ -23,8 +23,9 @@ from vitinit.initializers.attention import has_attention
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Initializer, Resources
-from vitinit.runners.basics.environment import environment, set_flags
-from vitinit.runners.basics.setting import Event, Execution, Setting, check_whole_batches
+from vitinit.runners.basics import gpu
+from vitinit.runners.basics.environment import environment, gpu_usage, set_flags, tensor_floats
+from vitinit.runners.basics.setting import Event, Execution, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import OpenedData, make_loader, open_data
@@ -61,6 +62,7 @@ def run(
         Stopped: it was asked to stop; rank 0 has saved where it was.
         Diverged: a loss is no longer a number.
         Failed: another process has failed; the error names its rank.
+        BrokenDevice: the GPU does not compute.
     """
     session = _Session()
     with world.same_fate():
@@ -165,13 +167,21 @@ class _Opened:
 
 def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     spec = cell.spec
-    check_whole_batches(spec, setting.execution)
+    check_execution(spec, setting.execution)
     device = world.device(setting.execution.device)
     set_flags(setting.execution)
-    provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
+    gpu.check(device)
+    if spec.recipe.precision == "tf32":
+        gpu.check_tf32(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with tensor_floats(spec.recipe.precision):
+        provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
     loader_name = setting.execution.loader
     size, cropped = spec.model.image_size, spec.recipe.crops
-    data = open_data(spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped)
+    data = open_data(
+        spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped, runs=setting.sharing
+    )
     stop.check()
     loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
     loader.metric = datasets.get(spec.dataset.name).main_metric
@@ -268,9 +278,10 @@ def _record(
 ) -> RunRecord:
     """The record of a run that has ended; what is to be kept beside it is written first."""
     cell, spec, data, training = opened.cell, opened.cell.spec, opened.data, begun.training
-    weights = fingerprint(training.model)
-    if setting.keep_weights:
-        keep_weights(training.model, weights_path(setting.root, setting.study, cell.run_id), checkpoints.report)
+    weights, averaged = fingerprint(training.model), training.ema.module if training.ema else None
+    for model, ema in ((training.model, False), (averaged, True)):
+        if setting.keep_weights and model:
+            keep_weights(model, weights_path(setting.root, setting.study, cell.run_id, ema), checkpoints.report)
     if observer:
         observer.keep(weights, maps_path(setting.root, setting.study, cell.run_id))
     probes = observer.probes if observer else []
@@ -301,6 +312,11 @@ def _record(
         else [],
         correct=training.correct,
         weights=weights,
+        ema_weights=fingerprint(averaged) if averaged else None,
         execution=asdict(opened.execution),
-        environment={**opened.provenance, "changed_while_running": changes} if changes else opened.provenance,
+        environment={
+            **opened.provenance,
+            **({"changed_while_running": changes} if changes else {}),
+            **gpu_usage(opened.device, setting.sharing),
+        },
     )

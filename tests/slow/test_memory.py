@@ -56,7 +56,7 @@ def test_the_peak_of_vit_tiny_does_not_grow_over_epochs(tmp_path, capsys):
         peaks.append(peak_memory_mib())
         reset_peak_memory()
 
-    train(training, loader, 0, on_epoch)
+    train(training, loader, 0, on_epoch=on_epoch)
     with capsys.disabled():
         print(f"\npeak of each epoch in MiB: {[round(peak) for peak in peaks]}")
     assert max(peaks[2:]) <= 1.05 * max(peaks[:2])

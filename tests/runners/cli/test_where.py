@@ -17,6 +17,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
+from vitinit.runners.cli import run
 from vitinit.runners.cli.plan import planned_of
 from vitinit.runners.launching import cluster, jobs
 from vitinit.runners.launching.execute import execute
@@ -120,6 +121,33 @@ def test_runs_of_a_cluster_that_does_not_answer_are_said_and_can_be_forced(tmp_p
 def test_a_gpu_that_a_profile_does_not_ask_for_is_refused(vitinit):
     code, _, err = vitinit(*DRY, "--executor", "slurm", "--profile", "single-node", "--device", "cuda")
     assert (code, "profile 'single-node' asks for no GPU; set gpus in it" in err) == (2, True)
+
+
+def test_runs_at_once_are_as_many_as_gpus_or_as_share_them(monkeypatch):
+    monkeypatch.setattr(run, "gpu_slots", lambda: ["0", "1", "2"])
+    monkeypatch.setattr(run, "cores", lambda: 7)
+    assert (run.default_workers("cpu", None), run.default_workers("cuda", None)) == (7, 3)
+    assert run.default_workers("cuda", None, per_gpu=2) == 6
+    for processes, each, at_once in ((1, 1, 4), (1, 3, 12), (4, 1, 1)):
+        assert run.default_workers("cuda", profiles.Profile(gpus=4, processes=processes), each) == at_once
+
+
+def test_sharing_of_gpus_is_refused_where_there_is_nothing_to_share(vitinit, tmp_path):
+    profile = tmp_path / "gpus.yaml"
+    cluster = ("--executor", "slurm", "--profile", str(profile))
+    profile.write_text("gpus: 2\n")
+    for words, said in (
+        (("--executor", "local", "--device", "cpu"), "the runs are on the CPU"),
+        (("--executor", "inline", "--device", "cpu"), "one run at a time"),
+        (cluster, "the 2 processes of a job carry out one run at a time"),
+    ):
+        code, _, err = vitinit(*DRY, *words, "--per-gpu", "2")
+        assert (code, f"--per-gpu 2: {said}" in err or said in err) == (2, True), err
+    profile.write_text("gpus: 2\nprocesses: 1\n")
+    code, _, err = vitinit(*DRY, *cluster, "--per-gpu", "2", "--workers", "5")
+    assert (code, "2 GPUs with --per-gpu 2 take 4" in err) == (2, True), err
+    code, out, err = vitinit(*DRY, *cluster, "--per-gpu", "2")
+    assert (code, ", 4 at once; profile gpus" in out) == (0, True), out + err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a CUDA GPU here")

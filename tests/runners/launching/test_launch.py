@@ -29,10 +29,10 @@ from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics import environment
+from vitinit.runners.basics import environment, machine
 from vitinit.runners.basics.setting import Execution, SaveInterval, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.launching import cluster, jobs, snapshot
+from vitinit.runners.launching import cluster, jobs, local, snapshot
 from vitinit.runners.launching.estimate import estimate, estimated_work
 from vitinit.runners.launching.execute import came_free, execute
 from vitinit.runners.launching.inline import Inline
@@ -122,12 +122,58 @@ def test_a_run_without_memory_fails_alone_and_is_tried_again_where_it_was_beside
     (tmp_path / "hungry.py").write_text(HUNGRY)
     monkeypatch.syspath_prepend(tmp_path)
     cell, out = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry"))), io.StringIO()
-    end = carry_out(cell, replace(setting, beside_others=True), Stop())
+    end = carry_out(cell, replace(setting, sharing=2), Stop())
     assert (end.status, end.run_id) == ("crowded", cell.run_id)
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
     tally = execute([cell], setting, Inline(), Display(Console(file=out, width=200)))  # alone already
     assert (tally.failed, out.getvalue().count("failed, OutOfMemoryError")) == (1, 1)
     assert "tried again" not in out.getvalue()
+
+
+MEETING = """
+import os
+from pathlib import Path
+from typing import ClassVar
+from tests.processes import until
+from vitinit.initializers.registry import Initializer
+
+class Meeting(Initializer):
+    \"\"\"Goes on once a run on another GPU has begun, too.\"\"\"
+    name: ClassVar[str] = "meeting"
+    touches: ClassVar[tuple[str, ...]] = ()
+    folder: str
+    def apply(self, model, generator, progress):
+        here = Path(self.folder)
+        (here / os.environ["CUDA_VISIBLE_DEVICES"]).touch(exist_ok=False)
+        until(lambda: len(list(here.iterdir())) == 2, "the other one")
+"""
+
+
+def test_runs_at_once_see_a_gpu_each(setting: Setting, tmp_path: Path, monkeypatch) -> None:
+    """The first goes to one, the second to the other while the first is at work."""
+    (tmp_path / "meeting.py").write_text(MEETING)
+    (tmp_path / "seen").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(local, "_slots", lambda device: ["2", "GPU-5"])
+    method = InitializerSpec(name="meeting:Meeting", params={"folder": str(tmp_path / "seen")})
+    cells = [Cell("meeting", spec(method=method, seed=seed)) for seed in (0, 1)]
+    tally = execute(cells, setting, Local(2), Display(Console(file=io.StringIO())))
+    assert (tally.finished, tally.failed) == (2, 0)
+    assert {path.name for path in (tmp_path / "seen").iterdir()} == {"2", "GPU-5"}
+
+
+@pytest.mark.parametrize(
+    ("visible", "number", "slots"),
+    [(None, 2, ["0", "1"]), ("3, GPU-7", 2, ["3", "GPU-7"]), ("1,9", 1, ["1"]), ("", 0, []), (None, 0, [])],
+)
+def test_each_gpu_is_a_slot(monkeypatch, visible, number, slots):
+    """Also of those that a job may see, up to the first one that is not there."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(machine, "gpu_possible", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+    assert machine.gpu_slots() == slots
 
 
 def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:

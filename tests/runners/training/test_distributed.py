@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.faults import harness
+from tests.runners.small_run import spec
 from tests.runners.training.test_train import Interrupted, initialised
 from tests.runners.worlds import together
 from vitinit.benchmark.image_files.arrays import Data, Split
@@ -14,7 +15,7 @@ from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, check_whole_batches
+from vitinit.runners.basics.setting import Execution, check_execution
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
@@ -35,7 +36,10 @@ RECIPE = Recipe(
     clip_grad=0.3, rand_augment="rand-m9-mstd0.5-inc1",
     eps=1e-4,  # else Adam blows gradients that are nothing but rounding (of the keys' biases) up to whole steps
 )  # fmt: skip
-CASES = {"vit": (VIT, RECIPE), "convit": (CONVIT, RECIPE.model_copy(update={"batch_size": 8}))}
+CASES = {
+    "vit": (VIT, RECIPE.model_copy(update={"ema": 0.9})),
+    "convit": (CONVIT, RECIPE.model_copy(update={"batch_size": 8, "sam": 0.05})),
+}
 
 
 def split(n: int, seed: int) -> Split:
@@ -66,11 +70,14 @@ def begun(model: ModelSpec, recipe: Recipe, world: World, dtype=torch.float32, s
 
 
 def fitted(name: str, micro_batch: int | None, dtype: torch.dtype, world: World = ALONE):
-    """Weights, curves and correct test images of a whole training."""
+    """Weights and their average, curves and correct test images of a whole training."""
     training, loader = begun(*CASES[name], world, dtype)
     train.train(training, loader, 0, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
-    numbers = [(row.train_loss, row.test_loss, row.test_top1) for row in training.history]
-    return training.model.state_dict(), numbers, training.correct
+    rows = training.history
+    numbers = [(row.train_loss, row.test_loss, row.test_top1, row.ema_loss or 0, row.ema_score or 0) for row in rows]
+    averaged = training.ema.module.state_dict() if training.ema else {}
+    weights = training.model.state_dict() | {f"ema.{name}": tensor for name, tensor in averaged.items()}
+    return weights, numbers, training.correct
 
 
 ONE = ("vit", None, torch.float64)
@@ -233,11 +240,18 @@ def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path):
     for changes, how in (({"processes": 2}, "in 2 processes"), ({"micro_batch": 13}, "with --micro-batch 13")):
         execution = Execution("cpu", 1, "inline", **changes)
         with pytest.raises(VitinitError, match=f"a convmixer cannot be trained {how}: its BatchNorm"):
-            check_whole_batches(mixer.spec, execution)
-        check_whole_batches(vit.spec, execution)
+            check_execution(mixer.spec, execution)
+        check_execution(vit.spec, execution)
     outcome = carry_out(mixer, harness.setting(tmp_path, execution=execution), Stop())
     assert (outcome.status, outcome.error) == ("failed", "VitinitError")
-    check_whole_batches(mixer.spec, Execution("cpu", 1, "inline", micro_batch=14))
+    check_execution(mixer.spec, Execution("cpu", 1, "inline", micro_batch=14))
+
+
+def test_a_cpu_has_no_tf32():
+    rounded = spec(recipe=RECIPE.model_copy(update={"precision": "tf32"}))
+    check_execution(rounded, Execution("cuda", 1, "inline"))
+    with pytest.raises(VitinitError, match="a CPU has fp32"):
+        check_execution(rounded, Execution("cpu", 1, "inline"))
 
 
 def test_each_process_takes_the_gpu_of_its_own_number_and_waits_for_half_an_hour_at_most(monkeypatch):
