@@ -230,6 +230,8 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             "set_rng_state": lambda state, device=None: None,
             "synchronize": lambda device=None: gpu.waits.append("synchronize"),
             "empty_cache": lambda: None,
+            "max_memory_allocated": lambda device=None: 2**30,
+            "reset_peak_memory_stats": lambda device=None: None,
             "is_current_stream_capturing": lambda: False,
             "is_bf16_supported": lambda including_emulation=True: True,
             "get_device_name": lambda device=None: "Pretended GPU",
