@@ -231,12 +231,13 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             "synchronize": lambda device=None: gpu.waits.append("synchronize"),
             "empty_cache": lambda: None,
             "max_memory_allocated": lambda device=None: 2**30,
+            "mem_get_info": lambda device=None: (3 * 2**33, 2**36),
             "reset_peak_memory_stats": lambda device=None: None,
             "is_current_stream_capturing": lambda: False,
             "is_bf16_supported": lambda including_emulation=True: True,
             "get_device_name": lambda device=None: "Pretended GPU",
             "get_device_capability": lambda device=None: (9, 0),
-            "get_device_properties": lambda device=None: SimpleNamespace(total_memory=2**36, major=9, minor=0),
+            "get_device_properties": lambda device=None: SimpleNamespace(total_memory=2**36, uuid="12-34"),
         }.items():
             patch.setattr(torch.cuda, name, value)
         patch.setattr(torch.accelerator, "is_available", lambda: False)

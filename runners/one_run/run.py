@@ -25,6 +25,7 @@ from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Initializer, Resources
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.environment import environment, gpu_usage, set_flags, tensor_floats
+from vitinit.runners.basics.gpu_load import Load, watched
 from vitinit.runners.basics.setting import Event, Execution, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.basics.streams import stream
@@ -90,23 +91,25 @@ def run(
         if observer:
             observer.see(training.model, row.epoch, evaluated=row.score is not None)
         probe = observer.probes[-1] if setting.track and observer and observer.probes else None
-        on_event(Event(cell.run_id, epoch=row, probe=probe if probe and probe.epoch == row.epoch else None))
+        probe = probe if probe and probe.epoch == row.epoch else None
+        on_event(Event(cell.run_id, epoch=row, probe=probe, load=load.describe()))
 
     between_steps()
-    train(
-        training,
-        opened.loader,
-        cell.spec.seed,
-        cell.spec.dataset.evaluate_on,
-        epoch_ended,
-        between_steps,
-        world,
-        opened.execution.micro_batch,
-        opened.execution.compiled,
-    )
+    with watched(opened.device) as load:
+        train(
+            training,
+            opened.loader,
+            cell.spec.seed,
+            cell.spec.dataset.evaluate_on,
+            epoch_ended,
+            between_steps,
+            world,
+            opened.execution.micro_batch,
+            opened.execution.compiled,
+        )
     if not checkpoints or not begun:
         return None
-    return _record(opened, setting, begun, observer, session, checkpoints)
+    return _record(opened, setting, begun, observer, session, checkpoints, load)
 
 
 @dataclass
@@ -275,6 +278,7 @@ def _record(
     observer: Observer | None,
     session: _Session,
     checkpoints: Checkpoints,
+    load: Load,
 ) -> RunRecord:
     """The record of a run that has ended; what is to be kept beside it is written first."""
     cell, spec, data, training = opened.cell, opened.cell.spec, opened.data, begun.training
@@ -317,6 +321,6 @@ def _record(
         environment={
             **opened.provenance,
             **({"changed_while_running": changes} if changes else {}),
-            **gpu_usage(opened.device, setting.sharing),
+            **{name: {**used, **load.mean} for name, used in gpu_usage(opened.device, setting.sharing).items()},
         },
     )
