@@ -231,6 +231,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             "synchronize": lambda device=None: gpu.waits.append("synchronize"),
             "empty_cache": lambda: None,
             "max_memory_allocated": lambda device=None: 2**30,
+            "memory_reserved": lambda device=None: 0,
             "mem_get_info": lambda device=None: (3 * 2**33, 2**36),
             "reset_peak_memory_stats": lambda device=None: None,
             "is_current_stream_capturing": lambda: False,

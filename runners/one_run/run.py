@@ -39,6 +39,7 @@ from vitinit.runners.one_run.trunk import Trunk, trunk_of
 from vitinit.runners.probes.keeping import keep_weights
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.take import refusal
+from vitinit.runners.training import memory_need
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training, fingerprint, train
@@ -95,6 +96,8 @@ def run(
         on_event(Event(cell.run_id, epoch=row, probe=probe, load=load.describe()))
 
     between_steps()
+    if checkpoints and not opened.execution.compiled and (text := _memory_warning(opened, training)):
+        checkpoints.report(text)
     with watched(opened.device) as load:
         train(
             training,
@@ -110,6 +113,14 @@ def run(
     if not checkpoints or not begun:
         return None
     return _record(opened, setting, begun, observer, session, checkpoints, load)
+
+
+def _memory_warning(opened: _Opened, training: Training) -> str:
+    spec, part = opened.cell.spec, opened.loader.part
+    images = min(part.stop - part.start, opened.execution.micro_batch or spec.recipe.batch_size)
+    return memory_need.warning(
+        training.model, spec.recipe, spec.model.image_size, opened.device, images, spec.model.batch_norm
+    )
 
 
 @dataclass
