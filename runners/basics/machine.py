@@ -8,9 +8,17 @@ import os
 import shlex
 import shutil
 import sys
+import warnings
+from pathlib import Path
 
 GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
 """Under Linux one of these is there wherever torch can find a GPU: NVIDIA's, a Jetson's, that of WSL, AMD's."""
+
+NVIDIA_GPU = "/dev/nvidia[0-9]*"
+"""One file for each NVIDIA GPU whose driver is loaded."""
+DRIVER = Path("/proc/driver/nvidia/version")
+OLDEST_DRIVER = {"12": 525, "13": 580}
+"""NVIDIA's oldest driver for a major version of CUDA."""
 
 MOST_THREADS = 4096
 """Thread limit of torch, which ends the process where the system refuses more."""
@@ -66,4 +74,35 @@ def default_device() -> str:
         return "cpu"
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    with warnings.catch_warnings():  # `unseen_gpu` says why
+        warnings.simplefilter("ignore")
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def unseen_gpu() -> str:
+    """Return why torch does not see an NVIDIA GPU that is here, and what to do; empty where none is passed over.
+
+    One that CUDA_VISIBLE_DEVICES hides is not wanted.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    if hidden or not any(map(glob.glob, [NVIDIA_GPU])) or default_device() == "cuda":
+        return ""
+    import torch
+
+    from vitinit.runners.basics.environment import driver_version
+
+    cuda = torch.version.cuda
+    built = f"needs CUDA {cuda}" if cuda else "is built without CUDA"
+    driver = driver_version(DRIVER.read_text()) if DRIVER.is_file() else None
+    oldest = OLDEST_DRIVER.get((cuda or "").partition(".")[0], 0)
+    if not cuda:
+        way_out = "Install a torch with CUDA (make setup does)"
+    elif driver and int(driver.partition(".")[0]) < oldest:
+        older = "Run make setup CUDA=12, or " if int(driver.partition(".")[0]) >= OLDEST_DRIVER["12"] else ""
+        way_out = f"{older}{'update' if older else 'Update'} the driver to {oldest} or newer"
+    else:
+        way_out = "See nvidia-smi"
+    return (
+        f"torch does not see the NVIDIA GPU of this machine: driver {driver or 'unknown'}, "
+        f"torch {torch.__version__} {built}. {way_out}"
+    )

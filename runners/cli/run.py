@@ -15,7 +15,7 @@ from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.store import Layout, Outline, Store
 from vitinit.initializers.errors import VitinitError, count
-from vitinit.runners.basics.machine import cores, default_device, gpu_slots, lacks_compiler, several
+from vitinit.runners.basics.machine import cores, default_device, gpu_slots, lacks_compiler, several, unseen_gpu
 from vitinit.runners.cli import run_options as options
 from vitinit.runners.cli.options import (
     LOCAL,
@@ -525,9 +525,13 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
         return ("cuda" if profile.gpus else "cpu") if device == "auto" else device
-    if device == "cuda" and default_device() != "cuda":
-        raise VitinitError("--device cuda: torch finds no CUDA GPU here")
-    return default_device() if device == "auto" else device
+    found = default_device() if device != "cpu" else device
+    unseen = unseen_gpu() if device != found else ""
+    if device == "cuda" and found != "cuda":
+        raise VitinitError(f"--device cuda: {unseen or 'torch finds no CUDA GPU here'}")
+    if device == "auto" and found == "cpu" and unseen:
+        raise VitinitError(f"{unseen}; --device cpu trains on the CPU, as does CUDA_VISIBLE_DEVICES= before a command")
+    return found
 
 
 def default_workers(device: str, profile: profiles.Profile | None, per_gpu: int = 1) -> int:

@@ -15,6 +15,7 @@ from tests.runners.launching.test_launch import hand_out
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
+from vitinit.runners.basics import machine
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli import run
@@ -121,6 +122,35 @@ def test_runs_of_a_cluster_that_does_not_answer_are_said_and_can_be_forced(tmp_p
 def test_a_gpu_that_a_profile_does_not_ask_for_is_refused(vitinit):
     code, _, err = vitinit(*DRY, "--executor", "slurm", "--profile", "single-node", "--device", "cuda")
     assert (code, "profile 'single-node' asks for no GPU; set gpus in it" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "said"),
+    [
+        ("535.104.05", "13.2", "driver 535.104.05, torch .* needs CUDA 13.2. Run make setup CUDA=12, or update .* 580"),
+        ("470.82.01", "13.2", "driver 470.82.01, .* 13.2. Update the driver to 580"),
+        ("580.95.05", "13.2", "See nvidia-smi"),
+        ("580.95.05", None, "is built without CUDA. Install a torch with CUDA"),
+        (None, "13.2", "driver unknown, .* See nvidia-smi"),
+    ],
+)
+def test_a_gpu_that_torch_does_not_see_is_not_passed_over(vitinit, tmp_path, monkeypatch, driver, cuda, said):
+    (tmp_path / "nvidia0").touch()
+    if driver:
+        text = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Thu Oct 21 18:05:04 UTC 2021"
+        (tmp_path / "driver").write_text(text + "\nGCC version: 9\n")
+    monkeypatch.setattr(machine, "NVIDIA_GPU", str(tmp_path / "nvidia[0-9]*"))
+    monkeypatch.setattr(machine, "DRIVER", tmp_path / "driver")
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for words in ((), ("--device", "cuda")):
+        code, out, err = vitinit(*DRY, "--executor", "local", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert re.search(said, err), err
+    assert vitinit(*DRY, "--executor", "local", "--device", "cpu")[0] == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert vitinit(*DRY, "--executor", "local")[0] == 0, "hidden on purpose"
 
 
 def test_runs_at_once_are_as_many_as_gpus_or_as_share_them(monkeypatch):
