@@ -143,7 +143,7 @@ test-latex: setup ## The tables, compiled by pdflatex, which must be here
 test-slurm: setup ## Submit to a real SLURM, here (Debian, as root)
 	VITINIT_TEST_SLURM=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/slurm/real
 
-test-gpu: setup ## What can run on a CUDA GPU; nothing where there is none
+test-gpu: setup ## What can run on a CUDA GPU, where there is one
 	@$(BIN)/python -c 'import torch; torch.cuda.is_available() or exit("torch finds no CUDA GPU here: nothing is tried")' || exit 0; \
 	  $(BIN)/vitinit self-test --device cuda && \
 	  VITINIT_TEST_SLOW=1 $(BIN)/python -m pytest -ra -k "cuda or gpu or compile or memory" tests/slow $(ON_GPU)

@@ -163,7 +163,7 @@ class Study:
         Raises:
             VitinitError: there is no such metric, it is not in percent, or a run does not hold it.
         """
-        if not registry.get(metric).percent:
+        if metric != "ema_score" and not registry.get(metric).percent:
             raise VitinitError(f"metric {metric!r} is not in percent, as tables and figures are")
         try:
             done = {run_id: record.by(metric) for run_id, record in self.contents.done.items()}

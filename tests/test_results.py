@@ -47,6 +47,19 @@ def test_a_loaded_model_scores_on_its_held_out_images_what_its_record_says(one, 
     assert torch.equal(run.batch(torch.tensor([3])), run.images[3:4])
 
 
+def test_the_averaged_weights_are_kept_too(tmp_path):
+    plain = spec()
+    one = plain.model_copy(update={"recipe": plain.recipe.model_copy(update={"ema": 0.9})})
+    setting = Setting(tmp_path, "tiny", tmp_path, Execution("cpu", THREAD, "inline"), {}, keep_weights=True)
+    assert isinstance(carry_out(Cell("Kaiming uniform", one), setting, Stop()), RunRecord)
+    last, averaged = vitinit.load(one.run_id, tmp_path), vitinit.load(one.run_id, tmp_path, ema=True)
+    with torch.no_grad():
+        right = averaged.model(averaged.images).argmax(-1) == averaged.labels
+    assert 100 * right.double().mean().item() == pytest.approx(averaged.record.last.ema_score)
+    assert vitinit.records("tiny", tmp_path)["ema_score"].tolist() == [averaged.record.last.ema_score]
+    assert any(not torch.equal(*two) for two in zip(last.model.parameters(), averaged.model.parameters(), strict=True))
+
+
 def test_weights_that_are_not_there_or_not_the_runs_are_refused(root, tmp_path):
     first, second = (
         weights_path(root, "tiny", one.run_id) for one in (spec(), spec(model=resolve_model(MODEL), seed=1))
@@ -65,6 +78,8 @@ def test_weights_that_are_not_there_or_not_the_runs_are_refused(root, tmp_path):
             vitinit.load(spec().run_id, root)
     finally:
         first.write_bytes(content)
+    with pytest.raises(VitinitError, match="its recipe has no ema"):
+        vitinit.load(spec().run_id, root, ema=True)
     with pytest.raises(VitinitError, match="no record of a run"):
         vitinit.load("0" * 16, root)
 

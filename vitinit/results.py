@@ -74,7 +74,13 @@ class Run:
         return loader, data.held_out.labels, tuple(data.classes)
 
 
-def load(run_id: str, results: Path | str = LOCAL, data_dir: Path | str | None = None, trust: bool = False) -> Run:
+def load(
+    run_id: str,
+    results: Path | str = LOCAL,
+    data_dir: Path | str | None = None,
+    trust: bool = False,
+    ema: bool = False,
+) -> Run:
     """Return a run that was recorded with `--keep-weights`: its trained model, spec and held-out images.
 
     Args:
@@ -82,6 +88,7 @@ def load(run_id: str, results: Path | str = LOCAL, data_dir: Path | str | None =
         results: folder with records; `results/reference` is looked into as well.
         data_dir: where datasets lie. Default: $VITINIT_DATA, else ./data.
         trust: whether to import code that the record names (`package.module:Class`, or a file of your own).
+        ema: whether the model has the averaged weights, of a run whose recipe has `ema`.
 
     Raises:
         VitinitError: there is no such record or no weights of it, or these are not those of the record.
@@ -102,7 +109,9 @@ def load(run_id: str, results: Path | str = LOCAL, data_dir: Path | str | None =
     record = found.record
     assert isinstance(record, RunRecord)
     check_trusted(record, trust, "vitinit.load(..., trust=True)")
-    path = weights_path(found.root, record.study, record.run_id)
+    if ema and record.spec.recipe.ema is None:
+        raise VitinitError(f"run {record.run_id} has no averaged weights: its recipe has no ema")
+    path = weights_path(found.root, record.study, record.run_id, ema)
     if not path.is_file():
         raise VitinitError(
             f"run {record.run_id} has kept no weights ({path}); they are kept by: vitinit run GRID --keep-weights, or "
@@ -114,7 +123,7 @@ def load(run_id: str, results: Path | str = LOCAL, data_dir: Path | str | None =
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # of pickle, zip and torch
         raise VitinitError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-    if fingerprint(model) != record.weights:
+    if fingerprint(model) != (record.ema_weights if ema else record.weights):
         raise VitinitError(f"{path} does not hold the weights of run {record.run_id}: their fingerprint differs")
     return Run(record, model.eval(), data_folder(Path(data_dir) if data_dir else None))
 

@@ -11,6 +11,8 @@ from vitinit.initializers.plugins import Registry
 
 OF_LABELS, OF_MASKS = MAIN = ("top1", "miou")
 """Main metrics of datasets that name none; records have a field for each."""
+AVERAGED = "ema_"
+"""Begins the name of a metric of the averaged weights, as `ema_top1`."""
 
 
 def _is_metric(value: object) -> bool:
@@ -43,13 +45,14 @@ def fitting(classes: int, dense: bool, last: bool) -> list[Metric]:
 
 
 def get(name: str) -> Metric:
-    """Return the metric that a value of this name belongs to: `class_accuracy` of `class_accuracy_3`.
+    """Return the metric that a value of this name belongs to: `class_accuracy` of `class_accuracy_3`, `top1` of
+    `ema_top1`.
 
     Raises:
         VitinitError: there is none.
     """
     known = REGISTRY.by_name()
-    found = known.get(name) or known.get(re.sub(r"_\d+$", "", name))
+    found = known.get(name) or known.get(re.sub(r"_\d+$", "", name)) or known.get(name.removeprefix(AVERAGED))
     if found is None:
         raise unknown_name("metric", name, known)
     return found()
@@ -58,6 +61,8 @@ def get(name: str) -> Metric:
 def metric_label(name: str) -> str:
     """Return the label of a value in tables and figures."""
     metric = get(name)
+    if name == AVERAGED + metric.name:
+        return f"{metric.label} of averaged weights"
     number = name.removeprefix(metric.name).removeprefix("_")
     return f"{metric.label} {number}".strip()
 

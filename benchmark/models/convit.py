@@ -30,7 +30,7 @@ class ConViT(Transformer):
         "convit_base": {"qkv_bias": False, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {"kernel_size": None, "proj_drop_rate": 0.0}
+    later: ClassVar[Mapping[str, Any]] = {"kernel_size": None, "proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
     also_recorded: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
 
     arch: Literal["convit"] = "convit"

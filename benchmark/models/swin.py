@@ -34,7 +34,7 @@ class Swin(ModelSpec):
         "swin_base": {"width": 128, "depths": [2, 2, 18, 2], "heads": 4},
     }
     telling: ClassVar[tuple[str, ...]] = ("width", "heads", "window_size")
-    later: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0}
+    later: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
 
     arch: Literal["swin"] = "swin"
     depths: Annotated[tuple[Count, ...], Field(min_length=1, max_length=12)]
@@ -50,6 +50,8 @@ class Swin(ModelSpec):
     drop_path_rate: Rate = 0.0
     proj_drop_rate: Rate = 0.0
     """Dropout behind every projection of attention and every Linear of an MLP."""
+    attn_drop_rate: Rate = 0.0
+    """Dropout of attention between tokens."""
 
     @model_validator(mode="before")
     @classmethod
@@ -146,5 +148,6 @@ class Swin(ModelSpec):
             drop_rate=self.drop_rate,
             drop_path_rate=self.drop_path_rate,
             proj_drop_rate=self.proj_drop_rate,
+            attn_drop_rate=self.attn_drop_rate,
             weight_init="skip",
         )

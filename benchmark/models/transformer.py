@@ -19,7 +19,7 @@ class Transformer(ModelSpec):
 
     kind: ClassVar[str] = "transformer"
     telling: ClassVar[tuple[str, ...]] = ("width", "heads")
-    later: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0}
+    later: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
 
     heads: Count
     mlp_ratio: Positive = 4.0
@@ -32,6 +32,8 @@ class Transformer(ModelSpec):
     drop_path_rate: Rate = 0.0
     proj_drop_rate: Rate = 0.0
     """Dropout behind every projection of attention and every Linear of an MLP."""
+    attn_drop_rate: Rate = 0.0
+    """Dropout of attention between tokens; in CaiT, of its blocks among the patches."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Transformer:
@@ -57,6 +59,7 @@ class Transformer(ModelSpec):
             "drop_rate": self.drop_rate,
             "drop_path_rate": self.drop_path_rate,
             "proj_drop_rate": self.proj_drop_rate,
+            "attn_drop_rate": self.attn_drop_rate,
         }
 
     def describe(self) -> str:

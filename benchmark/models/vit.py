@@ -29,7 +29,12 @@ class ViT(Transformer):
         "vit_base": {"width": 768, "depth": 12, "heads": 12},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {"kernel_size": None, "layer_scale": None, "proj_drop_rate": 0.0}
+    later: ClassVar[Mapping[str, Any]] = {
+        "kernel_size": None,
+        "layer_scale": None,
+        "proj_drop_rate": 0.0,
+        "attn_drop_rate": 0.0,
+    }
     also_recorded: ClassVar[Mapping[str, Any]] = {"gpsa_layers": None, "kernel_size": None}
 
     arch: Literal["vit"] = "vit"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, FiniteFloat, NonNegativeFloat, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from vitinit.benchmark.fields import Frozen
-from vitinit.benchmark.metrics.registry import OF_LABELS, OF_MASKS, metric_label
+from vitinit.benchmark.metrics.registry import AVERAGED, OF_LABELS, OF_MASKS, metric_label
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 LATER = ("test_miou", "val_miou", "metrics", "headline", "ema_loss", "ema_score")
@@ -64,6 +64,8 @@ class EpochRow(Frozen):
 
     def value(self, metric: str) -> float | None:
         """Return a metric by its name; None where it was not measured."""
+        if metric in (AVERAGED + "loss", AVERAGED + self.metric):
+            return self.ema_loss if metric == AVERAGED + "loss" else self.ema_score
         if metric not in ("loss", self.field):
             return self.metrics.get(metric)
         test, val = (getattr(self, f"{split}_{metric}") for split in ("test", "val"))

@@ -92,7 +92,8 @@ def _row(outcome: Outcome, reason: str) -> Row:
         fields = outcome.model_dump(mode="json", exclude=left_out)
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}
-        row |= {**outcome.last.metrics, **flatten(fields)}
+        averaged = {} if outcome.last.ema_score is None else {"ema_score": outcome.last.ema_score}
+        row |= {**averaged, **outcome.last.metrics, **flatten(fields)}
     else:
         row |= {"schema_version": outcome.schema_version, "written": outcome.written}
     if outcome.status != "skipped":

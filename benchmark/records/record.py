@@ -38,6 +38,7 @@ from pydantic_core import PydanticSerializationError
 
 from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256
 from vitinit.benchmark.metrics import registry as metrics
+from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.epoch import RESULTS, EpochRow, Percent, results
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
 from vitinit.initializers.errors import VitinitError, explain
@@ -165,6 +166,10 @@ class _Outcome(Frozen):
         return self
 
 
+LATER = ("correct", "ema_weights")
+"""Fields of a finished run that are left out where there is nothing in them."""
+
+
 class RunRecord(_Outcome):
     """A finished run. The headline is the last epoch; the best epoch is kept because the papers report it."""
 
@@ -188,6 +193,8 @@ class RunRecord(_Outcome):
     it. None where masks are predicted, and in records of before this was taken, which do not have the field."""
     weights: Sha256 | None = None
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
+    ema_weights: Sha256 | None = None
+    """The same of the averaged weights; None, and left out, where the recipe has no `ema`, and in older records."""
     execution: Details
     """Settings that change speed or place only: device, threads, executor."""
     environment: Details
@@ -196,7 +203,7 @@ class RunRecord(_Outcome):
     @model_serializer(mode="wrap")
     def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = fields_of(self)
-        return {name: value for name, value in fields.items() if value is not None or name != "correct"}
+        return {name: value for name, value in fields.items() if value is not None or name not in LATER}
 
     @model_validator(mode="after")
     def _as_the_spec_says(self) -> RunRecord:
@@ -273,11 +280,17 @@ class RunRecord(_Outcome):
     def by(self, metric: str) -> RunRecord:
         """Return the same record with another metric as its `score`, for tables and figures.
 
+        Args:
+            metric: its name; `ema_score` is the main metric of the averaged weights.
+
         Raises:
             VitinitError: it does not hold this metric after its last epoch.
         """
+        averaged = AVERAGED + self.last.metric
+        metric = averaged if metric == "ema_score" else metric
         if self.last.value(metric) is None:
-            held = ", ".join(dict.fromkeys([self.last.field, *self.last.metrics]))
+            names = dict.fromkeys([self.last.field, *self.last.metrics, averaged])
+            held = ", ".join(name for name in names if self.last.value(name) is not None)
             raise VitinitError(f"run {self.run_id} holds no {metric}; it holds {held}")
         other = self.model_copy()
         other._metric = metric

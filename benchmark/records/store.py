@@ -72,9 +72,9 @@ def maps_folder(root: Path, study: str) -> Path:
     return root / study / "maps"
 
 
-def weights_path(root: Path, study: str, run_id: str) -> Path:
-    """Return the path of the final weights of a run, which may have kept none."""
-    return root / study / "weights" / f"{run_id}.pt"
+def weights_path(root: Path, study: str, run_id: str, ema: bool = False) -> Path:
+    """Return the path of the final weights of a run, or of their average, which may have kept none."""
+    return root / study / "weights" / (f"{run_id}.ema.pt" if ema else f"{run_id}.pt")
 
 
 class Layout(Frozen):
@@ -322,6 +322,7 @@ class Store:
             self._path(study, run_id, "failed"),
             maps_path(self.root, study, run_id),
             weights_path(self.root, study, run_id),
+            weights_path(self.root, study, run_id, ema=True),
         ):
             try:
                 moved.append(_aside(path, "superseded"))

@@ -57,7 +57,7 @@ class Setting:
     """Return value of `environment.code()` in the process that launched the study."""
     checkpoint: SaveInterval = field(default_factory=SaveInterval)
     keep_weights: bool = False
-    """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`."""
+    """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`, their average as `<run_id>.ema.pt`."""
     probes: bool = True
     """Measure attention at the beginning and after each epoch: see `benchmark.records.record.Probe`."""
     keep_maps: bool = False

@@ -47,8 +47,8 @@ class _Running:
 class Local:
     """So many runs at once, a fresh process a run; a process that dies becomes a failure record.
 
-    Each process sees the GPU that has fewest runs. Of several runs on one GPU, those that had no memory are tried
-    again one by one.
+    Each process sees the GPU that has fewest runs. Of several runs on one GPU, those that it had no memory for are
+    tried again one by one.
     """
 
     workers: int

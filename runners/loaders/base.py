@@ -35,8 +35,9 @@ EVALUATION_BYTES = 2**29
 """Upper limit of a batch of float32 images in evaluation, so that large images need no more memory than training."""
 AHEAD_BYTES = 2**28
 """Batches are made beside one another, ahead of their use, where they take about so much memory at most."""
-TOGETHER_BYTES = 2**25
-"""So many bytes of batches are augmented at once: threads wait less for one another."""
+TOGETHER_BYTES = {"cpu": 2**25, "cuda": 2**28}
+"""So many bytes of batches are augmented at once, by type of device: threads of a CPU wait less for one another, and a
+GPU is given one large operation in place of several small ones."""
 BLOCK, BLOCKS_MIXED = 2**23, 128
 """Order `blocks`: decoded bytes of a block, and how many blocks are mixed with one another. They decide numbers."""
 ALONE = Shard()
@@ -155,7 +156,8 @@ class Loader(ABC):
 
         numbered, batch_bytes = enumerate(batches, first_step), 4 * self.recipe.batch_size * 3 * self.image_size**2
         threads = torch.get_num_threads() if self.device.type == "cpu" and self.augmentations else 1
-        room = min(TOGETHER_BYTES, AHEAD_BYTES // (threads + 1)) // batch_bytes
+        most = TOGETHER_BYTES[self.device.type]
+        room = (min(most, AHEAD_BYTES // (threads + 1)) if self.device.type == "cpu" else most) // batch_bytes
         # a short epoch keeps all threads busy, two jobs for each
         together = max(1, min(room, (self.steps - first_step) // (2 * threads))) if self.augmentations else 1
 

@@ -22,7 +22,7 @@ OpenedData = Data | FullSizeData | BetonData
 RESIDENT_SHARE = 0.25
 """`auto` keeps a dataset in memory when its decoded images take at most this share of the device's memory."""
 SHARED = 0.5
-"""Share of a device's memory that images of all runs on it may take together."""
+"""The images of all runs that share a device take at most this share of it."""
 
 
 def open_data(

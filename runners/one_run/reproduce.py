@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 PARTS = (
     ("dataset checksum", r"dataset\.checksum"),
-    ("final weights", r"weights"),
+    ("final weights", r"(ema_)?weights"),
     ("learning rate", r"history\.\d+\.lr"),
     ("training loss", r"history\.\d+\.train_loss"),
-    ("test or validation loss", r"history\.\d+\.(test|val)_loss"),
-    ("test or validation metrics", r"history\.\d+\.((test|val)_(top1|miou)|metrics\..*)"),
+    ("test or validation loss", r"history\.\d+\.(test|val|ema)_loss"),
+    ("test or validation metrics", r"history\.\d+\.((test|val)_(top1|miou)|ema_score|metrics\..*)"),
     ("images classified correctly at the end", r"correct"),
     ("weight norms at initialisation", r"init\.(norms|method_parameters)\b.*"),
     ("attention at initialisation", r"init\..*"),

@@ -278,9 +278,10 @@ def _record(
 ) -> RunRecord:
     """The record of a run that has ended; what is to be kept beside it is written first."""
     cell, spec, data, training = opened.cell, opened.cell.spec, opened.data, begun.training
-    weights = fingerprint(training.model)
-    if setting.keep_weights:
-        keep_weights(training.model, weights_path(setting.root, setting.study, cell.run_id), checkpoints.report)
+    weights, averaged = fingerprint(training.model), training.ema.module if training.ema else None
+    for model, ema in ((training.model, False), (averaged, True)):
+        if setting.keep_weights and model:
+            keep_weights(model, weights_path(setting.root, setting.study, cell.run_id, ema), checkpoints.report)
     if observer:
         observer.keep(weights, maps_path(setting.root, setting.study, cell.run_id))
     probes = observer.probes if observer else []
@@ -311,6 +312,7 @@ def _record(
         else [],
         correct=training.correct,
         weights=weights,
+        ema_weights=fingerprint(averaged) if averaged else None,
         execution=asdict(opened.execution),
         environment={
             **opened.provenance,

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.record import FailureRecord, Probe, RunRecord
@@ -77,7 +78,8 @@ class Tracking:
         yield from (("lr", row.lr), ("train/loss", row.train_loss), ("seconds", row.seconds))
         if row.images_per_s is not None:
             yield "images_per_s", row.images_per_s
-        measured = {name: row.value(name) for name in ("loss", row.field)} | row.metrics
+        names = ("loss", row.field, AVERAGED + "loss", AVERAGED + row.metric)
+        measured = {name: row.value(name) for name in names} | row.metrics
         yield from ((f"{on}/{name}", value) for name, value in measured.items() if value is not None)
         if event.probe:
             yield from of_layers(event.probe)

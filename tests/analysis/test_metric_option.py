@@ -14,6 +14,7 @@ from vitinit.analysis.figures.__main__ import main as figures
 from vitinit.analysis.tables.__main__ import main as tables
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes, whole_or_parsed
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
 
 
@@ -64,6 +65,32 @@ def test_tables_show_another_metric_by_its_name(tmp_path: Any, capsys: Any) -> N
     assert figures(["--results", str(tmp_path), "--metric", "top5", "--out", str(tmp_path / "figures")]) == 0
     assert list((tmp_path / "figures").glob("accuracy*"))
     capsys.readouterr()
-    for name, said in (("top6", "unknown metric 'top6'; did you mean"), ("miou", "holds no miou"), ("loss", "percent")):
+    for name, said in (
+        ("ema_score", "holds no ema_top1"),
+        ("top6", "unknown metric 'top6'; did you mean"),
+        ("miou", "holds no miou"),
+        ("loss", "percent"),
+    ):
         assert tables([*asked, "--metric", name]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_tables_and_figures_show_the_averaged_weights(tmp_path: Any) -> None:
+    store = Store(tmp_path)
+    for row, score, averaged in (("Kaiming uniform", 50.0, 70.0), ("Trunc normal", 60.0, 65.0)):
+        for seed in range(2):
+            content = json.loads(done(row, (10.0, score), seed=seed).model_dump_json())
+            content["spec"]["recipe"]["ema"] = 0.9
+            content["run_id"] = RunSpec.model_validate(content["spec"]).run_id
+            for number, epoch in enumerate(content["history"]):
+                epoch |= {"ema_loss": 0.5, "ema_score": averaged - 20 + 20 * number}
+            store.write(RunRecord.model_validate_json(json.dumps(content)))
+    study = frame.load([tmp_path])
+    asked = ["--results", str(tmp_path), "--study", study.name, "--metric", "ema_score", "--out", str(tmp_path / "out")]
+    assert tables([*asked, "--table", study.name, "--format", "markdown,csv"]) == 0
+    text = (tmp_path / f"out/{study.name}.md").read_text()
+    assert "op-1 of averaged weights" in text
+    assert "| Kaiming uniform | 70.0 " in text
+    assert {run.by("ema_score").best for run in study.contents.done.values()} == {(2, 70.0), (2, 65.0)}
+    assert figures(asked) == 0
+    assert list((tmp_path / "out").glob("accuracy*"))

@@ -248,6 +248,35 @@ def test_dropout_of_projections_is_in_every_block(preset: str) -> None:
         assert 0.25 in [module.p for module in block.modules() if isinstance(module, torch.nn.Dropout)]
 
 
+@pytest.mark.parametrize("preset", ["vit_micro", "deit_micro", "convit_micro", "cait_micro", "swin_micro"])
+def test_dropout_of_attention_is_timms_and_in_every_block(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of({**presets()[preset], "image_size": 32, "patch_size": 4, "attn_drop_rate": 0.5})
+    m, generator = build_model(spec, 10), torch.Generator().manual_seed(0)
+    for parameter in m.parameters():
+        torch.nn.init.normal_(parameter, std=0.2, generator=generator)
+    images, attention = torch.randn(2, 3, 32, 32, generator=generator), []
+    for module in m.modules():
+        if hasattr(module, "attn_drop") and module.attn_drop.p:
+            attention.append(module)
+    assert len(attention) == spec.depth
+
+    def logits(training: bool = True) -> torch.Tensor:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(2)
+            return m.train(training)(images)
+
+    found, evaluated = logits(), logits(training=False)
+    for module in attention:  # what multiplies the values is written out, where timm can, as Dropout of a softmax
+        module.fused_attn = False
+        if "Fused" in type(module).__name__:
+            module.__class__ = type(module).__mro__[1]
+    torch.testing.assert_close(found, logits())
+    assert (found - evaluated).abs().max() > 1e-3
+    for module in attention:
+        module.attn_drop.p = 0.0
+    torch.testing.assert_close(evaluated, logits())
+
+
 def test_fields_that_do_not_fit_each_other_are_refused() -> None:
     cases: list[tuple[ModelSpec, dict[str, Any], str]] = [
         (SMALL, {"patch_size": 5}, "not divisible by patch_size 5"),
@@ -256,7 +285,11 @@ def test_fields_that_do_not_fit_each_other_are_refused() -> None:
         (SMALL, {"gpsa_layers": 1}, "unknown field of a ViT 'gpsa_layers'.*; a ConViT has gpsa_layers"),
         (SMALL, {"position": "none"}, "position"),
         (SMALL, {"layer_scale": 0.0}, "layer_scale"),
-        (SMALL, {"head": 3}, "unknown field of a ViT 'head'; did you mean 'heads'\\? available: arch, depth"),
+        (
+            SMALL,
+            {"head": 3},
+            "unknown field of a ViT 'head'; did you mean 'heads'\\? available: arch, attn_drop_rate, depth",
+        ),
         (SMALL, {"arch": "convnet"}, f"unknown arch 'convnet'; did you mean 'convit'.* {ARCHS}"),
         (SMALL, {"arch": 3}, f"arch is the name of a model family: {ARCHS}"),
         (SMALL_CONVIT, {"gpsa_layers": None}, "gpsa_layers"),
@@ -265,6 +298,11 @@ def test_fields_that_do_not_fit_each_other_are_refused() -> None:
         (SMALL_CONVIT, {"pool": "avg"}, "token"),
         (SMALL_CONVMIXER, {"kernel_size": None}, "kernel_size"),
         (SMALL_CONVMIXER, {"heads": 2}, "convmixer has heads 1 always, not 2"),
+        (
+            SMALL_CONVMIXER,
+            {"attn_drop_rate": 0.1},
+            "unknown field of a ConvMixer 'attn_drop_rate'.*; a .* has attn_drop",
+        ),
         (SMALL_CONVMIXER, {"heads": True}, "convmixer has heads 1 always, not True"),
     ]
     unknown = {"mlp_ratio": 4.0, "qkv_bias": True, "position": "sincos", "pool": "token", "gpsa_layers": 1}

@@ -36,7 +36,10 @@ RECIPE = Recipe(
     clip_grad=0.3, rand_augment="rand-m9-mstd0.5-inc1",
     eps=1e-4,  # else Adam blows gradients that are nothing but rounding (of the keys' biases) up to whole steps
 )  # fmt: skip
-CASES = {"vit": (VIT, RECIPE), "convit": (CONVIT, RECIPE.model_copy(update={"batch_size": 8}))}
+CASES = {
+    "vit": (VIT, RECIPE.model_copy(update={"ema": 0.9})),
+    "convit": (CONVIT, RECIPE.model_copy(update={"batch_size": 8, "sam": 0.05})),
+}
 
 
 def split(n: int, seed: int) -> Split:
@@ -67,11 +70,14 @@ def begun(model: ModelSpec, recipe: Recipe, world: World, dtype=torch.float32, s
 
 
 def fitted(name: str, micro_batch: int | None, dtype: torch.dtype, world: World = ALONE):
-    """Weights, curves and correct test images of a whole training."""
+    """Weights and their average, curves and correct test images of a whole training."""
     training, loader = begun(*CASES[name], world, dtype)
     train.train(training, loader, 0, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
-    numbers = [(row.train_loss, row.test_loss, row.test_top1) for row in training.history]
-    return training.model.state_dict(), numbers, training.correct
+    rows = training.history
+    numbers = [(row.train_loss, row.test_loss, row.test_top1, row.ema_loss or 0, row.ema_score or 0) for row in rows]
+    averaged = training.ema.module.state_dict() if training.ema else {}
+    weights = training.model.state_dict() | {f"ema.{name}": tensor for name, tensor in averaged.items()}
+    return weights, numbers, training.correct
 
 
 ONE = ("vit", None, torch.float64)

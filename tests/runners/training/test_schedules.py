@@ -84,7 +84,8 @@ def test_cosine_is_the_recipe_of_before_and_each_name_has_its_defaults_filled_in
 @pytest.fixture
 def run(one_thread: None) -> Callable[[int], Cell]:
     def of(epochs: int, **fields: Any) -> Cell:
-        named = {"epochs": epochs, "batch_size": 32, "min_lr": 1e-5, "warmup_epochs": 1, "schedule": "wsd", **fields}
+        named = {"epochs": epochs, "batch_size": 32, "min_lr": 1e-5, "warmup_epochs": 1, "schedule": "wsd"}
+        named |= {"ema": 0.9, **fields}
         return Cell("row", spec(recipe=recipe(named.pop("schedule"), **named)))
 
     return of
