@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import importlib.util
 import os
 import shlex
 import shutil
 import sys
+import sysconfig
 import warnings
 from pathlib import Path
 
@@ -41,8 +43,27 @@ def several() -> bool:
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
-def lacks_compiler() -> str:
-    """Return why torch.compile has no C++ compiler here; empty where it has one. It takes $CXX, or a default."""
+def lacks_compiler(device: str) -> str:
+    """Return what torch.compile lacks here for a device, `cpu` or `cuda`; empty where it has all it needs."""
+    return _lacks_cpp() if device == "cpu" else _lacks_triton()
+
+
+def _lacks_triton() -> str:
+    """Return what triton lacks, which builds in C with the headers of Python; it takes $CC, gcc or clang."""
+    if importlib.util.find_spec("triton") is None:
+        return "torch.compile needs triton on a GPU, and it is not installed (make setup installs it on Linux)"
+    name = os.environ.get("CC")
+    if not any(shutil.which(each) for each in ([name] if name else ["gcc", "clang"])):
+        said = f"{name!r} is not" if name else "neither gcc nor clang is"
+        return f"torch.compile needs a C compiler on a GPU, and {said} on the PATH (the variable CC names another)"
+    headers = Path(sysconfig.get_paths()["include"], "Python.h")
+    if not headers.is_file():
+        return f"torch.compile needs Python's headers on a GPU, and {headers} is not here (Debian: python3-dev)"
+    return ""
+
+
+def _lacks_cpp() -> str:
+    """Return why there is no C++ compiler here; it is $CXX, or a default."""
     name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     with contextlib.suppress(ValueError):  # quotes that are not closed
         if name.split() and shutil.which(shlex.split(name)[0]):

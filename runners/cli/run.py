@@ -113,7 +113,7 @@ def run(
     job = profiles.load(profile) if where == "slurm" else None
     chosen_device = _device(device, job)
     if compiled:
-        _check_that_it_compiles(chosen_device, deterministic, here=job is None)
+        _check_that_it_compiles(chosen_device, deterministic, job)
     if per_gpu and (where == "inline" or chosen_device != "cuda"):
         how = "the executor inline carries out one run at a time" if where == "inline" else "the runs are on the CPU"
         raise VitinitError(f"--per-gpu {per_gpu}: {how}")
@@ -496,11 +496,15 @@ def _given(context: typer.Context, option: str) -> bool:
     return getattr(context.get_parameter_source(option), "name", "") == "COMMANDLINE"
 
 
-def _check_that_it_compiles(device: str, deterministic: bool, here: bool) -> None:
+def _check_that_it_compiles(device: str, deterministic: bool, profile: profiles.Profile | None) -> None:
+    """Refuse what torch.compile cannot do; a node may have a compiler that is not here, or that a profile loads."""
     if deterministic and device == "cuda":
         raise VitinitError("--compile: what it measures decides which kernels it makes, so it is never --deterministic")
-    if here and device == "cpu" and (lacking := lacks_compiler()):
+    lacking = lacks_compiler(device)
+    if lacking and not profile:
         raise VitinitError(f"--compile: {lacking}")
+    if lacking and profile and not profile.setup:
+        console.print(f"--compile: {lacking}; where the jobs run it must be", style="yellow", soft_wrap=True)
 
 
 def _where() -> Where:

@@ -153,6 +153,41 @@ def test_a_gpu_that_torch_does_not_see_is_not_passed_over(vitinit, tmp_path, mon
     assert vitinit(*DRY, "--executor", "local")[0] == 0, "hidden on purpose"
 
 
+def test_what_compiling_for_a_gpu_lacks_is_said_before_anything_is_queued(vitinit, tmp_path, monkeypatch):
+    """As triton looks for it: $CC, gcc or clang; then the headers of this Python."""
+    tools, include = tmp_path / "bin", tmp_path / "include"
+    for folder in (tools, include):
+        folder.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(run, "default_device", lambda: "cuda")
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(machine.sysconfig, "get_paths", lambda: {"include": str(include)})
+    words = ("--executor", "local", "--device", "cuda", "--compile", "--workers", "1")
+
+    def said() -> str:
+        code, _, err = vitinit(*DRY, *words)
+        assert (code == 0) == (err == "")
+        return err
+
+    assert "neither gcc nor clang is on the PATH" in said()
+    (tools / "clang").write_text("")
+    (tools / "clang").chmod(0o755)
+    assert f"{include}/Python.h is not here" in said()
+    monkeypatch.setenv("CC", "icx")
+    assert "'icx' is not on the PATH" in said()
+    monkeypatch.delenv("CC")
+    (include / "Python.h").touch()
+    assert said() == ""
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
+    assert "triton" in said()
+    profile = tmp_path / "gpus.yaml"
+    for setup, warned in (("[]", True), ("[module load gcc]", False)):
+        profile.write_text(f"gpus: 1\nsetup: {setup}\n")
+        code, out, err = vitinit(*DRY, "--executor", "slurm", "--profile", str(profile), "--compile")
+        assert (code, "where the jobs run it must be" in out) == (0, warned), out + err
+
+
 def test_runs_at_once_are_as_many_as_gpus_or_as_share_them(monkeypatch):
     monkeypatch.setattr(run, "gpu_slots", lambda: ["0", "1", "2"])
     monkeypatch.setattr(run, "cores", lambda: 7)
