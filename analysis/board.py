@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ SETTINGS = {
 TIERS = {"quick": "catalogue-small", "standard": "standard"}
 OWN_MODEL = {"ConViT": "DeiT"}
 """Base of a row that has a model of its own."""
+SUBMISSIONS = Path("results/submissions")
 PLAIN = "Kaiming uniform"
 """Base that other bases are compared with."""
 
@@ -114,24 +115,36 @@ def submitted(folder: Path) -> tuple[str, Entry]:
     return tier, Entry(folder.name, base, its.gain, its.low, its.high, placebo, look.n, "", status, int(protocol), link)
 
 
-def page(reference: Path, submissions: Path) -> str:
-    """Return the board as Markdown."""
-    settings = {}
-    for name, title in SETTINGS.items():
-        if (reference / name).is_dir():
-            settings[name] = (title, list(committed(frame.load([reference], name))))
+def tables(studies: Iterable[frame.Study], submissions: Path) -> list[tuple[str, list[Entry]]]:
+    """Return the title and the ranked entries of each setting that has any.
+
+    Args:
+        studies: committed ones; those that are no setting of the board are left out.
+        submissions: a folder of submissions; there need be none.
+
+    Raises:
+        VitinitError: a submission cannot be read.
+    """
+    settings = {study.name: list(committed(study)) for study in studies if study.name in SETTINGS}
     for folder in sorted(path for path in submissions.glob("*") if path.is_dir()):
         tier, entry = submitted(folder)
-        settings.setdefault(TIERS[tier], (SETTINGS[TIERS[tier]], []))[1].append(entry)
-    tables = [(title, sorted(entries, key=lambda each: -each.low)) for title, entries in settings.values()]
-    return template("board.txt.j2", tables=tables)
+        settings.setdefault(TIERS[tier], []).append(entry)
+    return [
+        (SETTINGS[name], sorted(settings[name], key=lambda each: -each.low)) for name in SETTINGS if name in settings
+    ]
+
+
+def page(reference: Path, submissions: Path) -> str:
+    """Return the board as Markdown."""
+    studies = [frame.load([reference], name) for name in SETTINGS if (reference / name).is_dir()]
+    return template("board.txt.j2", tables=tables(studies, submissions))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m vitinit.analysis.board", description="Write the board.")
     parser.add_argument("--reference", type=Path, default=frame.REFERENCE, metavar="DIR", help="committed records")
-    parser.add_argument("--submissions", type=Path, default=Path("results/submissions"), metavar="DIR")
+    parser.add_argument("--submissions", type=Path, default=SUBMISSIONS, metavar="DIR")
     args = parser.parse_args(arguments)
 
     def run() -> None:

@@ -42,6 +42,7 @@ LATER: dict[str, dict[str, Any]] = {
         "augment": [],
         "ema": None,
         "sam": None,
+        "erasing_noise": "batch",
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -230,7 +231,10 @@ class Recipe(Frozen):
     sam: Positive | None = None
     """Radius rho of sharpness-aware minimisation (arXiv 2010.01412): two passes a step. None: off."""
     label_smoothing: Rate = 0.0
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """fp32 is IEEE single precision on every device, in convolutions too. tf32, on GPUs only, rounds the inputs of
+    matrix products and convolutions to 10 bits of mantissa. bf16 and fp16 are torch's autocast. Initialisers compute
+    in fp32."""
     hflip: Fraction = 0.0
     crop_padding: WholeNumber = 0
     """Zero-pad by this many pixels, then crop at random back to the image size."""
@@ -247,6 +251,9 @@ class Recipe(Frozen):
     """Mixup and cutmix happen among so many neighbours of a batch (timm's: those of one GPU). None: the whole batch."""
     random_erasing: Fraction = 0.0
     """Probability that a rectangle of an image becomes noise: timm's mode `pixel`, with its sizes and shapes."""
+    erasing_noise: Literal["batch", "image"] = "batch"
+    """Streams of that noise. `batch`: one, so every process draws the noise of the whole batch. `image`: one for each
+    image, so many processes draw no more than one does."""
     crop_scale: tuple[Share, Share] | None = None
     """Random resized crop: least and largest share of the image's area. None is the crop of the test images."""
     crop_ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
@@ -286,6 +293,8 @@ class Recipe(Frozen):
             raise ValueError("sam needs gradients that are not scaled, and precision fp16 scales them; bf16 does not")
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
+        if self.erasing_noise != "batch" and not self.random_erasing:
+            raise ValueError("erasing_noise says which streams random erasing draws from, and random_erasing is off")
         if self.batch_size % self.mix_unit:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by mix_images {self.mix_images}")
         return self
@@ -359,7 +368,10 @@ AnyModel = Annotated[SerializeAsAny[BaseModelSpec], PlainValidator(_of_its_famil
 
 
 class RunSpec(Frozen):
-    """One run. Specs with the same `run_id` give the same numbers on one machine, device and number of threads."""
+    """One run. Specs with the same `run_id` give the same numbers on one machine, device and number of threads.
+
+    On a GPU that holds with `--deterministic` only: without it sums are rounded in another order each time.
+    """
 
     dataset: DatasetSpec
     model: AnyModel

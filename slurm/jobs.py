@@ -180,11 +180,14 @@ def current() -> str | None:
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
 
 
-def requeue_current() -> bool:
+def requeue_current(any_rank: bool = False) -> bool:
     """Have the job this process runs in start again later, from its beginning, if it still counts as running.
 
     SLURM then kills the job: save first. A job that is ending, because somebody cancelled it or SLURM requeues it
     already, is left alone: `scontrol requeue` would bring back what was cancelled. Of a job's processes rank 0 asks.
+
+    Args:
+        any_rank: ask from whichever process this is; the first one of a job that asks requeues it.
 
     Returns:
         Whether this call requeued it.
@@ -192,7 +195,8 @@ def requeue_current() -> bool:
     Raises:
         SlurmError: this process runs in no job, or the cluster does not answer or allow it.
     """
-    if os.environ.get("SLURM_PROCID", "0") != "0" or " JobState=RUNNING " not in _shown():
+    other = os.environ.get("SLURM_PROCID", "0") != "0" and not any_rank
+    if other or " JobState=RUNNING " not in _shown():
         return False
     done = call("scontrol", "requeue", _required())
     if not done.returncode:

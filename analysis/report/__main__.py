@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitinit.analysis import command, frame
+from vitinit.analysis.board import SUBMISSIONS
+from vitinit.analysis.board import tables as board_tables
 from vitinit.analysis.registry import refuse
 from vitinit.analysis.report.page import to_html
 from vitinit.analysis.report.section import section
@@ -48,7 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out: Path = args.out or root / "report.html"
         command.folder(out.parent)
         sections = [section(study, args.baseline if args.baseline in study.rows else None) for study in studies]
-        command.write(out, to_html(sections, args.lead))
+        # of other records than the committed ones nothing stands on the board
+        committed = frame.REFERENCE.resolve() in [folder.resolve() for folder in args.results]
+        board = board_tables(studies, SUBMISSIONS) if committed else []
+        command.write(out, to_html(sections, args.lead, board))
         command.say([f"wrote {out}"])
         refuse([error for each in sections for error in each.broken])
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+from vitinit.analysis.board import Entry
 from vitinit.analysis.report.answer import seeds
 from vitinit.analysis.report.section import SPARK, Section
 from vitinit.analysis.tables.render import template
@@ -17,12 +18,15 @@ SHOWN = 8
 """So many values of one field are listed; `argv` may be another one in every run."""
 
 
-def to_html(sections: Sequence[Section], lead: str | None = None) -> str:
+def to_html(
+    sections: Sequence[Section], lead: str | None = None, board: Sequence[tuple[str, Sequence[Entry]]] = ()
+) -> str:
     """Render the page.
 
     Args:
         sections: One a study.
         lead: The study whose answer comes first; None: the only one, or of several one line for each.
+        board: Tables of the board by title; see `analysis.board`.
     """
     from markupsafe import Markup
 
@@ -37,6 +41,7 @@ def to_html(sections: Sequence[Section], lead: str | None = None) -> str:
         rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
         datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
         seeds=seeds,
+        board=board,
         library=Markup(_library()) if drawn else "",
         markup=Markup,
         spark=SPARK,

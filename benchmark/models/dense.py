@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 def predicting_pixels(model: nn.Module, spec: ModelSpec) -> nn.Module:
     """The same model, its output now B x S x S x classes, the class last as in a classifier's.
 
-    Parameters and their names stay. Class tokens are left out, and a norm that comes after pooling is of every token.
+    Parameters, their names and the state dict stay. Class tokens are left out, and a norm that comes after pooling is
+    of every token.
 
     Args:
         model: of a family that is `dense`.
         spec: its own.
     """
     changed: Any = model
-    changed.forward_head = partial(_logits_of_pixels, model, spec.grid, spec.image_size)
+    # moves with the model: made in the forward pass, it would be sent to the device each time
+    model.register_buffer("enlarging_GS", enlarging(spec.grid, spec.image_size), persistent=False)
+    changed.forward_head = partial(_logits_of_pixels, model, spec.grid)
     return model
 
 
-def _logits_of_pixels(model: Any, grid: int, image_size: int, features: Tensor) -> Tensor:
+def _logits_of_pixels(model: Any, grid: int, features: Tensor) -> Tensor:
     import torch
 
     tokens_BND = features.flatten(2).transpose(1, 2) if features.ndim == 4 else features[:, -(grid**2) :]
@@ -36,8 +39,8 @@ def _logits_of_pixels(model: Any, grid: int, image_size: int, features: Tensor) 
     logits_BNK = model.head(model.head_drop(norm(tokens_BND) if norm else tokens_BND))
     logits_BGGK = logits_BNK.unflatten(1, (grid, grid))
     # two products, and not F.interpolate: on a GPU its gradient has no order of summation that is always the same
-    enlarged_GS = enlarging(grid, image_size).to(logits_BGGK)
-    return torch.einsum("gs, bghk, ht -> bstk", enlarged_GS, logits_BGGK, enlarged_GS)
+    enlarging_GS = model.enlarging_GS.to(logits_BGGK)
+    return torch.einsum("gs, bghk, ht -> bstk", enlarging_GS, logits_BGGK, enlarging_GS)
 
 
 def enlarging(grid: int, image_size: int) -> Tensor:

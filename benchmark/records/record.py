@@ -251,6 +251,7 @@ class RunRecord(_Outcome):
     def without_times(self) -> dict[str, Any]:
         """The record less its times: what a run that was killed and resumed has in common with one that was not."""
         times: dict[str, Any] = {"written": True, "seconds": True, "sessions": True, "init": {"seconds", "cached"}}
+        times["environment"] = {"gpu_usage"}
         rows: dict[str, Any] = {"history": {"__all__": {"seconds", "images_per_s"}}, "probes": {"__all__": {"seconds"}}}
         return self.model_dump(mode="json", exclude={**times, **rows})
 

@@ -9,6 +9,8 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -39,7 +41,9 @@ VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 """Environment variables that choose kernels, precision or the order of summation; they are recorded where set."""
-OF_THE_CALL = ("argv", "slurm", "changed_while_running")
+NCCL = "NCCL_"
+"""Beginning of the variables of the library that adds gradients of several GPUs; they are recorded with a GPU."""
+OF_THE_CALL = ("argv", "slurm", "changed_while_running", "gpu_usage")
 """Keys that differ between two runs without anything having changed."""
 
 
@@ -112,7 +116,7 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in LIBRARIES} | _plug_ins(),
         "platform": platform.platform(),
-        "processor": cpu_name(cpuinfo) or platform.processor() or platform.machine(),
+        "processor": device_name("cpu"),
         "cpu": {
             "model": cpu_model(cpuinfo),
             "capability": torch.backends.cpu.get_cpu_capability(),
@@ -127,9 +131,47 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "gpu_memory_gib": round(torch.cuda.get_device_properties(device).total_memory / 2**30) if cuda else None,
         "flags": flags(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        **({"gpu_libraries": gpu_libraries()} if cuda else {}),
         **({"slurm": job} if job else {}),
         "argv": code.get("argv") or argv(),
     }
+
+
+def device_name(device: str) -> str:
+    """Return the name of the processor, or of the first GPU, as records have it; empty where there is no GPU."""
+    if device == "cpu":
+        return cpu_name(_read("/proc/cpuinfo")) or platform.processor() or platform.machine()
+    import torch
+
+    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
+
+
+def gpu_libraries() -> dict[str, Any]:
+    """Return the libraries and settings that matter on a GPU only."""
+    import torch
+
+    return {
+        "hip": torch.version.hip,
+        "triton": _version("triton"),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else None,
+        "nccl_variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(NCCL)},
+        "cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled(),
+    }
+
+
+def gpu_usage(device: torch.device, runs: int) -> dict[str, Any]:
+    """Return, for a record, the memory that this process has had of its GPU and the runs on it; empty on a CPU.
+
+    Args:
+        device: of the run.
+        runs: number of runs that share the device.
+    """
+    import torch
+
+    if device.type != "cuda" or not torch.cuda.is_initialized():
+        return {}
+    peak = torch.cuda.max_memory_allocated(device) / 2**20
+    return {"gpu_usage": {"peak_mib": round(peak), "runs": runs}}
 
 
 def argv() -> list[str]:
@@ -159,7 +201,7 @@ def keep_freed_memory() -> None:
 
 
 def set_flags(execution: Execution) -> None:
-    """Threads, determinism and memory of this process."""
+    """Set threads, determinism, precision and memory of this process."""
     import torch
 
     keep_freed_memory()
@@ -168,10 +210,31 @@ def set_flags(execution: Execution) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
     torch.use_deterministic_algorithms(execution.deterministic)
     torch.backends.cudnn.deterministic = execution.deterministic
+    # nothing here reads what it has not written
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if execution.device != "cpu":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # torch's default: convolutions
     if execution.compiled:
         from torch._inductor import config as inductor
 
         inductor.fallback_random = True  # dropout as without torch.compile, from the seeds of `train`
+
+
+@contextmanager
+def tensor_floats(precision: str) -> Iterator[None]:
+    """Let a GPU round to TF32 where that is a run's precision; settings are as before when the context ends."""
+    import torch
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    if precision != "tf32":
+        yield
+        return
+    matmul.allow_tf32 = cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def flags() -> dict[str, Any]:

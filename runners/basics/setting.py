@@ -73,8 +73,8 @@ class Setting:
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
     track: tuple[str, ...] = ()
     """Trackers that are told about every epoch: see `runners.tracking`."""
-    beside_others: bool = False
-    """Other runs share the device: one that it has no memory for has not failed yet."""
+    sharing: int = 1
+    """Number of runs that share the device. Of several, one that it has no memory for has not failed yet."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,8 @@ class Event:
     epoch: EpochRow | None = None
     probe: Probe | None = None
     """Taken after this epoch, where `Setting.track` names who reads it."""
+    load: str = ""
+    """Of the GPU in this epoch, in words."""
     resumed: str = ""
     """Step that it resumes from, and the changes since it was stopped."""
     trouble: str = ""
@@ -107,12 +109,14 @@ class Unfinished:
 End = RunRecord | FailureRecord | Unfinished
 
 
-def check_whole_batches(spec: RunSpec, execution: Execution) -> None:
-    """Refuse what would change the numbers of a model with BatchNorm, which takes mean and variance over a batch.
+def check_execution(spec: RunSpec, execution: Execution) -> None:
+    """Refuse what would change the numbers of a run: TF32 on a CPU, and parts of batches where a model has BatchNorm.
 
     Raises:
-        VitinitError: its batches would be cut.
+        VitinitError: the device does not have the precision, or batches would be cut.
     """
+    if spec.recipe.precision == "tf32" and execution.device == "cpu":
+        raise VitinitError(f"recipe {spec.recipe.name!r}: precision tf32 is a GPU's; a CPU has fp32")
     micro_batch = execution.micro_batch or spec.recipe.batch_size
     if spec.model.batch_norm and (execution.processes > 1 or micro_batch < spec.recipe.batch_size):
         how = f"in {execution.processes} processes" if execution.processes > 1 else f"with --micro-batch {micro_batch}"

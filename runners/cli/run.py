@@ -15,7 +15,7 @@ from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.store import Layout, Outline, Store
 from vitinit.initializers.errors import VitinitError, count
-from vitinit.runners.basics.machine import cores, default_device, lacks_compiler, several
+from vitinit.runners.basics.machine import cores, default_device, gpu_slots, lacks_compiler, several, unseen_gpu
 from vitinit.runners.cli import run_options as options
 from vitinit.runners.cli.options import (
     LOCAL,
@@ -81,6 +81,7 @@ def run(
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
     workers: options.WorkersOption = None,
+    per_gpu: options.PerGpuOption = None,
     micro_batch: options.MicroBatchOption = None,
     loader: options.LoaderOption = "auto",
     compiled: options.CompileOption = False,
@@ -112,10 +113,17 @@ def run(
     job = profiles.load(profile) if where == "slurm" else None
     chosen_device = _device(device, job)
     if compiled:
-        _check_that_it_compiles(chosen_device, deterministic, here=job is None)
-    at_once = workers or default_workers(chosen_device, job)
-    if job and at_once > 1 and job.tasks > 1:
-        raise VitinitError(f"--workers {at_once}: the {job.tasks} processes of a job carry out one run at a time")
+        _check_that_it_compiles(chosen_device, deterministic, job)
+    if per_gpu and (where == "inline" or chosen_device != "cuda"):
+        how = "the executor inline carries out one run at a time" if where == "inline" else "the runs are on the CPU"
+        raise VitinitError(f"--per-gpu {per_gpu}: {how}")
+    at_once = workers or default_workers(chosen_device, job, per_gpu or 1)
+    if job and job.tasks > 1 and (at_once > 1 or (per_gpu or 1) > 1):
+        given = f"--workers {at_once}" if at_once > 1 else f"--per-gpu {per_gpu}"
+        raise VitinitError(f"{given}: the {job.tasks} processes of a job carry out one run at a time")
+    gpus = gpus_of(chosen_device, job)
+    if per_gpu and at_once > per_gpu * gpus:
+        raise VitinitError(f"--workers {at_once}: {count(gpus, 'GPU')} with --per-gpu {per_gpu} take {per_gpu * gpus}")
     threads = cores() if where == "inline" else max(1, (job.cpus if job else cores()) // at_once)
     execution = Execution(
         chosen_device, threads, where, deterministic, micro_batch=micro_batch, compiled=compiled, loader=loader
@@ -155,6 +163,7 @@ def run(
         keep_maps=keep_maps,
         maps_at=tuple(maps_at or ()),
         track=tracked,
+        sharing=1 if where == "inline" else -(-at_once // gpus),
     )
     if lock:
         planned = _settled(planned, contents, setting)
@@ -487,11 +496,15 @@ def _given(context: typer.Context, option: str) -> bool:
     return getattr(context.get_parameter_source(option), "name", "") == "COMMANDLINE"
 
 
-def _check_that_it_compiles(device: str, deterministic: bool, here: bool) -> None:
+def _check_that_it_compiles(device: str, deterministic: bool, profile: profiles.Profile | None) -> None:
+    """Refuse what torch.compile cannot do; a node may have a compiler that is not here, or that a profile loads."""
     if deterministic and device == "cuda":
         raise VitinitError("--compile: what it measures decides which kernels it makes, so it is never --deterministic")
-    if here and device == "cpu" and (lacking := lacks_compiler()):
+    lacking = lacks_compiler(device)
+    if lacking and not profile:
         raise VitinitError(f"--compile: {lacking}")
+    if lacking and profile and not profile.setup:
+        console.print(f"--compile: {lacking}; where the jobs run it must be", style="yellow", soft_wrap=True)
 
 
 def _where() -> Where:
@@ -516,13 +529,29 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
         return ("cuda" if profile.gpus else "cpu") if device == "auto" else device
-    if device == "cuda" and default_device() != "cuda":
-        raise VitinitError("--device cuda: torch finds no CUDA GPU here")
-    return default_device() if device == "auto" else device
+    found = default_device() if device != "cpu" else device
+    unseen = unseen_gpu() if device != found else ""
+    if device == "cuda" and found != "cuda":
+        raise VitinitError(f"--device cuda: {unseen or 'torch finds no CUDA GPU here'}")
+    if device == "auto" and found == "cpu" and unseen:
+        raise VitinitError(f"{unseen}; --device cpu trains on the CPU, as does CUDA_VISIBLE_DEVICES= before a command")
+    return found
 
 
-def default_workers(device: str, profile: profiles.Profile | None) -> int:
-    """Return one worker a core, where small models train fastest; a run of several processes has its job to itself."""
-    if device == "cuda" or (profile and profile.tasks > 1):
+def default_workers(device: str, profile: profiles.Profile | None, per_gpu: int = 1) -> int:
+    """Return the number of runs at once; a run of several processes has its job to itself.
+
+    One a core, where small models train fastest, or `per_gpu` on each GPU.
+    """
+    if profile and profile.tasks > 1:
         return 1
+    if device == "cuda":
+        return per_gpu * gpus_of(device, profile)
     return profile.cpus if profile else cores()
+
+
+def gpus_of(device: str, profile: profiles.Profile | None) -> int:
+    """Return the number of devices that runs here, or in a job, are shared out to: GPUs, or 1."""
+    if device != "cuda":
+        return 1
+    return max(1, profile.gpus if profile else len(gpu_slots()))

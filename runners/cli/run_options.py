@@ -24,8 +24,12 @@ WorkersOption = Annotated[
         min=1,
         metavar="N",
         rich_help_panel=SPEED,
-        help="Runs at once, here or in a job. Default: one a core; 1 on a GPU.",
+        help="Runs at once, here or in a job. Default: one a core, or one a GPU.",
     ),
+]
+PerGpuOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", rich_help_panel=SPEED, help="Runs that share a GPU. Default: 1."),
 ]
 RunsPerJobOption = Annotated[
     int | None,

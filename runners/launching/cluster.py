@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -19,18 +19,21 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import ROOT, source_hash
+from vitinit.runners.basics.gpu import BrokenDevice
+from vitinit.runners.basics.machine import lacks_compiler
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.execute import execute
 from vitinit.runners.launching.local import Local
 from vitinit.runners.launching.plan import plan
-from vitinit.runners.one_run import claims
+from vitinit.runners.one_run import claims, lost
+from vitinit.runners.one_run.lost import persistently
 from vitinit.runners.one_run.outcome import failure, now
 from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import torchrun
-from vitinit.slurm.errors import Refused, SlurmError
+from vitinit.slurm.errors import Refused
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.submit import submit
 
@@ -39,9 +42,6 @@ BUSY_S = 600.0
 
 LOOK_S = 5.0
 """Seconds between two looks at the jobs that are waited for."""
-
-TRIES = 5
-"""Number of attempts to reach the controller before a job gives up."""
 
 OUT_OF_MEMORY = r"oom.kill event|exceeded (job )?memory limit"
 """Line that slurmstepd writes into the log of a job that it ends."""
@@ -210,7 +210,7 @@ def carry_out_pack(pack: Pack) -> None:
 
     Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop, and the job
     asks to be started again. Runs that the limit has stopped before they came a step further have failed: they would do
-    so for ever.
+    so for ever. On a node whose GPU does not compute no run has failed: the job asks to be started again.
     """
     stop, before = Stop(), _reached(pack)
     rank = os.environ.get("SLURM_PROCID", "0")
@@ -219,6 +219,9 @@ def carry_out_pack(pack: Pack) -> None:
             _carry_out(pack, stop)
         except KeyboardInterrupt as interrupt:
             stop.request(str(interrupt) or "SIGINT")
+        except BrokenDevice as error:
+            print(error, flush=True)
+            sys.exit(0 if lost.requeue() else 1)
         except VitinitError as error:
             if rank == "0":
                 _record_failures(pack, pack.cells, "VitinitError", str(error))
@@ -226,9 +229,9 @@ def carry_out_pack(pack: Pack) -> None:
     if not stop.reason or rank != "0":
         return  # rank 0 speaks for the job; to end as failed before it has would end it
     print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
-    preempted = _persistently(slurm_jobs.preempted_current)
+    preempted = persistently(slurm_jobs.preempted_current)
     if preempted or (stop.reason.startswith("SIGUSR2") and _reached(pack) != before):
-        if _persistently(slurm_jobs.requeue_current):
+        if persistently(slurm_jobs.requeue_current):
             sys.exit(0)
     elif stop.reason.startswith("SIGUSR2"):
         job_id = slurm_jobs.current()
@@ -238,22 +241,12 @@ def carry_out_pack(pack: Pack) -> None:
     sys.exit(1)
 
 
-def _persistently(ask: Callable[[], bool]) -> bool:
-    """Ask the controller with retries; it may be busy for a moment just when it preempts many jobs.
-
-    Raises:
-        SlurmError: it has not answered in several tries.
-    """
-    for _ in range(TRIES - 1):
-        with suppress(SlurmError):
-            return ask()
-        time.sleep(1)
-    return ask()
-
-
 def _carry_out(pack: Pack, stop: Stop) -> None:
     if source_hash() != pack.source:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
+    execution = pack.setting.execution
+    if execution.compiled and (lacking := lacks_compiler(execution.device)):
+        raise VitinitError(f"--compile: {lacking}")
     _, processes = torchrun.export()
     # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
     cells, setting, display = list(pack.cells), pack.setting, Display(Terminal(160))

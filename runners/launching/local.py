@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -16,6 +17,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.machine import gpu_slots
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
 from vitinit.runners.one_run import claims
@@ -37,13 +39,16 @@ PRELOAD = [
 class _Running:
     cell: Cell
     process: ForkServerProcess
+    slot: str | None
+    """GPU of its process; None where it sees all of them, or none."""
 
 
 @dataclass(frozen=True)
 class Local:
     """So many runs at once, a fresh process a run; a process that dies becomes a failure record.
 
-    Of several runs on one GPU, those that it had no memory for are tried again one by one.
+    Each process sees the GPU that has fewest runs. Of several runs on one GPU, those that it had no memory for are
+    tried again one by one.
     """
 
     workers: int
@@ -52,6 +57,7 @@ class Local:
         """See `execute.Executor`."""
         context = fork_server()
         waiting, crowded, workers = list(reversed(cells)), list[Cell](), self.workers
+        slots = _slots(setting.execution.device)
         running: dict[Connection, _Running] = {}
         trouble: VitinitError | None = None
         asked_to_stop, ask = context.Pipe(duplex=False)
@@ -60,18 +66,21 @@ class Local:
             try:
                 while (waiting or running or crowded) and not stop.reason:
                     if not waiting and not running:
-                        waiting, crowded, workers = crowded[::-1], [], 1
+                        waiting, crowded, workers = crowded[::-1], [], len(slots)
                     while waiting and len(running) < workers and not stop.reason:
                         cell = waiting.pop()
                         display.start(cell)
+                        taken = [run.slot for run in running.values()]
+                        slot = min(slots, key=taken.count)
+                        its = replace(setting, sharing=-(-workers // len(slots)))
                         try:
-                            receiver, process = _start(context, cell, replace(setting, beside_others=workers > 1))
+                            receiver, process = _start(context, cell, its, slot)
                         except VitinitError as error:
                             if not stop.reason:
                                 raise
                             display.end(Unfinished(cell.run_id, "stopped", str(error)))
                             break
-                        running[receiver] = _Running(cell, process)
+                        running[receiver] = _Running(cell, process, slot)
                     for ready in wait([*running, asked_to_stop]) if running else ():
                         if stop.reason:
                             break
@@ -115,9 +124,16 @@ def fork_server() -> ForkServerContext:
     return context
 
 
-def _start(context: ForkServerContext, cell: Cell, setting: Setting) -> tuple[Connection, ForkServerProcess]:
+def _slots(device: str) -> list[str] | list[None]:
+    """Return the GPUs that processes take by turns; one None where there is none to choose."""
+    return (gpu_slots() if device == "cuda" else []) or [None]
+
+
+def _start(
+    context: ForkServerContext, cell: Cell, setting: Setting, slot: str | None
+) -> tuple[Connection, ForkServerProcess]:
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(cell, setting, sender), daemon=True)
+    process = context.Process(target=_child, args=(cell, setting, sender, slot), daemon=True)
     try:
         process.start()
     except (EOFError, OSError) as error:
@@ -190,7 +206,9 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
             run.process.join()
 
 
-def _child(cell: Cell, setting: Setting, sender: Connection) -> None:
+def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None) -> None:
+    if slot is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = slot  # CUDA reads it at its first call, which the fork server never makes
     from vitinit.runners.one_run.carry_out import carry_out
 
     stop = Stop()

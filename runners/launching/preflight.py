@@ -6,7 +6,7 @@ from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, located
-from vitinit.runners.basics.setting import Setting, check_whole_batches
+from vitinit.runners.basics.setting import Setting, check_execution
 from vitinit.runners.loaders import open_data
 from vitinit.slurm import jobs as slurm_jobs
 
@@ -21,10 +21,10 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
 
     Raises:
         VitinitError: no dataset can be read, or one has fewer training images than a batch; or an
-            augmentation cannot be carried out; or batches would be cut that BatchNorm needs whole.
+            augmentation cannot be carried out; or an execution would change numbers.
     """
     for cell in cells:
-        check_whole_batches(cell.spec, setting.execution)
+        check_execution(cell.spec, setting.execution)
     for _, augmentation in {each for cell in cells for each in augmentations.of_recipe(cell.spec.recipe)}:
         augmentation.draw(1, 32, 0)
     images: dict[DatasetSpec, int] = {}
@@ -35,7 +35,7 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
         (cell.spec.dataset, cell.spec.model.image_size, cell.spec.recipe.crops) for cell in cells
     ):
         try:
-            data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, elsewhere)
+            data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, elsewhere, setting.sharing)
         except Exception as error:  # a dataset of the user's may raise anything
             said = f"dataset {dataset.label}: {type(error).__name__}: {located(error)}"
             unread.append(error if isinstance(error, VitinitError) else VitinitError(said))

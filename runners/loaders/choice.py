@@ -21,6 +21,8 @@ OpenedData = Data | FullSizeData | BetonData
 
 RESIDENT_SHARE = 0.25
 """`auto` keeps a dataset in memory when its decoded images take at most this share of the device's memory."""
+SHARED = 0.5
+"""The images of all runs that share a device take at most this share of it."""
 
 
 def open_data(
@@ -32,12 +34,14 @@ def open_data(
     seed: int = 0,
     cropped: bool = False,
     elsewhere: bool = False,
+    runs: int = 1,
 ) -> OpenedData:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
     A packed dataset has its own loader, whatever is asked for, and so has one whose images the recipe crops in their
     own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images. What is to run
-    `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process.
+    `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process. Of `runs` that
+    share the device each holds images of its own.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
@@ -48,10 +52,12 @@ def open_data(
     why, own_loader = "", cropped or registry.get(spec.name).packed
     if loader == "auto" and not own_loader:
         size, memory = decoded_size(spec, image_size, data_dir), device_memory(device, elsewhere)
-        loader = choose(size, memory)
+        loader = choose(size, memory, runs)
+        shared = f", which {runs} runs share" if runs > 1 else ""
+        way_out = "--loader resident or fewer --workers keep it" if runs > 1 else "--loader resident keeps it"
         why = (
-            f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {RESIDENT_SHARE:.0%} of the "
-            f"{memory / 1e9:.1f} GB of memory, so FFCV has to read it (--loader resident keeps it in memory): "
+            f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share(runs):.0%} of the "
+            f"{memory / 1e9:.1f} GB of memory{shared}, so FFCV has to read it ({way_out} in memory): "
         )
     if loader != "ffcv" or own_loader:
         return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"), cropped)
@@ -72,9 +78,14 @@ def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
     return dataset.images_in_memory(spec, data_dir) * (3 + dataset.dense) * image_size**2
 
 
-def choose(decoded: int, memory: int) -> Literal["resident", "ffcv"]:
-    """Return the loader that `auto` means for so many bytes of decoded images and of device memory."""
-    return "resident" if decoded <= RESIDENT_SHARE * memory else "ffcv"
+def choose(decoded: int, memory: int, runs: int = 1) -> Literal["resident", "ffcv"]:
+    """Return the loader that `auto` means for so many bytes of decoded images and of memory that so many runs share."""
+    return "resident" if decoded <= share(runs) * memory else "ffcv"
+
+
+def share(runs: int) -> float:
+    """Return the share of a device's memory that images of one of so many runs may take."""
+    return min(RESIDENT_SHARE, SHARED / runs)
 
 
 def device_memory(device: str, elsewhere: bool = False) -> int:

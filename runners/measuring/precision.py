@@ -56,7 +56,7 @@ def products() -> Products:
 
 def warnings(recipes: Iterable[Recipe]) -> list[str]:
     """One line for each recipe that asks for a precision in which this processor is many times slower than in fp32."""
-    asked = sorted({(recipe.name, recipe.precision) for recipe in recipes if recipe.precision != "fp32"})
+    asked = sorted({(recipe.name, recipe.precision) for recipe in recipes if recipe.precision in ("bf16", "fp16")})
     if not asked:
         return []
     measured = products()

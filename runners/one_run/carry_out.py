@@ -13,10 +13,11 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, located
+from vitinit.runners.basics.gpu import BrokenDevice
 from vitinit.runners.basics.memory import out_of_memory
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, Stopped
-from vitinit.runners.one_run import claims
+from vitinit.runners.one_run import claims, lost
 from vitinit.runners.one_run.outcome import failure, record
 from vitinit.runners.one_run.run import run
 from vitinit.runners.tracking.tracking import Tracking
@@ -49,6 +50,7 @@ def carry_out(
 
     Raises:
         VitinitError: the results folder cannot be written.
+        BrokenDevice: the GPU does not compute; no run has failed.
     """
     if world.rank:
         return _help(cell, setting, stop, world)
@@ -62,7 +64,7 @@ def carry_out(
 
             def tell(event: Event) -> None:
                 if row := event.epoch:
-                    claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
+                    claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds, event.load)
                 on_event(event)
                 tracking.event(event)
 
@@ -76,12 +78,19 @@ def carry_out(
             except Stopped:
                 raise
             except Failed as error:
+                if error.kind == BrokenDevice.__name__:
+                    raise BrokenDevice(error.message) from None
                 outcome = failure(cell, setting, error.kind, error.message, error.trace)
             except Exception as error:
-                if setting.beside_others and out_of_memory(error):  # never in several processes
+                busy = out_of_memory(error) or (isinstance(error, BrokenDevice) and error.busy)
+                if setting.sharing > 1 and busy:  # never in several processes
                     return Unfinished(run_id, "crowded", "out of memory beside other runs; it is tried again alone")
+                if isinstance(error, BrokenDevice):
+                    raise
                 if world.size > 1 and not isinstance(error, Diverged):
                     _give_up(cell, setting, error, world, claim)
+                if lost_device := _lost_device(error, cell, setting, world):
+                    raise lost_device from error
                 outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
                 if isinstance(error, Diverged):
                     checkpoints.remove()
@@ -141,20 +150,31 @@ def _message(error: Exception) -> str:
     return str(error) if isinstance(error, VitinitError | Diverged) or out_of_memory(error) else located(error)
 
 
+def _lost_device(error: Exception, cell: Cell, setting: Setting, world: World) -> BrokenDevice | None:
+    folder = claims.folder(setting.root, setting.study, cell.run_id)
+    return lost.to_blame(error, world.device(setting.execution.device), folder)
+
+
 def _give_up(
     cell: Cell, setting: Setting, error: Exception, world: World, claim: claims.Claim | None = None
 ) -> NoReturn:
     """End this process: it has failed where the others wait for it.
 
-    They fail in turn when it is gone. Only the first one records its error.
+    They fail in turn when it is gone. Only the first one records its error; a broken GPU is no error of the run, and
+    the job, where this is one, asks to be started again.
     """
-    text = f"{world.name()}: {_message(error)}"
+    text, requeued = f"{world.name()}: {_message(error)}", False
     try:
-        if world.first_to_fail():
+        first, lost_device = world.first_to_fail(), _lost_device(error, cell, setting, world)
+        if first or lost_device:
             with contextlib.suppress(OSError):
-                print(f"{cell.describe()}: {type(error).__name__}: {text}", file=sys.stderr, flush=True)
+                what = lost_device or f"{type(error).__name__}: {text}"
+                print(f"{cell.describe()}: {what}", file=sys.stderr, flush=True)
+        if lost_device:
+            requeued = setting.execution.executor == "slurm" and lost.requeue()
+        elif first:
             Store(setting.root).write(failure(cell, setting, type(error).__name__, text, traceback.format_exc()))
         if claim:
             claim.release()
     finally:
-        os._exit(1)  # an orderly end of the process would wait for the others
+        os._exit(0 if requeued else 1)  # an orderly end of the process would wait for the others

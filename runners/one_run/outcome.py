@@ -12,7 +12,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.environment import encodable, environment
+from vitinit.runners.basics.environment import encodable, environment, gpu_usage
 from vitinit.runners.basics.setting import Setting
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str =
     """The record of a run that did not finish."""
     import torch
 
+    device = torch.device(setting.execution.device)
     return FailureRecord(
         run_id=cell.spec.run_id,
         study=setting.study,
@@ -56,7 +57,7 @@ def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str =
         message=encodable(message),
         traceback=encodable(trace),
         execution=asdict(setting.execution),
-        environment=environment(torch.device(setting.execution.device), setting.code),
+        environment=environment(device, setting.code) | gpu_usage(device, setting.sharing),
     )
 
 

@@ -23,8 +23,10 @@ from vitinit.initializers.attention import has_attention
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Initializer, Resources
-from vitinit.runners.basics.environment import environment, set_flags
-from vitinit.runners.basics.setting import Event, Execution, Setting, check_whole_batches
+from vitinit.runners.basics import gpu
+from vitinit.runners.basics.environment import environment, gpu_usage, set_flags, tensor_floats
+from vitinit.runners.basics.gpu_load import Load, watched
+from vitinit.runners.basics.setting import Event, Execution, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import OpenedData, make_loader, open_data
@@ -37,6 +39,7 @@ from vitinit.runners.one_run.trunk import Trunk, trunk_of
 from vitinit.runners.probes.keeping import keep_weights
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.take import refusal
+from vitinit.runners.training import memory_need
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training, fingerprint, train
@@ -61,6 +64,7 @@ def run(
         Stopped: it was asked to stop; rank 0 has saved where it was.
         Diverged: a loss is no longer a number.
         Failed: another process has failed; the error names its rank.
+        BrokenDevice: the GPU does not compute.
     """
     session = _Session()
     with world.same_fate():
@@ -88,23 +92,35 @@ def run(
         if observer:
             observer.see(training.model, row.epoch, evaluated=row.score is not None)
         probe = observer.probes[-1] if setting.track and observer and observer.probes else None
-        on_event(Event(cell.run_id, epoch=row, probe=probe if probe and probe.epoch == row.epoch else None))
+        probe = probe if probe and probe.epoch == row.epoch else None
+        on_event(Event(cell.run_id, epoch=row, probe=probe, load=load.describe()))
 
     between_steps()
-    train(
-        training,
-        opened.loader,
-        cell.spec.seed,
-        cell.spec.dataset.evaluate_on,
-        epoch_ended,
-        between_steps,
-        world,
-        opened.execution.micro_batch,
-        opened.execution.compiled,
-    )
+    if checkpoints and not opened.execution.compiled and (text := _memory_warning(opened, training)):
+        checkpoints.report(text)
+    with watched(opened.device) as load:
+        train(
+            training,
+            opened.loader,
+            cell.spec.seed,
+            cell.spec.dataset.evaluate_on,
+            epoch_ended,
+            between_steps,
+            world,
+            opened.execution.micro_batch,
+            opened.execution.compiled,
+        )
     if not checkpoints or not begun:
         return None
-    return _record(opened, setting, begun, observer, session, checkpoints)
+    return _record(opened, setting, begun, observer, session, checkpoints, load)
+
+
+def _memory_warning(opened: _Opened, training: Training) -> str:
+    spec, part = opened.cell.spec, opened.loader.part
+    images = min(part.stop - part.start, opened.execution.micro_batch or spec.recipe.batch_size)
+    return memory_need.warning(
+        training.model, spec.recipe, spec.model.image_size, opened.device, images, spec.model.batch_norm
+    )
 
 
 @dataclass
@@ -165,13 +181,21 @@ class _Opened:
 
 def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     spec = cell.spec
-    check_whole_batches(spec, setting.execution)
+    check_execution(spec, setting.execution)
     device = world.device(setting.execution.device)
     set_flags(setting.execution)
-    provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
+    gpu.check(device)
+    if spec.recipe.precision == "tf32":
+        gpu.check_tf32(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with tensor_floats(spec.recipe.precision):
+        provenance = {**environment(device, setting.code), "initializers": sources(spec.base, spec.method)}
     loader_name = setting.execution.loader
     size, cropped = spec.model.image_size, spec.recipe.crops
-    data = open_data(spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped)
+    data = open_data(
+        spec.dataset, size, setting.data_dir, loader_name, str(device), spec.seed, cropped, runs=setting.sharing
+    )
     stop.check()
     loader = make_loader(data, spec.recipe, spec.seed, device, world.shard)
     loader.metric = datasets.get(spec.dataset.name).main_metric
@@ -265,6 +289,7 @@ def _record(
     observer: Observer | None,
     session: _Session,
     checkpoints: Checkpoints,
+    load: Load,
 ) -> RunRecord:
     """The record of a run that has ended; what is to be kept beside it is written first."""
     cell, spec, data, training = opened.cell, opened.cell.spec, opened.data, begun.training
@@ -304,5 +329,9 @@ def _record(
         weights=weights,
         ema_weights=fingerprint(averaged) if averaged else None,
         execution=asdict(opened.execution),
-        environment={**opened.provenance, "changed_while_running": changes} if changes else opened.provenance,
+        environment={
+            **opened.provenance,
+            **({"changed_while_running": changes} if changes else {}),
+            **{name: {**used, **load.mean} for name, used in gpu_usage(opened.device, setting.sharing).items()},
+        },
     )

@@ -28,6 +28,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics import gpu
 from vitinit.runners.basics.machine import several, usable_cores
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.stop import Stop, Stopped
@@ -75,12 +76,12 @@ class World:
         """The device of this process, where the run computes on `cpu` or `cuda`.
 
         Raises:
-            VitinitError: there is no GPU here.
+            BrokenDevice: there is no GPU here.
         """
         if name == "cpu" or self.size == 1:
             return torch.device(name)
         if not torch.cuda.device_count():
-            raise VitinitError(f"{self.name()} on {platform.node()}: torch finds no CUDA GPU here")
+            raise gpu.broken(torch.device(name), RuntimeError(f"torch finds no CUDA GPU for {self.name()}"))
         return torch.device(name, self.local_rank % torch.cuda.device_count())  # a task may see its own GPU only
 
     def parallel(self, model: nn.Module) -> nn.Module:
@@ -196,6 +197,7 @@ def joined(device: str) -> Iterator[World]:
 
     Raises:
         VitinitError: the environment variables are not those of torchrun, or the others cannot be reached.
+        BrokenDevice: the GPU of this process does not compute; the others wait until the launcher ends them.
     """
     if not several():
         yield World(threads=len(usable_cores()))
@@ -209,6 +211,7 @@ def joined(device: str) -> Iterator[World]:
             raise ValueError(f"RANK {rank} does not fit WORLD_SIZE {size}")
         world = World(rank, size, local_rank)
         if device == "cuda":
+            gpu.check(world.device(device))
             torch.cuda.set_device(world.device(device))
         store, *_ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
         backend = "nccl" if device == "cuda" else "gloo"

@@ -21,12 +21,14 @@ from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.spec import ADAMW, Recipe
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.environment import tensor_floats
 from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.training.distributed import ALONE, World
 from vitinit.runners.training.scoring import Scored, Scores, training_loss
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Types of the precisions that are torch's autocast."""
 
 
 class Diverged(Exception):
@@ -162,7 +164,8 @@ def train(
         Diverged: a loss is NaN or infinite at the end of an epoch.
     """
     model, recipe, device = training.model, training.recipe, loader.device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), tensor_floats(recipe.precision):
         forward: nn.Module = torch.compile(model, dynamic=False) if compiled else model  # type: ignore[assignment]
         parallel = warmed_up(world.parallel(forward), training, loader.image_size)
         for epoch in range(training.epoch, recipe.epochs):
@@ -343,8 +346,9 @@ def evaluate(
 
 
 def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:
-    """The recipe's precision: fp32 is off, the others cast what is safe to cast."""
-    return torch.autocast(device.type, DTYPES[recipe.precision], enabled=recipe.precision != "fp32")
+    """The recipe's precision: bf16 and fp16 cast what is safe to cast, for the others it is off."""
+    dtype = DTYPES.get(recipe.precision)
+    return torch.autocast(device.type, dtype, enabled=dtype is not None)
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 from small_models import ARCHS, differing, generator, images, larger_checkpoint, model, silent, state, streams
 
+from tests.pretended_gpu import CPU, GPU, pretended_gpu
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
@@ -82,14 +83,14 @@ def fits(name: str, arch: str) -> bool:
 FITTING = {name: [arch for arch in ARCHS if fits(name, arch)] for name in registry.names()}
 
 
-def cases() -> list[Any]:
-    """Every initialiser on families that it fits and with all of its parameters; methods over bases in turn."""
+def cases(archs: int = 3) -> list[Any]:
+    """Every initialiser on some families that it fits and with all of its parameters; methods over bases in turn."""
     found: list[Any] = []
-    for number, (name, archs) in enumerate(FITTING.items()):
+    for number, (name, fitting) in enumerate(FITTING.items()):
         params = [{}, *PARAMETERS.get(name, [])]
-        for i in range(max(min(len(archs), 3), len(params))):
+        for i in range(max(min(len(fitting), archs), len(params))):
             base = BASES[len(found) % len(BASES)] if name in METHODS else name
-            given, arch = params[i % len(params)], archs[(number + i) % len(archs)]
+            given, arch = params[i % len(params)], fitting[(number + i) % len(fitting)]
             found.append(pytest.param(base, name, given, arch, id=f"{name}-{i}-{arch}-{base}"))
     return found
 
@@ -158,6 +159,26 @@ def test_what_every_initializer_promises(base: str, name: str, params: dict[str,
             "which starts with zero branches"
         )
         assert all(any(fnmatch.fnmatchcase(n, pattern) for pattern in made.touches) for n in changed)
+
+
+@pytest.mark.parametrize(("base", "name", "params", "arch"), cases(archs=1))
+def test_a_gpu_is_given_the_same_weights(base: str, name: str, params: dict[str, Any], arch: str) -> None:
+    """And the same measurements; it refuses operands on two devices, and generators of the CPU."""
+    made = build(name, params)
+
+    def started(device: torch.device) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        m, given = model(ARCHS[arch]).to(device), images().to(device)
+        resources = Resources(training_images=lambda count: images(count).to(device))
+        parts = (build(base), made) if made.kind == "method" else (made, None)
+        report, targets = initialize(m, *parts, streams(0), given, resources=resources)
+        weights = {name: value.cpu() for name, value in state(m).items()}
+        return weights | ({} if targets is None else {"targets": targets.cpu()}), report.model_dump(exclude={"seconds"})
+
+    weights, report = started(CPU)
+    with pretended_gpu():
+        on_gpu, its_report = started(GPU)
+    assert differing(on_gpu, weights) == set()
+    assert its_report == report
 
 
 @pytest.mark.parametrize("name", registry.names())

@@ -28,12 +28,12 @@ class Slow(Initializer):
             time.sleep(0.1)
 
 
-def pack(root: Path, slow: bool) -> Pack:
+def pack(root: Path, slow: bool, device: str = "cpu") -> Pack:
     cell = grid.load("smoke").cells[0]
     method = resolve_initializer({"name": "tests.runners.job:Slow"}, "method") if slow else None
     recipe = cell.spec.recipe.model_copy(update={"epochs": 1000})
     spec = cell.spec.model_copy(update={"method": method, "recipe": recipe})
-    setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), {}, SaveInterval(steps=1))
+    setting = Setting(root, "smoke", root, Execution(device, 1, "slurm"), {}, SaveInterval(steps=1))
     return Pack((Cell(cell.row, spec),), setting, 1, source_hash())
 
 
@@ -49,8 +49,8 @@ JOB = {
 }
 
 
-def carried_out(root: Path, slow: bool, path: str) -> None:
+def carried_out(root: Path, slow: bool, path: str, device: str = "cpu", restarts: int = 0) -> None:
     """Carry one run out as a job would, with the commands of SLURM that are on the path."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the fork server may be that of a launch, which blocks signals
-    os.environ |= JOB | {"PATH": path}
-    carry_out_pack(pack(root, slow))
+    os.environ |= JOB | {"PATH": path, "SLURM_RESTART_COUNT": str(restarts)}
+    carry_out_pack(pack(root, slow, device))

@@ -73,7 +73,7 @@ def median(work: Callable[[], object], device: torch.device, times: int = 3) -> 
 def peak(precision: str, device: torch.device) -> float:
     """GFLOP/s of a product of two large matrices."""
     size = 8192 if device.type == "cuda" else 2048
-    left, right = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
+    left, right = (torch.randn(size, size, device=device).to(DTYPES.get(precision, torch.float32)) for _ in range(2))
     return 2e-9 * size**3 / median(lambda: left @ right, device)
 
 
@@ -132,7 +132,7 @@ def checkpoints(models: dict[str, ModelSpec], device: torch.device) -> None:
 
 
 def compiling(models: dict[str, ModelSpec], device: torch.device) -> None:
-    if device.type == "cpu" and (lacking := lacks_compiler()):
+    if lacking := lacks_compiler(device.type):
         print(lacking)
         return
     name, spec = next(iter(models.items()))

@@ -174,7 +174,7 @@ def test_batches_are_the_same_however_many_go_through_at_once(data, monkeypatch,
 
     monkeypatch.setattr(registry.REGISTRY.get("rand_augment"), "apply", counted)
     for at_once in (1, 2, 3):
-        monkeypatch.setattr(base, "TOGETHER_BYTES", at_once * 4 * 12 * 3 * 32**2)
+        monkeypatch.setitem(base.TOGETHER_BYTES, "cpu", at_once * 4 * 12 * 3 * 32**2)
         shown[at_once] = [*loader.train(1), *loader.train(1, first_step=1)]
         assert max(sizes) == 12 * at_once
         assert len(shown[at_once]) == 12 + 11

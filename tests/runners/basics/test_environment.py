@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +23,11 @@ from vitinit.runners.basics.environment import (
     differences,
     driver_version,
     environment,
+    gpu_usage,
+    set_flags,
+    tensor_floats,
 )
+from vitinit.runners.basics.setting import Execution
 
 CPU = torch.device("cpu")
 
@@ -180,6 +185,63 @@ def test_environment_of_a_run_on_a_cpu(monkeypatch):
     assert found["processor"]
     assert "slurm" not in found
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_a_gpu_has_its_libraries_settings_and_use_recorded(monkeypatch):
+    """On a machine that may have none: torch's answers about the device are a test's."""
+    assert "gpu_libraries" not in environment(CPU, {})
+    assert gpu_usage(CPU, 4) == {}
+    device = torch.device("cuda")
+    properties = SimpleNamespace(total_memory=80 * 2**30)
+    for name, answer in {
+        "is_available": True,
+        "is_initialized": True,
+        "get_device_name": "a GPU",
+        "get_device_properties": properties,
+        "max_memory_allocated": 3 * 2**30,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 92000)
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    found = environment(device, {})
+    assert (found["gpu"], found["gpu_memory_gib"]) == ("a GPU", 80)
+    assert found["gpu_libraries"]["nccl_variables"] == {"NCCL_ALGO": "Ring"}
+    assert found["gpu_libraries"]["cudnn_attention"] == torch.backends.cuda.cudnn_sdp_enabled()
+    assert {"hip", "triton", "nccl"} <= found["gpu_libraries"].keys()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    changed = {"gpu_libraries.nccl_variables.NCCL_ALGO": ("Ring", "Tree")}
+    assert differences(found, environment(device, {})) == changed
+    used = gpu_usage(device, 4)
+    assert used == {"gpu_usage": {"peak_mib": 3072, "runs": 4}}
+    assert differences({**found, **used}, found) == {}, "it is of the call"
+
+
+def test_fp32_is_ieee_on_a_gpu_and_tf32_a_precision_of_its_own():
+    def allowed():
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    before = allowed()
+    try:
+        set_flags(Execution("cpu", torch.get_num_threads(), "inline"))
+        assert allowed() == before, "of a GPU only: records of a CPU keep their flags"
+        set_flags(Execution("cuda", torch.get_num_threads(), "inline"))
+        assert allowed() == (False, False)
+        for precision in ("fp32", "bf16", "tf32"):
+            with tensor_floats(precision):
+                assert allowed() == (precision == "tf32",) * 2
+        assert allowed() == (False, False)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+def test_deterministic_does_not_fill_memory_that_is_written_later():
+    try:
+        set_flags(Execution("cpu", torch.get_num_threads(), "inline", deterministic=True))
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    finally:
+        set_flags(Execution("cpu", torch.get_num_threads(), "inline"))
 
 
 def test_packages_that_bring_something_are_named(tmp_path, monkeypatch):

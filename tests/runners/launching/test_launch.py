@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.processes import FORKS, PATIENCE, fresh, until
 from tests.runners import job
 from tests.runners.cli.test_cli import changed, write
-from tests.runners.small_run import THREAD, spec
+from tests.runners.small_run import THREAD, altered, spec
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell, Grid
@@ -29,10 +29,10 @@ from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics import environment
+from vitinit.runners.basics import environment, machine
 from vitinit.runners.basics.setting import Execution, SaveInterval, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.launching import cluster, jobs, snapshot
+from vitinit.runners.launching import cluster, jobs, local, snapshot
 from vitinit.runners.launching.estimate import estimate, estimated_work
 from vitinit.runners.launching.execute import came_free, execute
 from vitinit.runners.launching.inline import Inline
@@ -122,12 +122,58 @@ def test_a_run_without_memory_fails_alone_and_is_tried_again_where_it_was_beside
     (tmp_path / "hungry.py").write_text(HUNGRY)
     monkeypatch.syspath_prepend(tmp_path)
     cell, out = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry"))), io.StringIO()
-    end = carry_out(cell, replace(setting, beside_others=True), Stop())
+    end = carry_out(cell, replace(setting, sharing=2), Stop())
     assert (end.status, end.run_id) == ("crowded", cell.run_id)
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
     tally = execute([cell], setting, Inline(), Display(Console(file=out, width=200)))  # alone already
     assert (tally.failed, out.getvalue().count("failed, OutOfMemoryError")) == (1, 1)
     assert "tried again" not in out.getvalue()
+
+
+MEETING = """
+import os
+from pathlib import Path
+from typing import ClassVar
+from tests.processes import until
+from vitinit.initializers.registry import Initializer
+
+class Meeting(Initializer):
+    \"\"\"Goes on once a run on another GPU has begun, too.\"\"\"
+    name: ClassVar[str] = "meeting"
+    touches: ClassVar[tuple[str, ...]] = ()
+    folder: str
+    def apply(self, model, generator, progress):
+        here = Path(self.folder)
+        (here / os.environ["CUDA_VISIBLE_DEVICES"]).touch(exist_ok=False)
+        until(lambda: len(list(here.iterdir())) == 2, "the other one")
+"""
+
+
+def test_runs_at_once_see_a_gpu_each(setting: Setting, tmp_path: Path, monkeypatch) -> None:
+    """The first goes to one, the second to the other while the first is at work."""
+    (tmp_path / "meeting.py").write_text(MEETING)
+    (tmp_path / "seen").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(local, "_slots", lambda device: ["2", "GPU-5"])
+    method = InitializerSpec(name="meeting:Meeting", params={"folder": str(tmp_path / "seen")})
+    cells = [Cell("meeting", spec(method=method, seed=seed)) for seed in (0, 1)]
+    tally = execute(cells, setting, Local(2), Display(Console(file=io.StringIO())))
+    assert (tally.finished, tally.failed) == (2, 0)
+    assert {path.name for path in (tmp_path / "seen").iterdir()} == {"2", "GPU-5"}
+
+
+@pytest.mark.parametrize(
+    ("visible", "number", "slots"),
+    [(None, 2, ["0", "1"]), ("3, GPU-7", 2, ["3", "GPU-7"]), ("1,9", 1, ["1"]), ("", 0, []), (None, 0, [])],
+)
+def test_each_gpu_is_a_slot(monkeypatch, visible, number, slots):
+    """Also of those that a job may see, up to the first one that is not there."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(machine, "gpu_possible", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+    assert machine.gpu_slots() == slots
 
 
 def test_a_stop_ends_the_wait_for_silent_owners(setting: Setting) -> None:
@@ -362,6 +408,31 @@ def test_the_time_of_runs_like_these_is_what_records_say_and_twice_the_epochs_ta
     assert measured.measured_on == (next(iter(records)).environment["processor"],)
     assert estimate(small, [tmp_path], "cuda").seconds == {}
     assert estimate(grid.load("table2").cells, [tmp_path], "cpu").seconds == {}
+
+
+def test_a_gpu_is_estimated_by_records_of_its_kind_and_of_the_batch_size(tmp_path):
+    """Two seeds took 10 s an epoch on an A, one 30 s on a B; another dataset took 5 s on a B."""
+    records = list(Store(REFERENCE).read("small").done.values())
+    first = records[0]
+    alike = [r for r in records if (r.row, r.spec.dataset) == (first.row, first.spec.dataset)]
+    (other, *_) = [r for r in records if r.row == first.row and r.spec.dataset != first.spec.dataset]
+    epochs, took = first.spec.recipe.epochs, (("A", 10), ("A", 10), ("B", 30), ("B", 5))
+    for record, (gpu, each) in zip([*alike[:3], other], took, strict=True):
+        environment = record.environment | {"gpu": gpu}
+        on_gpu = altered(record, execution={"device": "cuda"}, environment=environment, seconds=each * epochs)
+        Store(tmp_path).write(on_gpu)
+    cell = Cell(first.row, first.spec)
+    for here, each, gpu in (("A", 10, "A"), ("B", 30, "B"), ("", 30, "B"), ("C", 30, "B")):  # B is of more kinds
+        found = estimate([cell, Cell(other.row, other.spec)], [tmp_path], "cuda", here)
+        assert found.seconds[cell.run_id] == pytest.approx(each * epochs)
+        assert found.measured_on == (("A", "B") if gpu == "A" else ("B",))
+    smaller, unsmoothed = (
+        Cell("x", first.spec.model_copy(update={"recipe": first.spec.recipe.model_copy(update=changes)}))
+        for changes in ({"batch_size": 8}, {"label_smoothing": 0.5})
+    )
+    found = estimate([smaller, unsmoothed], [tmp_path], "cuda")
+    assert found.seconds == {}
+    assert found.in_proportion.keys() == {unsmoothed.run_id}, "a GPU takes other time for images of small batches"
 
 
 def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:

@@ -46,6 +46,12 @@ def test_auto_is_resident_up_to_a_quarter_of_the_memory():
     assert choice.choose(4 * GIB + 1, 16 * GIB) == "ffcv"
 
 
+def test_images_of_all_runs_that_share_a_device_take_half_of_it():
+    for runs, each in ((2, 4), (4, 2), (16, 0.5)):
+        assert choice.choose(int(each * GIB), 16 * GIB, runs) == "resident"
+        assert choice.choose(int(each * GIB) + 1, 16 * GIB, runs) == "ffcv"
+
+
 def test_a_gpu_measures_2000_images_at_once_or_half_a_gibibyte_of_them():
     sizes = {32: 2000, 64: 2000, 224: 891, 384: 303, 20_000: 1}  # 224: 2**29 / (4 bytes * 3 colors * 224 * 224)
     assert {size: loaders_base.evaluation_batch("cuda", size) for size in sizes} == sizes

@@ -11,7 +11,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, check_whole_batches
+from vitinit.runners.basics.setting import Execution, check_execution
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run.carry_out import carry_out
 
@@ -45,4 +45,4 @@ def test_it_is_stopped_and_taken_up_with_the_same_bits(model, method, probed, tm
 def test_a_batch_norm_is_found_so_that_its_batches_are_not_cut(tmp_path):
     one = cell({"timm": "resnet18", "img_size": 32}, None)
     with pytest.raises(VitinitError, match="BatchNorm"):
-        check_whole_batches(one.spec, Execution("cpu", 1, "inline", micro_batch=8))
+        check_execution(one.spec, Execution("cpu", 1, "inline", micro_batch=8))

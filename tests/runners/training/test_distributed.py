@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.faults import harness
+from tests.runners.small_run import spec
 from tests.runners.training.test_train import Interrupted, initialised
 from tests.runners.worlds import together
 from vitinit.benchmark.image_files.arrays import Data, Split
@@ -14,7 +15,7 @@ from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, check_whole_batches
+from vitinit.runners.basics.setting import Execution, check_execution
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
@@ -239,11 +240,18 @@ def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path):
     for changes, how in (({"processes": 2}, "in 2 processes"), ({"micro_batch": 13}, "with --micro-batch 13")):
         execution = Execution("cpu", 1, "inline", **changes)
         with pytest.raises(VitinitError, match=f"a convmixer cannot be trained {how}: its BatchNorm"):
-            check_whole_batches(mixer.spec, execution)
-        check_whole_batches(vit.spec, execution)
+            check_execution(mixer.spec, execution)
+        check_execution(vit.spec, execution)
     outcome = carry_out(mixer, harness.setting(tmp_path, execution=execution), Stop())
     assert (outcome.status, outcome.error) == ("failed", "VitinitError")
-    check_whole_batches(mixer.spec, Execution("cpu", 1, "inline", micro_batch=14))
+    check_execution(mixer.spec, Execution("cpu", 1, "inline", micro_batch=14))
+
+
+def test_a_cpu_has_no_tf32():
+    rounded = spec(recipe=RECIPE.model_copy(update={"precision": "tf32"}))
+    check_execution(rounded, Execution("cuda", 1, "inline"))
+    with pytest.raises(VitinitError, match="a CPU has fp32"):
+        check_execution(rounded, Execution("cpu", 1, "inline"))
 
 
 def test_each_process_takes_the_gpu_of_its_own_number_and_waits_for_half_an_hour_at_most(monkeypatch):

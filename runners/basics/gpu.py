@@ -1,0 +1,77 @@
+"""GPUs that do not compute: found before a run begins, and told apart from an error of the run."""
+
+from __future__ import annotations
+
+import platform
+import re
+
+import torch
+
+from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.memory import SAID, out_of_memory
+
+SIZE = 64
+"""Rows of the matrices that are multiplied: their product is exact in every precision."""
+OF_THE_DEVICE = re.compile(r"(CUDA|HIP|Triton) error|CU(BLAS|DNN)_STATUS|cuDNN error", re.IGNORECASE)
+"""Messages of an accelerator's libraries, also before torch.AcceleratorError (2.8)."""
+OF_THE_CODE = "device-side assert"
+"""Message of an index that is out of range, and the like: the code is wrong, the device is not."""
+
+
+class BrokenDevice(VitinitError):
+    """A GPU that cannot compute. No run is to blame, so none is recorded as failed."""
+
+    @property
+    def busy(self) -> bool:
+        """True where other processes have all of its memory, or have it to themselves."""
+        return SAID.search(str(self)) is not None
+
+
+def check(device: torch.device) -> None:
+    """Multiply two matrices on a GPU; a CPU always passes.
+
+    Raises:
+        BrokenDevice: that fails.
+    """
+    if device.type == "cpu":
+        return
+    try:
+        ones = torch.ones(SIZE, SIZE, device=device)
+        if (ones @ ones).sum().item() != SIZE**3:
+            raise RuntimeError("their product is wrong")
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without CUDA
+        raise broken(device, error) from None
+
+
+def check_tf32(device: torch.device) -> None:
+    """Refuse a GPU without tensor cores for TF32, which would compute in fp32.
+
+    Raises:
+        VitinitError: it is older than NVIDIA's Ampere.
+    """
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        raise VitinitError(f"precision tf32: {torch.cuda.get_device_name(device)} has none, Ampere and newer GPUs do")
+
+
+def after(error: BaseException, device: torch.device) -> BrokenDevice | None:
+    """Return what is wrong with the device of a run that raised an error; None where the run is to blame."""
+    of_the_device = isinstance(error, RuntimeError) and OF_THE_DEVICE.search(str(error))
+    if not of_the_device or out_of_memory(error) or OF_THE_CODE in str(error):
+        return None
+    try:
+        check(device)
+    except BrokenDevice as found:
+        # after a sticky error every call reports the first one
+        return None if found.busy else broken(device, error)
+    return None
+
+
+def broken(device: torch.device, error: BaseException) -> BrokenDevice:
+    """Return the error that names this node, its device and the first line of what torch says."""
+    said = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    old = "no kernel image" in said or "driver" in said
+    way_out = "make setup CUDA=12 is for older drivers and V100" if old else "nvidia-smi shows those of this node"
+    return BrokenDevice(
+        f"node {platform.node()}: {device} cannot multiply two matrices: {said}. No run is recorded as failed; "
+        f"the same command goes on where a GPU computes ({way_out})"
+    )

@@ -1,0 +1,251 @@
+"""A pretended GPU: tensors that say `cuda:0`, hold their numbers in main memory and refuse what CUDA refuses.
+
+A tensor is on the pretended GPU if its storage is in a list, so types, parameters and views stay what they are. Every
+operation goes by a dispatch mode, which raises `Refused` where CUDA would raise, and notes what makes the host wait.
+Modes belong to a thread: in others nothing can be put on the GPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+READING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "bincount", "repeat_interleave"}
+"""Operations whose result, or its shape, the host must know before it goes on."""
+INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+COPYING = {"copy_", "_to_copy", "_foreach_copy_"}
+"""Operations between devices."""
+
+
+class Refused(RuntimeError):
+    """CUDA would raise an error."""
+
+
+class Storages:
+    """A set of storages, which it does not keep alive."""
+
+    def __init__(self) -> None:
+        self._refs: dict[int, StorageWeakRef] = {}
+        self._limit = 1000
+
+    def add(self, tensor: Tensor) -> Tensor:
+        ref = StorageWeakRef(tensor.untyped_storage())
+        self._refs[ref.cdata] = ref
+        if len(self._refs) > self._limit:  # while a reference is here, no other storage has its address
+            self._refs = {at: each for at, each in self._refs.items() if not each.expired()}
+            self._limit = 1000 + 2 * len(self._refs)
+        return tensor
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        return tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self._refs
+
+
+class Generator(torch._C.Generator):
+    """A generator on the GPU."""
+
+
+class PretendedGpu(TorchDispatchMode):
+    """The device, while the mode is active.
+
+    Attributes:
+        waits: operations that made the host wait for the device, since this was last cleared.
+        operations: number of operations on the device, by name.
+        pageable: shapes of tensors that were sent from memory that is not page-locked.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here, self.pinned = Storages(), Storages()
+        self.waits: list[str] = []
+        self.operations: Counter[str] = Counter()
+        self.pageable: list[tuple[int, ...]] = []
+        self.leaving = False
+        """A copy to main memory is under way, by `moved`; C++ takes that for where its tensors are anyway."""
+
+    def device_of(self, tensor: Tensor) -> torch.device:
+        return GPU if tensor in self.here else CPU
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = dict(kwargs or {}), func._schema.name.removeprefix("aten::")
+        leaves = tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        ours = [each for each in tensors if each in self.here]
+        others = [each for each in tensors if each not in self.here and each.dim()]
+        asked = kwargs.get("device")
+        # formulas of gradients make tensors on the device that C++ sees
+        of_gradient = not tensors and torch._C._current_autograd_node() is not None
+        on_gpu = (ours and not self.leaving) or of_gradient or (asked is not None and asked.type == "cuda")
+        target = GPU if on_gpu else CPU
+        if asked is not None and asked.type == "cuda":
+            kwargs["device"] = CPU
+        pinned = bool(kwargs.pop("pin_memory", False))
+        if name in COPYING:
+            self._copied(args, target, kwargs.get("non_blocking", False) or (name == "copy_" and True in args[2:]))
+        elif ours and others:
+            self._mixed(name, args, others)
+        if target == GPU:
+            if any(isinstance(leaf, torch._C.Generator) and not isinstance(leaf, Generator) for leaf in leaves):
+                raise Refused(f"{func}: Expected a 'cuda' device type for generator but found 'cpu'")
+            self.operations[name] += not func.is_view
+        by_mask = name in INDEXING and any(
+            each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]
+        )
+        if ours and (name in READING or by_mask):
+            self.waits.append(name)
+        result = func(*args, **kwargs)
+        for each in tree_leaves(result):
+            if isinstance(each, Tensor) and target == GPU and not (name == "copy_" and args[0] not in self.here):
+                self.here.add(each)
+            elif isinstance(each, Tensor) and pinned:
+                self.pinned.add(each)
+        return result
+
+    def _mixed(self, name: str, args: Any, others: list[Tensor]) -> None:
+        """Refuse operands on two devices, as long as they are no indices, which are sent first."""
+        if (
+            name in INDEXING
+            and args[0] in self.here
+            and not any(other is each for other in others for each in args[2:3])
+        ):
+            self.waits.append(f"{name} by numbers on the CPU")
+        else:
+            shapes = ", ".join(str(tuple(each.shape)) for each in others)
+            raise Refused(f"{name}: all tensors must be on the same device, but these are on the CPU: {shapes}")
+
+    def _copied(self, args: Any, target: torch.device, non_blocking: bool) -> None:
+        """Note copies that go from one device to the other."""
+        source = args[1] if isinstance(args[1:2] and args[1], Tensor) else args[0]
+        into = self.device_of(args[0]) if source is not args[0] else target
+        if isinstance(source, Tensor) and self.device_of(source) != into:
+            self.pageable += [tuple(source.shape)] if into == GPU and source not in self.pinned else []
+            if into == CPU or not non_blocking:
+                self.waits.append(f"copy of {tuple(source.shape)} to {into}")
+
+
+def moved(gpu: PretendedGpu, tensor: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
+    """`Tensor.to`."""
+    other = kwargs.pop("other", args[0] if args else None)
+    if isinstance(other, Tensor):
+        device, dtype, (non_blocking, memory_format) = (
+            other.device,
+            other.dtype,
+            (kwargs.get("non_blocking", False), None),
+        )
+    else:
+        device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+    how: dict[str, Any] = {"dtype": dtype or tensor.dtype, "memory_format": memory_format}
+    if device is None or device.type == gpu.device_of(tensor).type:
+        return TO(tensor, copy=copy, **how)
+    gpu.leaving = device.type == "cpu"
+    try:
+        return torch.ops.aten._to_copy(tensor, device=device, non_blocking=non_blocking, **how)
+    finally:
+        gpu.leaving = False
+
+
+TO, DEEPCOPY, NUMPY, TOLIST, TENSOR, AUTOCAST, GROUPS = (
+    Tensor.to,
+    Tensor.__deepcopy__,
+    Tensor.numpy,
+    Tensor.tolist,
+    torch.tensor,
+    torch.autocast,
+    torch._C._group_tensors_by_device_and_dtype,
+)
+
+
+@contextmanager
+def pretended_gpu() -> Iterator[PretendedGpu]:
+    """`cuda` is there, within."""
+    gpu = PretendedGpu()
+
+    def to_numpy(tensor: Tensor, **kwargs: Any) -> Any:
+        if tensor in gpu.here:
+            raise Refused("can't convert cuda:0 device type tensor to numpy")
+        return NUMPY(tensor, **kwargs)
+
+    def to_list(tensor: Tensor) -> Any:
+        gpu.waits += ["tolist"] if tensor in gpu.here else []
+        return TOLIST(tensor)
+
+    def deepcopied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+        new = DEEPCOPY(tensor, memo)
+        return gpu.here.add(new) if tensor in gpu.here else new
+
+    def from_numbers(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
+        return moved(gpu, TENSOR(data, **kwargs), device or CPU)
+
+    def one_hot(labels: Tensor, classes: int = -1) -> Tensor:
+        """Does not look at the values, as on CUDA."""
+        zeros = labels.new_zeros((*labels.shape, classes))
+        return zeros.scatter_(-1, labels[..., None], 1)
+
+    def generator(device: Any = CPU) -> torch._C.Generator:
+        return Generator() if torch.device(device).type == "cuda" else torch._C.Generator(device)
+
+    def groups(tensors: Any, with_indices: bool = False) -> Any:
+        found = GROUPS(tensors, with_indices)
+        return {(gpu.device_of(group[0][0][0]), dtype): group for (_, dtype), group in found.items()}
+
+    class Autocast(AUTOCAST):
+        def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
+            super().__init__("cpu", *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "to": lambda tensor, *args, **kwargs: moved(gpu, tensor, *args, **kwargs),
+            "cuda": lambda tensor, device=None, non_blocking=False: moved(gpu, tensor, GPU, non_blocking=non_blocking),
+            "cpu": lambda tensor: moved(gpu, tensor, CPU),
+            "device": property(gpu.device_of),
+            "is_cuda": property(lambda tensor: tensor in gpu.here),
+            "is_cpu": property(lambda tensor: tensor not in gpu.here),
+            "is_pinned": lambda tensor: tensor in gpu.pinned,
+            "pin_memory": lambda tensor: gpu.pinned.add(tensor.clone()),
+            "numpy": to_numpy,
+            "tolist": to_list,
+            "__deepcopy__": deepcopied,
+        }.items():
+            patch.setattr(Tensor, name, value, raising=False)
+        for name, value in {
+            "is_available": lambda: True,
+            "device_count": lambda: 1,
+            "current_device": lambda: 0,
+            "set_device": lambda device: None,
+            "is_initialized": lambda: True,
+            "_lazy_init": lambda: None,
+            "manual_seed_all": lambda seed: None,
+            "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
+            "set_rng_state": lambda state, device=None: None,
+            "synchronize": lambda device=None: gpu.waits.append("synchronize"),
+            "empty_cache": lambda: None,
+            "max_memory_allocated": lambda device=None: 2**30,
+            "memory_reserved": lambda device=None: 0,
+            "mem_get_info": lambda device=None: (3 * 2**33, 2**36),
+            "reset_peak_memory_stats": lambda device=None: None,
+            "is_current_stream_capturing": lambda: False,
+            "is_bf16_supported": lambda including_emulation=True: True,
+            "get_device_name": lambda device=None: "Pretended GPU",
+            "get_device_capability": lambda device=None: (9, 0),
+            "get_device_properties": lambda device=None: SimpleNamespace(total_memory=2**36, uuid="12-34"),
+        }.items():
+            patch.setattr(torch.cuda, name, value)
+        patch.setattr(torch.accelerator, "is_available", lambda: False)
+        patch.setattr(torch._C, "_group_tensors_by_device_and_dtype", groups)
+        patch.setattr(torch, "tensor", from_numbers)
+        patch.setattr(torch, "Generator", generator)
+        patch.setattr(torch, "autocast", Autocast)
+        patch.setattr(F, "one_hot", one_hot)
+        with gpu:
+            yield gpu

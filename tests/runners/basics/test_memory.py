@@ -1,0 +1,34 @@
+"""Messages that mean: no memory now, perhaps later."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vitinit.runners.basics.memory import out_of_memory
+
+SAID = (
+    "CUDA error: all CUDA-capable devices are busy or unavailable\nCUDA kernel errors might be asynchronously reported",
+    "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+    "GET was unable to find an engine to execute this computation",
+    "Unable to find a valid cuDNN algorithm to run convolution",
+    "CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server",
+    "CUDA error: out of memory",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate",
+)
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_messages_of_cuda_and_of_the_cpu(said):
+    """As torch and CUDA's documentation have them."""
+    assert out_of_memory(RuntimeError(said))
+    assert not out_of_memory(ValueError(said)), "it is not said by a device"
+
+
+@pytest.mark.parametrize("said", ["CUDA error: device-side assert triggered", "CUBLAS_STATUS_EXECUTION_FAILED", "no"])
+def test_other_errors(said):
+    assert not out_of_memory(RuntimeError(said))
+    assert out_of_memory(torch.OutOfMemoryError(said))

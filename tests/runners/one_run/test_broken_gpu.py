@@ -1,0 +1,146 @@
+"""A GPU that does not compute fails no run: at the start of one, in its midst, in a job, in several processes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.faults import harness
+from tests.processes import FORKS, PATIENCE
+from tests.runners import job
+from tests.runners.worlds import Died, at_call, together
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import Terminal
+from vitinit.runners.basics import gpu
+from vitinit.runners.basics.setting import Setting
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.launching.execute import execute
+from vitinit.runners.launching.inline import Inline, in_turn, shared
+from vitinit.runners.launching.local import Local
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.terminal.display import Display
+from vitinit.runners.training import train
+from vitinit.runners.training.distributed import joined
+
+NOWHERE = "xpu"
+"""Kind of accelerator that is not here."""
+STICKY = "CUDA error: unspecified launch failure\nCompile with TORCH_USE_CUDA_DSA"
+
+
+def on(device: str, folder: Path) -> Setting:
+    where = harness.setting(folder)
+    return replace(where, execution=replace(where.execution, device=device))
+
+
+def lose(error: str = STICKY) -> None:
+    """Raise an error of CUDA, after which the device of this process computes no more."""
+    gpu.check = refuse
+    raise RuntimeError(error)
+
+
+def refuse(device: torch.device) -> None:
+    raise gpu.broken(device, RuntimeError(STICKY))
+
+
+@pytest.fixture
+def breaks(monkeypatch):
+    """Break the device of this process at an optimiser step to come."""
+    monkeypatch.setattr(gpu, "check", gpu.check)
+
+    def at(step: int, error: str = STICKY) -> None:
+        monkeypatch.setattr(gpu, "check", lambda device: None)
+        monkeypatch.setattr(train, "optimize", at_call(step, train.optimize, lambda: lose(error)))
+
+    return at
+
+
+def test_the_product_is_computed_on_the_device():
+    gpu.check(torch.device("cpu"))
+    with pytest.raises(gpu.BrokenDevice, match="cannot multiply two matrices") as refused:
+        gpu.check(torch.device(NOWHERE))
+    assert os.uname().nodename in str(refused.value)
+    assert not refused.value.busy
+
+
+@pytest.mark.parametrize("executor", [Inline(), Local(2)])
+def test_no_run_of_a_launch_is_recorded_as_failed(tmp_path, executor):
+    where, cells = on(NOWHERE, tmp_path), harness.cells(tmp_path)[:4]
+    with pytest.raises(gpu.BrokenDevice):
+        execute(cells, where, executor, Display(Terminal(160)))
+    contents = Store(where.root).read(where.study)
+    assert (contents.done, contents.failed) == ({}, {})
+
+
+def test_a_run_that_loses_its_device_goes_on_from_its_checkpoint_and_fails_if_it_loses_another(tmp_path, breaks):
+    where, each = harness.setting(tmp_path), harness.cells(tmp_path)[0]
+    store = Store(where.root)
+    for failures in (0, 1):
+        breaks(5)
+        if failures:
+            assert isinstance(carry_out(each, where, Stop()), FailureRecord)
+        else:
+            with pytest.raises(gpu.BrokenDevice, match="unspecified launch failure"):
+                carry_out(each, where, Stop())
+        assert len(store.read(where.study).failed) == failures
+    breaks(10**6)
+    retried = {run_id: failed.written for run_id, failed in store.read(where.study).failed.items()}
+    record = carry_out(each, replace(where, retried=retried), Stop())
+    assert isinstance(record, RunRecord)
+    assert record.sessions[-1].from_step > 0
+
+
+def test_an_index_out_of_range_on_the_device_is_an_error_of_the_run(tmp_path, breaks):
+    """The device of the process is lost with it: the next run of the process does not begin."""
+    where, cells = harness.setting(tmp_path), harness.cells(tmp_path)[:2]
+    breaks(3, "CUDA error: device-side assert triggered")
+    ends = in_turn(cells, where, Stop())
+    assert isinstance(next(ends), FailureRecord)
+    with pytest.raises(gpu.BrokenDevice):
+        next(ends)
+    assert Store(where.root).read(where.study).failed.keys() == {cells[0].run_id}
+
+
+@pytest.mark.parametrize(("restarts", "allowed", "requeued"), [(0, True, True), (0, False, False), (9, True, False)])
+def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(tmp_path, cluster_says, restarts, allowed, requeued):
+    said = "exit 0" if allowed else "echo 'scontrol: error: requeue is disabled' >&2; exit 1"
+    cluster_says(
+        scontrol=f'echo "$@" >> {tmp_path}/asked; case "$*" in *show*) echo "JobId=7 JobState=RUNNING Restarts=0 ";; '
+        f"*) {said};; esac"
+    )
+    (tmp_path / "asked").touch()
+    process = FORKS.Process(target=job.carried_out, args=(tmp_path, False, os.environ["PATH"], NOWHERE, restarts))
+    process.start()
+    process.join(PATIENCE)
+    process.kill()
+    assert process.exitcode == (0 if requeued else 1)
+    assert ("requeue 7" in (tmp_path / "asked").read_text()) == (restarts == 0)
+    contents = Store(tmp_path).read("smoke")
+    assert (contents.done, contents.failed) == ({}, {})
+
+
+def broken_in_rank_1(cells: list, where: Setting, at_once: bool) -> list[str]:
+    """Carry out runs while the device of rank 1 is broken at once, or at its third step."""
+    if os.environ["RANK"] == "1":
+        gpu.check = refuse if at_once else lambda device: None
+        train.optimize = at_call(3, train.optimize, lose)
+    with joined("cpu") as world:
+        try:
+            list(in_turn(cells, replace(where, execution=shared(where.execution, world)), Stop(), world=world))
+        except gpu.BrokenDevice as error:
+            return [str(error)]
+    return []
+
+
+def test_a_process_whose_device_breaks_ends_all_without_a_failure(tmp_path):
+    where, cells = harness.setting(tmp_path), harness.cells(tmp_path)[:2]
+    first, second = together(2, broken_in_rank_1, cells, where, True)
+    assert first == second
+    assert "rank 1 of 2" in first[0]
+    first, second = together(2, broken_in_rank_1, cells, where, False)
+    assert isinstance(second, Died)
+    assert Store(where.root).read(where.study).failed == {}

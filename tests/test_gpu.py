@@ -1,0 +1,237 @@
+"""Training and loaders on a pretended GPU: one device, its generators, and no step that waits for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.faults.harness import assert_same, cell_of, setting, stopped_after
+from tests.pretended_gpu import GPU, PretendedGpu, Refused, pretended_gpu
+from vitinit.benchmark.augmentations import registry as augmentations
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.spec import AugmentationSpec, DatasetSpec, Recipe
+from vitinit.runners.basics.setting import Execution
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.loaders.base import Loader
+from vitinit.runners.loaders.decoded import DecodedLoader
+from vitinit.runners.loaders.full_size import FullSizeLoader
+from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.training.train import Training, fingerprint, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SIZE, CPU = 16, torch.device("cpu")
+PRESETS = ("vit_micro", "convit_micro", "convmixer_micro", "mixer_micro", "resmlp_micro", "cait_micro", "swin_micro")
+EVERYTHING: dict[str, Any] = {
+    "crop_padding": 2,
+    "hflip": 0.5,
+    "rand_augment": "rand-m9-mstd0.5-inc1",
+    "mixup": 0.8,
+    "cutmix": 1.0,
+    "random_erasing": 0.25,
+    "label_smoothing": 0.1,
+    "clip_grad": 1.0,
+    "ema": 0.9,
+    "sam": 0.05,
+}
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Several would wait for one another longer than such small tensors take."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class FromDisk(DecodedLoader):
+    """A loader whose images are in main memory, as FFCV's are."""
+
+    name = "disk"
+
+    def __init__(self, data: Data, *arguments: Any) -> None:
+        super().__init__(data, *arguments)
+        self._data = data
+
+    def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        images = (getattr(self._data, split).images[numbers] for numbers in batches)
+        return (each.pin_memory() for each in images) if self.pins else images
+
+
+def split(count: int, dense: bool) -> Split:
+    draws = torch.Generator().manual_seed(count)
+    images = torch.randint(256, (count, 3, SIZE, SIZE), generator=draws, dtype=torch.uint8)
+    labels = torch.randint(3, (count, SIZE, SIZE) if dense else (count,), generator=draws)
+    return Split(images, labels.to(torch.uint8) if dense else labels)
+
+
+def trained(
+    device: torch.device,
+    recipe: Recipe,
+    model: ModelSpec,
+    kind: type[Loader] = ResidentLoader,
+    dense: bool = False,
+    change: Callable[[nn.Module], object] = lambda model: None,
+    gpu: PretendedGpu | None = None,
+    data: Any = None,
+    **how: Any,
+) -> tuple[str, list[float]]:
+    """Train from seed 0; return what the weights and the losses became.
+
+    On a GPU no step may wait for it, but the first two of an epoch.
+    """
+    data = data or Data(split(52, dense), split(20, dense), ("a", "b", "c"), (0.5,) * 3, (0.25,) * 3, "")
+    loader = kind(data, recipe, 0, device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        built = build_model(model, len(data.classes), dense).to(device)
+    training = Training(built, recipe, loader.steps, device)
+    change(training.model)
+    last = (0, 0)
+
+    def between_steps() -> None:
+        nonlocal last
+        now = training.epoch, training.step
+        if gpu and now == (last[0], last[1] + 1) and last[1]:
+            assert gpu.waits == [], "a training step waits for the GPU"
+            assert [shape for shape in gpu.pageable if math.prod(shape) > 200] == [], "not page-locked"
+        last = now
+        if gpu:
+            gpu.waits.clear()
+            gpu.pageable.clear()
+
+    train(training, loader, 0, between_steps=between_steps, **how)
+    return fingerprint(training.model), [row.train_loss for row in training.history]
+
+
+def recipe(**fields: Any) -> Recipe:
+    return Recipe(**{"name": "test", "epochs": 2, "batch_size": 8, "lr": 1e-3, **fields})
+
+
+def preset(name: str, **fields: Any) -> ModelSpec:
+    return resolve_model({"preset": name, "image_size": SIZE, "patch_size": 4, **fields})
+
+
+def the_same_on_both(what: Recipe, model: ModelSpec, **how: Any) -> None:
+    expected = trained(CPU, what, model, **how)
+    with pretended_gpu() as gpu:
+        assert trained(GPU, what, model, gpu=gpu, **how) == expected
+        assert gpu.operations
+
+
+@pytest.mark.parametrize("kind", [ResidentLoader, FromDisk])
+def test_a_run_with_everything(kind):
+    the_same_on_both(recipe(**EVERYTHING), preset("vit_micro"), kind=kind)
+
+
+@pytest.mark.parametrize("arch", PRESETS)
+def test_every_family(arch):
+    the_same_on_both(recipe(epochs=1), preset(arch))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_every_precision_in_micro_batches(precision):
+    the_same_on_both(recipe(precision=precision, clip_grad=1.0, epochs=1), preset("vit_micro"), micro_batch=3)
+
+
+@pytest.mark.parametrize("name", augmentations.REGISTRY.by_name())
+def test_every_augmentation(name):
+    the_same_on_both(recipe(augment=[AugmentationSpec(name=name)], epochs=1), preset("vit_micro"))
+
+
+@pytest.mark.parametrize("arch", ["vit_micro", "mixer_micro"])
+def test_masks(arch):
+    the_same_on_both(recipe(crop_padding=2, hflip=0.5), preset(arch), dense=True)
+
+
+def test_images_decoded_in_full_size(photographs):
+    """Crops are drawn and made on the CPU, in threads."""
+    data = load(DatasetSpec(name="folder", path=str(photographs)), SIZE, photographs, cropped=True)
+    what = recipe(crop_scale=(0.3, 1.0), hflip=0.5, epochs=1, batch_size=32)
+    the_same_on_both(what, preset("vit_micro"), kind=FullSizeLoader, data=data)
+
+
+def test_a_gpu_is_given_more_large_images_to_augment_at_once(monkeypatch):
+    """Each call is some hundred operations, whatever the number of images."""
+    at_once: list[int] = []
+    cls = augmentations.REGISTRY.get("rand_augment")
+    monkeypatch.setattr(cls, "apply", lambda self, images, *_: (at_once.append(len(images)), images)[1])
+    images = torch.zeros((8 * 24, 3, 224, 224), dtype=torch.uint8)
+    large = Split(images, torch.zeros(len(images), dtype=torch.long))
+    data = Data(large, Split(images[:1], large.labels[:1]), ("a", "b"), (0.5,) * 3, (0.25,) * 3, "")
+    with pretended_gpu():
+        loader = ResidentLoader(data, recipe(rand_augment="rand-m9-mstd0.5-inc1"), 0, GPU)
+        assert sum(1 for _ in loader.train(0)) == 24
+    assert at_once == [96, 96]
+
+
+def planted(change: Callable[[nn.Module], object]) -> None:
+    with pretended_gpu() as gpu:
+        trained(GPU, recipe(epochs=1), preset("vit_micro"), change=change, gpu=gpu)
+
+
+def hooked(wrong: Callable[[Tensor], Tensor]) -> Callable[[nn.Module], object]:
+    """A model whose features a mistake goes over."""
+    return lambda model: model.head.register_forward_pre_hook(lambda _, inputs: (wrong(inputs[0]),))
+
+
+def test_a_tensor_on_the_cpu_is_found():
+    with pytest.raises(Refused, match="add: all tensors must be on the same device"):
+        planted(hooked(lambda features: features + torch.zeros(features.shape)))
+
+
+def test_a_generator_of_the_cpu_is_found():
+    draws = torch.Generator()
+    with pytest.raises(Refused, match="Expected a 'cuda' device type for generator"):
+        planted(hooked(lambda features: features + torch.rand(features.shape, generator=draws, device=features.device)))
+
+
+@pytest.mark.parametrize(
+    ("wait", "wrong"),
+    [
+        ("_local_scalar_dense", lambda x: x * float(x.detach().sum() > 0)),
+        ("nonzero", lambda x: x + 0 * x.detach().nonzero().sum()),
+        ("index", lambda x: x + 0 * x.detach()[x.detach() > 0].sum()),
+        ("to cpu", lambda x: x + x.detach().sum().cpu()),
+        ("to cuda:0", lambda x: x + torch.ones(48).to(x.device)),
+        ("by numbers on the CPU", lambda x: x[torch.arange(len(x))]),
+    ],
+)
+def test_what_waits_for_the_gpu_is_found(wait, wrong):
+    with pytest.raises(AssertionError, match=f"waits for the GPU[^$]*{wait}"):
+        planted(hooked(wrong))
+
+
+def test_what_reads_the_gpu_as_if_it_were_memory_is_found():
+    with pytest.raises(Refused, match="numpy"):
+        planted(hooked(lambda x: x * float(x.detach().numpy().sum())))
+
+
+@pytest.mark.parametrize("row", ["dropout", "convit"])
+def test_a_whole_run_goes_on_from_a_checkpoint_and_is_recorded(row, tmp_path):
+    """With a method, probes, masks, dropout and weights; times and places aside, its record is a CPU's."""
+    cell = cell_of(row, tmp_path)
+    on_cpu, on_gpu = (
+        setting(tmp_path / name, execution=Execution(device, 1, "inline"), code={"argv": []})
+        for name, device in (("cpu", "cpu"), ("gpu", "cuda"))
+    )
+    assert isinstance(carry_out(cell, on_cpu, Stop()), RunRecord)
+    with pretended_gpu():
+        stopped_after(1, cell, on_gpu)
+        record = carry_out(cell, on_gpu, Stop())
+    assert isinstance(record, RunRecord), record
+    assert len(record.sessions) == 2
+    assert record.environment["gpu"] == "Pretended GPU"
+    assert_same(on_cpu, on_gpu, cell, but=("execution", "environment"))
