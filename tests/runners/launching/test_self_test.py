@@ -21,14 +21,12 @@ def _flags_as_before():
 
 def test_a_wrong_product_is_found_and_does_not_end_the_test(tmp_path, monkeypatch):
     monkeypatch.setitem(self_test.PRODUCT_ERROR, "bf16", 1e-4)  # bf16 keeps eight bits
-    monkeypatch.setattr(self_test, "RECIPE", self_test.RECIPE.model_copy(update={"epochs": 2}))
-    found = {tried.what: tried for tried in islice(self_test.self_test("cpu", tmp_path), 4)}
+    found = {tried.what: tried for tried in islice(self_test.self_test("cpu", tmp_path), 3)}
     results = {name: tried.result for name, tried in found.items()}
     assert results == {
         "product of matrices, fp32": "ok",
         "product of matrices, bf16": "failed",
         "product of matrices, fp16": "ok",
-        "a run, fp32": "ok",
     }
     assert "1e-04 expected" in found["product of matrices, bf16"].said
 
