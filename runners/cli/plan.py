@@ -76,8 +76,11 @@ def plan(
         print_estimate(loaded.title, _left(planned), device, results)
     else:
         print_plan(loaded, planned, contents)
+    narrowed = any((seeds, only, limit, weights, fixed, data_dir, results != LOCAL))
     for line in _without_folder(results):
         console.print(line, style="yellow", soft_wrap=True)
+    for line in [] if narrowed else _next(grid, planned):
+        console.print(line)
     if device == "cpu" or (device == "auto" and not gpu_possible()):
         warn_of_precision(_left(planned))
 
@@ -104,7 +107,9 @@ def status(
         return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
 
     def shown() -> Group:
-        return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in _without_folder(results)))
+        narrowed = any((seeds, only, weights, fixed, data_dir, results != LOCAL))
+        after = (*_without_folder(results), *([] if narrowed else _next(grid, planned)))
+        return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in after))
 
     planned, contents = look()
     if watch and not console.is_terminal:
@@ -287,13 +292,14 @@ def _matches(cell: Cell, condition: str) -> bool:
 
 
 def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
-    """One line for each run, then the counts; labels fold on a terminal that is too narrow, and elsewhere nothing."""
+    """The counts, then a line for each run; labels fold on a terminal that is too narrow, and elsewhere nothing."""
     rows = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
         spec = item.cell.spec
         rows.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
     heading, *lines = aligned(rows, right=(3, 4), room=console.room)
     console.print(grid.title)
+    console.print(_counts(planned))
     for line in heading.splitlines():
         console.print(line, style="bold")
     print("\n".join(map(_with_reason, lines, planned)), file=console.file)
@@ -427,7 +433,7 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
         mean = f"{sum(scores) / len(scores):.2f}% (n={len(scores)})" if scores else ""
         table.add_row(row, dataset, *(str(counts[state] or "") for state in states), mean)
     failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
-    return Group(table, *failed, *_details(planned, contents))
+    return Group(_counts(planned), table, *failed, *_details(planned, contents))
 
 
 def _counts(planned: list[Planned]) -> str:
@@ -438,10 +444,19 @@ def _counts(planned: list[Planned]) -> str:
     return f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[each]} {each}" for each in STATES if counts[each])
 
 
+def _next(grid: str, planned: list[Planned]) -> list[str]:
+    """Return a line with the command that a user wants next: what carries out what is left, else the table."""
+    states = {item.state for item in planned}
+    if "to do" in states:
+        return [f"next: vitinit run {grid}"]
+    if "failed" in states:
+        return [f"next: vitinit run {grid} --retry-failed"]
+    return [f"next: python -m analysis.tables --study {Path(grid).stem}"] if states == {"done"} else []
+
+
 def _details(planned: list[Planned], contents: Outline) -> list[str]:
-    """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
-    lines = [_counts(planned)]
-    lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
+    """Lines on what needs a sentence: who runs what, which dataset is missing, which file is no record."""
+    lines = [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
     for state in ("queued", "to do"):
         reasons = Counter(p.reason for p in planned if p.state == state and p.reason)
         lines += [f"{state}, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]
