@@ -2,7 +2,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# 13, or 12 for NVIDIA drivers older than 580 and for V100; an environment remembers it.
+ifneq ($(origin CUDA),command line)
+CUDA := $(or $(shell cat $(VENV)/.cuda 2>/dev/null),13)
+endif
+LOCK := requirements$(if $(filter 12,$(CUDA)),-cuda12).lock
+READY := $(VENV)/.ready$(if $(filter 12,$(CUDA)),-cuda12)
 FFCV := $(VENV)/.ffcv
 DOCS := $(VENV)/.docs
 LIBRARIES := $(VENV)/.libraries
@@ -29,7 +34,9 @@ help help-all:
 	  if (length($$1) > width) width = length($$1)} \
 	  END {for (i = 1; i <= NR; i++) printf "  make %-" width "s  %s\n", name[i], text[i]}'
 
-setup: $(READY) $(if $(FFCV_BUILDS),$(FFCV)) ## The environment in .venv, from the hash-pinned lock
+$(if $(filter 12 13,$(CUDA)),,$(error CUDA=$(CUDA): there are locks for 12 and 13))
+
+setup: $(READY) $(if $(and $(FFCV_BUILDS),$(filter 13,$(CUDA))),$(FFCV)) ## The environment in .venv, from the hash-pinned lock
 	@$(if $(FFCV_BUILDS)$(filter-out setup,$(MAKECMDGOALS)),,echo "FFCV (optional, for data larger than memory) is left out; on Debian: apt-get install -y \
 	  --no-install-recommends $(FFCV_PACKAGES), then make setup")
 
@@ -40,7 +47,7 @@ MOVED := $(shell test -f $(BIN)/activate && ! sed -n 's/^ *\(export \)\{0,1\}VIR
 moved:
 	@echo "$(VENV) was made in another folder; it is made anew"; rm -rf $(VENV)
 
-$(READY): requirements.lock pyproject.toml $(MOVED)
+$(READY): $(LOCK) pyproject.toml $(MOVED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "vitinit needs Python 3.10 or newer: make PYTHON=python3.11 ..."; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
@@ -48,11 +55,11 @@ $(READY): requirements.lock pyproject.toml $(MOVED)
 	@printf 'setting up %s: about a minute, more where packages must be fetched ... ' $(VENV)
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -qq --disable-pip-version-check uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r $(LOCK)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
 	@$(BIN)/vitinit list grids >/dev/null # asks torch once and keeps the answers, so that the first plan comes at once
 	@$(BIN)/vitinit list initializers >/dev/null # likewise
-	@touch $@; echo done
+	@rm -f $(VENV)/.ready*; echo $(CUDA) >$(VENV)/.cuda; touch $@; echo done
 
 # Nothing else needs it: where it cannot be built, all but the loader ffcv works.
 $(FFCV): requirements-ffcv.lock $(READY)
@@ -190,6 +197,9 @@ COMPILE := uv pip compile pyproject.toml --extra benchmark --universal --python-
 
 lock: setup ## Renew the locks from pyproject.toml
 	$(BIN)/$(COMPILE) --extra dev --output-file requirements.lock
+	@grep '==' requirements.lock | sed 's/ \\$$//' | grep -vE '^(torch|torchvision|triton|cuda|nvidia)' >$(VENV)/others.txt
+	@echo 'torch<2.11' >>$(VENV)/others.txt # the last with CUDA 12 on the ordinary index
+	$(BIN)/$(COMPILE) --extra dev --constraint $(VENV)/others.txt --output-file requirements-cuda12.lock
 	$(BIN)/$(COMPILE) --extra libraries --constraint requirements.lock --output-file requirements-libraries.lock
 	$(BIN)/$(COMPILE) --extra ffcv --constraint requirements.lock --output-file requirements-ffcv.lock
 	$(BIN)/$(COMPILE) --extra docs --constraint requirements.lock --output-file requirements-docs.lock

@@ -17,6 +17,7 @@ from tests.miniature import make_source, real_photographs
 from tests.processes import until
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.spec import DatasetSpec
+from vitinit.runners.basics import machine
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli.options import console
 
@@ -65,6 +66,12 @@ def _no_initializer_of_another_test() -> Iterator[None]:
         for name, cls in list(registry.REGISTRY.known.items()):
             if not cls.__module__.startswith("vitinit.initializers."):
                 del registry.REGISTRY.known[name]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_gpu_may_be_passed_over() -> None:
+    """Tests run on the CPU of a machine whose driver torch cannot use."""
+    machine.NVIDIA_GPU = "/dev/no-gpu"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -116,7 +116,7 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in LIBRARIES} | _plug_ins(),
         "platform": platform.platform(),
-        "processor": cpu_name(cpuinfo) or platform.processor() or platform.machine(),
+        "processor": device_name("cpu"),
         "cpu": {
             "model": cpu_model(cpuinfo),
             "capability": torch.backends.cpu.get_cpu_capability(),
@@ -135,6 +135,15 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         **({"slurm": job} if job else {}),
         "argv": code.get("argv") or argv(),
     }
+
+
+def device_name(device: str) -> str:
+    """Return the name of the processor, or of the first GPU, as records have it; empty where there is no GPU."""
+    if device == "cpu":
+        return cpu_name(_read("/proc/cpuinfo")) or platform.processor() or platform.machine()
+    import torch
+
+    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
 
 
 def gpu_libraries() -> dict[str, Any]:

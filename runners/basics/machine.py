@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import importlib.util
 import os
 import shlex
 import shutil
 import sys
+import sysconfig
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +19,12 @@ if TYPE_CHECKING:
 
 GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
 """Under Linux one of these is there wherever torch can find a GPU: NVIDIA's, a Jetson's, that of WSL, AMD's."""
+
+NVIDIA_GPU = "/dev/nvidia[0-9]*"
+"""One file for each NVIDIA GPU whose driver is loaded."""
+DRIVER = Path("/proc/driver/nvidia/version")
+OLDEST_DRIVER = {"12": 525, "13": 580}
+"""NVIDIA's oldest driver for a major version of CUDA."""
 
 MOST_THREADS = 4096
 """Thread limit of torch, which ends the process where the system refuses more."""
@@ -37,8 +47,27 @@ def several() -> bool:
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
-def lacks_compiler() -> str:
-    """Return why torch.compile has no C++ compiler here; empty where it has one. It takes $CXX, or a default."""
+def lacks_compiler(device: str) -> str:
+    """Return what torch.compile lacks here for a device, `cpu` or `cuda`; empty where it has all it needs."""
+    return _lacks_cpp() if device == "cpu" else _lacks_triton()
+
+
+def _lacks_triton() -> str:
+    """Return what triton lacks, which builds in C with the headers of Python; it takes $CC, gcc or clang."""
+    if importlib.util.find_spec("triton") is None:
+        return "torch.compile needs triton on a GPU, and it is not installed (make setup installs it on Linux)"
+    name = os.environ.get("CC")
+    if not any(shutil.which(each) for each in ([name] if name else ["gcc", "clang"])):
+        said = f"{name!r} is not" if name else "neither gcc nor clang is"
+        return f"torch.compile needs a C compiler on a GPU, and {said} on the PATH (the variable CC names another)"
+    headers = Path(sysconfig.get_paths()["include"], "Python.h")
+    if not headers.is_file():
+        return f"torch.compile needs Python's headers on a GPU, and {headers} is not here (Debian: python3-dev)"
+    return ""
+
+
+def _lacks_cpp() -> str:
+    """Return why there is no C++ compiler here; it is $CXX, or a default."""
     name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     with contextlib.suppress(ValueError):  # quotes that are not closed
         if name.split() and shutil.which(shlex.split(name)[0]):
@@ -77,4 +106,35 @@ def default_device() -> str:
         return "cpu"
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    with warnings.catch_warnings():  # `unseen_gpu` says why
+        warnings.simplefilter("ignore")
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def unseen_gpu() -> str:
+    """Return why torch does not see an NVIDIA GPU that is here, and what to do; empty where none is passed over.
+
+    One that CUDA_VISIBLE_DEVICES hides is not wanted.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    if hidden or not any(map(glob.glob, [NVIDIA_GPU])) or default_device() == "cuda":
+        return ""
+    import torch
+
+    from vitinit.runners.basics.environment import driver_version
+
+    cuda = torch.version.cuda
+    built = f"needs CUDA {cuda}" if cuda else "is built without CUDA"
+    driver = driver_version(DRIVER.read_text()) if DRIVER.is_file() else None
+    oldest = OLDEST_DRIVER.get((cuda or "").partition(".")[0], 0)
+    if not cuda:
+        way_out = "Install a torch with CUDA (make setup does)"
+    elif driver and int(driver.partition(".")[0]) < oldest:
+        older = "Run make setup CUDA=12, or " if int(driver.partition(".")[0]) >= OLDEST_DRIVER["12"] else ""
+        way_out = f"{older}{'update' if older else 'Update'} the driver to {oldest} or newer"
+    else:
+        way_out = "See nvidia-smi"
+    return (
+        f"torch does not see the NVIDIA GPU of this machine: driver {driver or 'unknown'}, "
+        f"torch {torch.__version__} {built}. {way_out}"
+    )

@@ -21,6 +21,7 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
 
     What records say nothing of is measured here, in seconds.
     """
+    from vitinit.runners.basics.environment import device_name
     from vitinit.runners.basics.machine import default_device
     from vitinit.runners.launching.estimate import estimate
 
@@ -28,7 +29,7 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
     if not cells:
         console.print("nothing is left to do")
         return
-    recorded = estimate(cells, [results, REFERENCE], chosen)
+    recorded = estimate(cells, [results, REFERENCE], chosen, device_name(chosen))
     known_of = recorded.seconds | recorded.in_proportion
     timed, machine = _timed([cell for cell in cells if cell.run_id not in known_of], chosen)
     groups: dict[tuple[str, ...], list[Cell]] = {}
@@ -63,9 +64,10 @@ def print_estimate(title: str, cells: list[Cell], device: str, results: Path) ->
 
 
 def _timed(cells: list[Cell], device: str) -> tuple[dict[str, float], str]:
-    """Seconds of runs by run_id from one short measurement for each model and precision, and the machine's name.
+    """Seconds of runs by run_id from one short measurement for each model, precision and, on a GPU, batch size.
 
-    Runs of a dataset whose size only its files tell are missing, and those for which there is no memory.
+    The second value is the machine's name. Runs of a dataset whose size only its files tell are missing, and those for
+    which there is no memory.
     """
     from vitinit.benchmark.datasets import registry
     from vitinit.runners.launching.estimate import images_seen, model_of
@@ -77,16 +79,15 @@ def _timed(cells: list[Cell], device: str) -> tuple[dict[str, float], str]:
         return {}, ""
     import torch
 
-    from vitinit.runners.basics.environment import code, environment, set_flags
+    from vitinit.runners.basics.environment import device_name, set_flags
     from vitinit.runners.basics.machine import cores
     from vitinit.runners.basics.setting import Execution
     from vitinit.runners.measuring.step import seconds_per_image
 
     set_flags(Execution(device, cores(), "inline"))
-    machine = environment(torch.device(device), code())
     with console.status("measuring how long a step takes"):
         for cell, counts in counted:
-            spec, key = cell.spec, model_of(cell.spec)
+            spec, key = cell.spec, model_of(cell.spec, device)
             if counts and key not in rates:
                 try:
                     rates[key] = seconds_per_image(spec.model, spec.recipe, torch.device(device))
@@ -94,4 +95,4 @@ def _timed(cells: list[Cell], device: str) -> tuple[dict[str, float], str]:
                     rates[key] = None
             if counts and (rate := rates[key]) is not None:
                 seconds[cell.run_id] = rate * images_seen(spec, counts)
-    return seconds, str(machine["gpu"] or machine["processor"])
+    return seconds, device_name(device)

@@ -192,6 +192,9 @@ def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
     for condition in only:
         if not any(_matches(cell, condition) for cell in grid.cells):
             key, _, pattern = condition.partition("=")
+            names = {name for cell in grid.cells for name in (*_names(cell), *named_fields(cell.spec))}
+            if key not in names:
+                return unknown_name("key of --only", key, {short(name) for name in names})
             known = {value for cell in grid.cells if (value := _value(cell, key)) is not None}
             known = known if len(known) <= MOST_NAMED else set()
             return VitinitError(f"--only: no run of grid {grid.name!r} matches: {unknown_name(key, pattern, known)}")
@@ -262,27 +265,14 @@ def _value(cell: Cell, key: str) -> str | None:
     return names[key] if key in names else named_fields(cell.spec).get(key)
 
 
-def _no_field(cell: Cell, key: str, known: Collection[str]) -> bool:
-    """Refuse a field that no run has; a model of another family may have it."""
-    from vitinit.benchmark.models.registry import families
-
-    every = {field for family in families().values() for field in family.model_fields}
-    if key.removeprefix("model.") not in every and key.partition(".")[0] not in ("base", "method", "model"):
-        raise unknown_name("key of --only", key, known)
-    return False
-
-
 def _matches(cell: Cell, condition: str) -> bool:
     values = _names(cell)
     key, separator, pattern = condition.partition("=")
     if not separator:
         raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)} and every field")
     if key not in values:
-        fields = named_fields(cell.spec)
-        if key not in fields:
-            names = {short(field) for field in fields} | values.keys()
-            return _no_field(cell, key, names)
-        return _equals(fields[key], pattern)
+        fields = named_fields(cell.spec)  # a row without this method, say, does not have its parameter
+        return key in fields and _equals(fields[key], pattern)
     value, pattern = values[key].lower(), pattern.lower()
     # brackets may be those of "cifar10[5000]", and the bare name means the dataset at any size
     patterns = pattern, pattern.replace("[", "[[]")

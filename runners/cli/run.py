@@ -15,7 +15,7 @@ from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.store import Layout, Outline, Store
 from vitinit.initializers.errors import VitinitError, count
-from vitinit.runners.basics.machine import cores, default_device, gpu_slots, lacks_compiler, several
+from vitinit.runners.basics.machine import cores, default_device, gpu_slots, lacks_compiler, several, unseen_gpu
 from vitinit.runners.cli import run_options as options
 from vitinit.runners.cli.options import (
     LOCAL,
@@ -113,7 +113,7 @@ def run(
     job = profiles.load(profile) if where == "slurm" else None
     chosen_device = _device(device, job)
     if compiled:
-        _check_that_it_compiles(chosen_device, deterministic, here=job is None)
+        _check_that_it_compiles(chosen_device, deterministic, job)
     if per_gpu and (where == "inline" or chosen_device != "cuda"):
         how = "the executor inline carries out one run at a time" if where == "inline" else "the runs are on the CPU"
         raise VitinitError(f"--per-gpu {per_gpu}: {how}")
@@ -496,11 +496,15 @@ def _given(context: typer.Context, option: str) -> bool:
     return getattr(context.get_parameter_source(option), "name", "") == "COMMANDLINE"
 
 
-def _check_that_it_compiles(device: str, deterministic: bool, here: bool) -> None:
+def _check_that_it_compiles(device: str, deterministic: bool, profile: profiles.Profile | None) -> None:
+    """Refuse what torch.compile cannot do; a node may have a compiler that is not here, or that a profile loads."""
     if deterministic and device == "cuda":
         raise VitinitError("--compile: what it measures decides which kernels it makes, so it is never --deterministic")
-    if here and device == "cpu" and (lacking := lacks_compiler()):
+    lacking = lacks_compiler(device)
+    if lacking and not profile:
         raise VitinitError(f"--compile: {lacking}")
+    if lacking and profile and not profile.setup:
+        console.print(f"--compile: {lacking}; where the jobs run it must be", style="yellow", soft_wrap=True)
 
 
 def _where() -> Where:
@@ -532,9 +536,13 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
         return ("cuda" if profile.gpus else "cpu") if device == "auto" else device
-    if device == "cuda" and default_device() != "cuda":
-        raise VitinitError("--device cuda: torch finds no CUDA GPU here")
-    return default_device() if device == "auto" else device
+    found = default_device() if device != "cpu" else device
+    unseen = unseen_gpu() if device != found else ""
+    if device == "cuda" and found != "cuda":
+        raise VitinitError(f"--device cuda: {unseen or 'torch finds no CUDA GPU here'}")
+    if device == "auto" and found == "cpu" and unseen:
+        raise VitinitError(f"{unseen}; --device cpu trains on the CPU, as does CUDA_VISIBLE_DEVICES= before a command")
+    return found
 
 
 def default_workers(device: str, profile: profiles.Profile | None, per_gpu: int = 1) -> int:

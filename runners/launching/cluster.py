@@ -20,6 +20,7 @@ from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import ROOT, source_hash
 from vitinit.runners.basics.gpu import BrokenDevice
+from vitinit.runners.basics.machine import lacks_compiler
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.launching import jobs
@@ -243,6 +244,9 @@ def carry_out_pack(pack: Pack) -> None:
 def _carry_out(pack: Pack, stop: Stop) -> None:
     if source_hash() != pack.source:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
+    execution = pack.setting.execution
+    if execution.compiled and (lacking := lacks_compiler(execution.device)):
+        raise VitinitError(f"--compile: {lacking}")
     _, processes = torchrun.export()
     # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
     cells, setting, display = list(pack.cells), pack.setting, Display(Terminal(160))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,54 +26,58 @@ class TimeEstimate:
     """The processors or GPUs."""
 
 
-def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str) -> TimeEstimate:
+def estimate(cells: Iterable[Cell], roots: Iterable[Path], device: str, here: str = "") -> TimeEstimate:
     """Seconds of each run, from the records of the first folder that has any of its kind.
 
     Runs of one kind have the same model, dataset and recipe, but for the number of epochs and the seed; the time for an
-    epoch is taken as the mean over their records.
+    epoch is taken as the mean over their records on one kind of machine: this one, or the one that most kinds of these
+    runs were recorded on.
 
     Args:
         cells: the runs.
         roots: results folders, in order of preference.
         device: `cpu` or `cuda`; records of the other say nothing.
+        here: name of the processor or GPU that is preferred.
     """
     cells = list(cells)
-    wanted = {_kind(cell.spec): cell.spec for cell in cells}
-    models = {model_of(cell.spec) for cell in cells}
-    rates: dict[str, list[tuple[float, str]]] = {}
-    measured: dict[str, list[tuple[float, str]]] = {}
+    kinds = {_kind(cell.spec) for cell in cells}
+    models = {model_of(cell.spec, device) for cell in cells}
+    measured: dict[str, dict[str, list[float]]] = {}
+    rates: dict[str, dict[str, list[float]]] = {}
     for root in roots:
-        found, timed = defaultdict(list), defaultdict(list)
+        found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        timed: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         store = Store(root)
         for study in store.folders() if root.is_dir() else ():
             for record in store.read(study).done.values():
                 if record.execution.get("device") != device:
                     continue
-                kind, model = _kind(record.spec), model_of(record.spec)
-                if kind in wanted and kind not in measured:
-                    found[kind].append((record.seconds / record.spec.recipe.epochs, _machine(record)))
+                kind, model, machine = _kind(record.spec), model_of(record.spec, device), _machine(record)
+                if kind in kinds and kind not in measured:
+                    found[kind][machine].append(record.seconds / record.spec.recipe.epochs)
                 if model in models and model not in rates:
                     data = record.dataset
                     tested = data.val if record.spec.dataset.evaluate_on == "val" else data.test
                     seen = images_seen(record.spec, (data.train, tested or 0))
-                    timed[model].append((record.seconds / seen, _machine(record)))
+                    timed[model][machine].append(record.seconds / seen)
         measured |= found
         rates |= timed
-    seconds = {
-        cell.run_id: cell.spec.recipe.epochs * sum(each for each, _ in known) / len(known)
-        for cell in cells
-        if (known := measured.get(_kind(cell.spec)))
-    }
-    scaled, used = {}, [known for kind, known in measured.items() if kind in wanted]
+    times = Counter(machine for known in (*measured.values(), *rates.values()) for machine in known)
+
+    def mean(known: dict[str, list[float]]) -> float:
+        machine = min(known, key=lambda name: (name != here, -times[name], name))
+        used.add(machine)
+        return sum(known[machine]) / len(known[machine])
+
+    used: set[str] = set()
+    seconds, scaled = {}, {}
     for cell in cells:
         counts = datasets.get(cell.spec.dataset.name).counts(cell.spec.dataset)
-        known = rates.get(model_of(cell.spec))
-        if cell.run_id not in seconds and counts and known:
-            rate = sum(each for each, _ in known) / len(known)
-            scaled[cell.run_id] = rate * images_seen(cell.spec, counts)
-            used.append(known)
-    machines = {machine for known in used for _, machine in known}
-    return TimeEstimate(seconds, scaled, tuple(sorted(machines)))
+        if known := measured.get(_kind(cell.spec)):
+            seconds[cell.run_id] = cell.spec.recipe.epochs * mean(known)
+        elif counts and (known := rates.get(model_of(cell.spec, device))):
+            scaled[cell.run_id] = mean(known) * images_seen(cell.spec, counts)
+    return TimeEstimate(seconds, scaled, tuple(sorted(used)))
 
 
 def images_seen(spec: RunSpec, counts: tuple[int, int]) -> float:
@@ -89,9 +93,10 @@ def estimated_work(spec: RunSpec, images: int) -> float:
     return spec.recipe.epochs * images * spec.model.forward_operations(classes=10)  # a head is small
 
 
-def model_of(spec: RunSpec) -> str:
-    """Return what one image takes time by: the model and the precision."""
-    return f"{spec.model.model_dump_json()}{spec.recipe.precision}"
+def model_of(spec: RunSpec, device: str) -> str:
+    """Return what one image takes time by: the model, the precision and, on a GPU, the batch size."""
+    batch = "" if device == "cpu" else f" {spec.recipe.batch_size}"
+    return f"{spec.model.model_dump_json()}{spec.recipe.precision}{batch}"
 
 
 def _kind(spec: RunSpec) -> str:

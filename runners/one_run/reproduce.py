@@ -100,7 +100,7 @@ def execution(
     if count > MOST_THREADS:
         raise VitinitError(f"the record says {count:,} threads, and {MOST_THREADS:,} are the most; say --threads N")
     compiled = record.execution.get("compiled") is True
-    if compiled and chosen == "cpu" and (lacking := lacks_compiler()):
+    if compiled and (lacking := lacks_compiler(chosen)):
         raise VitinitError(f"the run was compiled: {lacking}")
     micro_batch = record.execution.get("micro_batch")
     return Execution(

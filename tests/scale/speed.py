@@ -132,7 +132,7 @@ def checkpoints(models: dict[str, ModelSpec], device: torch.device) -> None:
 
 
 def compiling(models: dict[str, ModelSpec], device: torch.device) -> None:
-    if device.type == "cpu" and (lacking := lacks_compiler()):
+    if lacking := lacks_compiler(device.type):
         print(lacking)
         return
     name, spec = next(iter(models.items()))

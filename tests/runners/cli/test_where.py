@@ -15,6 +15,7 @@ from tests.runners.launching.test_launch import hand_out
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
+from vitinit.runners.basics import machine
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli import run
@@ -121,6 +122,70 @@ def test_runs_of_a_cluster_that_does_not_answer_are_said_and_can_be_forced(tmp_p
 def test_a_gpu_that_a_profile_does_not_ask_for_is_refused(vitinit):
     code, _, err = vitinit(*DRY, "--executor", "slurm", "--profile", "single-node", "--device", "cuda")
     assert (code, "profile 'single-node' asks for no GPU; set gpus in it" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "said"),
+    [
+        ("535.104.05", "13.2", "driver 535.104.05, torch .* needs CUDA 13.2. Run make setup CUDA=12, or update .* 580"),
+        ("470.82.01", "13.2", "driver 470.82.01, .* 13.2. Update the driver to 580"),
+        ("580.95.05", "13.2", "See nvidia-smi"),
+        ("580.95.05", None, "is built without CUDA. Install a torch with CUDA"),
+        (None, "13.2", "driver unknown, .* See nvidia-smi"),
+    ],
+)
+def test_a_gpu_that_torch_does_not_see_is_not_passed_over(vitinit, tmp_path, monkeypatch, driver, cuda, said):
+    (tmp_path / "nvidia0").touch()
+    if driver:
+        text = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Thu Oct 21 18:05:04 UTC 2021"
+        (tmp_path / "driver").write_text(text + "\nGCC version: 9\n")
+    monkeypatch.setattr(machine, "NVIDIA_GPU", str(tmp_path / "nvidia[0-9]*"))
+    monkeypatch.setattr(machine, "DRIVER", tmp_path / "driver")
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for words in ((), ("--device", "cuda")):
+        code, out, err = vitinit(*DRY, "--executor", "local", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert re.search(said, err), err
+    assert vitinit(*DRY, "--executor", "local", "--device", "cpu")[0] == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert vitinit(*DRY, "--executor", "local")[0] == 0, "hidden on purpose"
+
+
+def test_what_compiling_for_a_gpu_lacks_is_said_before_anything_is_queued(vitinit, tmp_path, monkeypatch):
+    """As triton looks for it: $CC, gcc or clang; then the headers of this Python."""
+    tools, include = tmp_path / "bin", tmp_path / "include"
+    for folder in (tools, include):
+        folder.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(run, "default_device", lambda: "cuda")
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(machine.sysconfig, "get_paths", lambda: {"include": str(include)})
+    words = ("--executor", "local", "--device", "cuda", "--compile", "--workers", "1")
+
+    def said() -> str:
+        code, _, err = vitinit(*DRY, *words)
+        assert (code == 0) == (err == "")
+        return err
+
+    assert "neither gcc nor clang is on the PATH" in said()
+    (tools / "clang").write_text("")
+    (tools / "clang").chmod(0o755)
+    assert f"{include}/Python.h is not here" in said()
+    monkeypatch.setenv("CC", "icx")
+    assert "'icx' is not on the PATH" in said()
+    monkeypatch.delenv("CC")
+    (include / "Python.h").touch()
+    assert said() == ""
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)
+    assert "triton" in said()
+    profile = tmp_path / "gpus.yaml"
+    for setup, warned in (("[]", True), ("[module load gcc]", False)):
+        profile.write_text(f"gpus: 1\nsetup: {setup}\n")
+        code, out, err = vitinit(*DRY, "--executor", "slurm", "--profile", str(profile), "--compile")
+        assert (code, "where the jobs run it must be" in out) == (0, warned), out + err
 
 
 def test_runs_at_once_are_as_many_as_gpus_or_as_share_them(monkeypatch):

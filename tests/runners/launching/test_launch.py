@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.processes import FORKS, PATIENCE, fresh, until
 from tests.runners import job
 from tests.runners.cli.test_cli import changed, write
-from tests.runners.small_run import THREAD, spec
+from tests.runners.small_run import THREAD, altered, spec
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell, Grid
@@ -408,6 +408,31 @@ def test_the_time_of_runs_like_these_is_what_records_say_and_twice_the_epochs_ta
     assert measured.measured_on == (next(iter(records)).environment["processor"],)
     assert estimate(small, [tmp_path], "cuda").seconds == {}
     assert estimate(grid.load("table2").cells, [tmp_path], "cpu").seconds == {}
+
+
+def test_a_gpu_is_estimated_by_records_of_its_kind_and_of_the_batch_size(tmp_path):
+    """Two seeds took 10 s an epoch on an A, one 30 s on a B; another dataset took 5 s on a B."""
+    records = list(Store(REFERENCE).read("small").done.values())
+    first = records[0]
+    alike = [r for r in records if (r.row, r.spec.dataset) == (first.row, first.spec.dataset)]
+    (other, *_) = [r for r in records if r.row == first.row and r.spec.dataset != first.spec.dataset]
+    epochs, took = first.spec.recipe.epochs, (("A", 10), ("A", 10), ("B", 30), ("B", 5))
+    for record, (gpu, each) in zip([*alike[:3], other], took, strict=True):
+        environment = record.environment | {"gpu": gpu}
+        on_gpu = altered(record, execution={"device": "cuda"}, environment=environment, seconds=each * epochs)
+        Store(tmp_path).write(on_gpu)
+    cell = Cell(first.row, first.spec)
+    for here, each, gpu in (("A", 10, "A"), ("B", 30, "B"), ("", 30, "B"), ("C", 30, "B")):  # B is of more kinds
+        found = estimate([cell, Cell(other.row, other.spec)], [tmp_path], "cuda", here)
+        assert found.seconds[cell.run_id] == pytest.approx(each * epochs)
+        assert found.measured_on == (("A", "B") if gpu == "A" else ("B",))
+    smaller, unsmoothed = (
+        Cell("x", first.spec.model_copy(update={"recipe": first.spec.recipe.model_copy(update=changes)}))
+        for changes in ({"batch_size": 8}, {"label_smoothing": 0.5})
+    )
+    found = estimate([smaller, unsmoothed], [tmp_path], "cuda")
+    assert found.seconds == {}
+    assert found.in_proportion.keys() == {unsmoothed.run_id}, "a GPU takes other time for images of small batches"
 
 
 def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:
