@@ -50,21 +50,44 @@ def flat(setting: str) -> dict[str, str]:
         if isinstance(value, dict) and value:
             for key, inner in value.items():
                 yield from flatten(f"{prefix}.{key}" if prefix else key, inner)
+        elif isinstance(value, list) and value and all(isinstance(each, dict) and "name" in each for each in value):
+            yield prefix, ", ".join(map(_in_words, value))
         else:
             yield prefix, value if isinstance(value, str) else json.dumps(value)
 
     return dict(flatten("", json.loads(setting)))
 
 
+def _in_words(named: dict[str, Any]) -> str:
+    """Return an augmentation as text: `color_jitter brightness 0.3`."""
+    return " ".join([named["name"], *(f"{key} {value}" for key, value in named.get("params", {}).items())])
+
+
 @lru_cache(maxsize=4096)
 def _named_fields(setting: str) -> dict[str, str]:
     fields = flat(setting)
-    return {**fields, **{short(field): value for field, value in fields.items()}}
+    by_name: dict[str, set[str]] = defaultdict(set)
+    for field in fields:
+        for name in names(field):
+            by_name[name].add(field)
+    unique = {name: fields[min(its)] for name, its in by_name.items() if len(its) == 1}
+    return {**unique, **fields, **{short(field): value for field, value in fields.items()}}
 
 
 def named_fields(spec: RunSpec) -> dict[str, str]:
-    """Every field of a run as text, by its path and by the name that tables have for it: `recipe.lr` and `lr`."""
+    """Every field of a run as text, by its path and all other names that no second field has: `recipe.lr` and `lr`."""
     return _named_fields(spec.model_dump_json(exclude={"seed"}))
+
+
+def names(field: str) -> set[str]:
+    """Return the names of a field beside its path: that of tables, and those of `sweep:` in a grid.
+
+    So `recipe.optimizer.params.momentum` is `recipe.optimizer.momentum` and `optimizer.momentum`, too.
+    """
+    bare = field.replace(".params.", ".")
+    if field.startswith("recipe."):
+        bare = bare.removesuffix(".name")
+    return {short(field), bare, bare.partition(".")[2]} - {""}
 
 
 def short(field: str) -> str:

@@ -42,6 +42,7 @@ LATER: dict[str, dict[str, Any]] = {
         "augment": [],
         "ema": None,
         "sam": None,
+        "erasing_noise": "batch",
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -250,6 +251,9 @@ class Recipe(Frozen):
     """Mixup and cutmix happen among so many neighbours of a batch (timm's: those of one GPU). None: the whole batch."""
     random_erasing: Fraction = 0.0
     """Probability that a rectangle of an image becomes noise: timm's mode `pixel`, with its sizes and shapes."""
+    erasing_noise: Literal["batch", "image"] = "batch"
+    """Streams of that noise. `batch`: one, so every process draws the noise of the whole batch. `image`: one for each
+    image, so many processes draw no more than one does."""
     crop_scale: tuple[Share, Share] | None = None
     """Random resized crop: least and largest share of the image's area. None is the crop of the test images."""
     crop_ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
@@ -289,6 +293,8 @@ class Recipe(Frozen):
             raise ValueError("sam needs gradients that are not scaled, and precision fp16 scales them; bf16 does not")
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
+        if self.erasing_noise != "batch" and not self.random_erasing:
+            raise ValueError("erasing_noise says which streams random erasing draws from, and random_erasing is off")
         if self.batch_size % self.mix_unit:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by mix_images {self.mix_images}")
         return self

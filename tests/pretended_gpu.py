@@ -62,7 +62,7 @@ class PretendedGpu(TorchDispatchMode):
     Attributes:
         waits: operations that made the host wait for the device, since this was last cleared.
         operations: number of operations on the device, by name.
-        pageable: bytes that were sent from memory that is not pinned.
+        pageable: shapes of tensors that were sent from memory that is not page-locked.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class PretendedGpu(TorchDispatchMode):
         self.here, self.pinned = Storages(), Storages()
         self.waits: list[str] = []
         self.operations: Counter[str] = Counter()
-        self.pageable = 0
+        self.pageable: list[tuple[int, ...]] = []
         self.leaving = False
         """A copy to main memory is under way, by `moved`; C++ takes that for where its tensors are anyway."""
 
@@ -129,8 +129,7 @@ class PretendedGpu(TorchDispatchMode):
         source = args[1] if isinstance(args[1:2] and args[1], Tensor) else args[0]
         into = self.device_of(args[0]) if source is not args[0] else target
         if isinstance(source, Tensor) and self.device_of(source) != into:
-            pageable = into == GPU and source not in self.pinned
-            self.pageable += pageable * source.nbytes
+            self.pageable += [tuple(source.shape)] if into == GPU and source not in self.pinned else []
             if into == CPU or not non_blocking:
                 self.waits.append(f"copy of {tuple(source.shape)} to {into}")
 
@@ -231,11 +230,15 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             "set_rng_state": lambda state, device=None: None,
             "synchronize": lambda device=None: gpu.waits.append("synchronize"),
             "empty_cache": lambda: None,
+            "max_memory_allocated": lambda device=None: 2**30,
+            "memory_reserved": lambda device=None: 0,
+            "mem_get_info": lambda device=None: (3 * 2**33, 2**36),
+            "reset_peak_memory_stats": lambda device=None: None,
             "is_current_stream_capturing": lambda: False,
             "is_bf16_supported": lambda including_emulation=True: True,
             "get_device_name": lambda device=None: "Pretended GPU",
             "get_device_capability": lambda device=None: (9, 0),
-            "get_device_properties": lambda device=None: SimpleNamespace(total_memory=2**36, major=9, minor=0),
+            "get_device_properties": lambda device=None: SimpleNamespace(total_memory=2**36, uuid="12-34"),
         }.items():
             patch.setattr(torch.cuda, name, value)
         patch.setattr(torch.accelerator, "is_available", lambda: False)

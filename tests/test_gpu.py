@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -65,7 +66,8 @@ class FromDisk(DecodedLoader):
         self._data = data
 
     def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        return (getattr(self._data, split).images[numbers] for numbers in batches)
+        images = (getattr(self._data, split).images[numbers] for numbers in batches)
+        return (each.pin_memory() for each in images) if self.pins else images
 
 
 def split(count: int, dense: bool) -> Split:
@@ -104,9 +106,11 @@ def trained(
         now = training.epoch, training.step
         if gpu and now == (last[0], last[1] + 1) and last[1]:
             assert gpu.waits == [], "a training step waits for the GPU"
+            assert [shape for shape in gpu.pageable if math.prod(shape) > 200] == [], "not page-locked"
         last = now
         if gpu:
             gpu.waits.clear()
+            gpu.pageable.clear()
 
     train(training, loader, 0, between_steps=between_steps, **how)
     return fingerprint(training.model), [row.train_loss for row in training.history]

@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.notes import not_initialisation_alone, quantity
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import METRICS, Table, TableCell
 from vitinit.analysis.text import capitalised, count
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.settings import columns, flat, named_fields, short
+from vitinit.benchmark.settings import columns, flat, named_fields, names, short
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -190,8 +192,8 @@ def _curves(
 
 
 def _value(run: RunRecord, axis: str) -> float | None:
-    if axis in AXES:
-        return AXES[axis](run)
+    if axis in AXES and (value := AXES[axis](run)) is not None:
+        return value  # a model by name has its width among its arguments
     try:
         return float(named_fields(run.spec)[axis])
     except (KeyError, ValueError):
@@ -217,7 +219,8 @@ def _neutral(runs: dict[str, RunSpec], values: dict[str, float], axis: str) -> d
     for run_id, spec in runs.items():
         for path, text in flat(spec.model_dump_json(exclude={"seed"})).items():
             texts[path][values[run_id]].add(text)
-    own = {"dataset.train_size"} if axis == "training images" else {p for p in texts if axis in (p, short(p))}
+    own = {p for p in texts if axis in (p, short(p))} or {p for p in texts if axis in names(p)}
+    own = {"dataset.train_size"} if axis == "training images" else own
     every = set(values.values())
     with_it = {
         path
@@ -230,22 +233,20 @@ def _neutral(runs: dict[str, RunSpec], values: dict[str, float], axis: str) -> d
 
 def _as(spec: RunSpec, example: RunSpec, paths: set[str]) -> RunSpec:
     """The spec with some fields of another."""
-    changed: dict[str, Any] = {}
     for path in sorted(paths):
-        part, _, name = path.partition(".")
-        inner, other = changed.get(part, getattr(spec, part)), getattr(example, part)
-        if inner is None or other is None:
-            continue
-        holder, dot, key = name.partition(".")
-        if not dot:
-            value = getattr(other, name, None)
-        elif isinstance(held := getattr(other, holder, None), dict) and key in held:
-            value = {**getattr(inner, holder), key: held[key]}
-        else:
-            value = getattr(other, holder, None)
-        if holder in type(inner).model_fields:
-            changed[part] = inner.model_copy(update={holder: value})
-    return spec.model_copy(update=changed)
+        spec = _put(spec, example, path.split("."))
+    return spec
+
+
+def _put(inner: Any, other: Any, keys: list[str]) -> Any:
+    """A value with what another of its kind has at a path, where both have that."""
+    key, *rest = keys
+    if isinstance(inner, dict) and isinstance(other, dict) and key in inner and key in other:
+        return {**inner, key: _put(inner[key], other[key], rest) if rest else other[key]}
+    if not isinstance(inner, BaseModel) or key not in type(inner).model_fields or not hasattr(other, key):
+        return inner
+    value = getattr(other, key)
+    return inner.model_copy(update={key: _put(getattr(inner, key), value, rest) if rest else value})
 
 
 def _label(rows: list[str], axis: str) -> str:

@@ -5,6 +5,7 @@ A package names its own in the entry point group `vitinit.datasets`, as package.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
@@ -51,11 +52,12 @@ def get(name: str) -> Dataset:
 
 @cache
 def _own(name: str) -> Dataset:
-    """The dataset of somebody's file: an instance, or a class that is one with its defaults."""
+    """The dataset of somebody's file: an instance, or a class, whose attributes (`metric = "top5"`) are its fields."""
     found = own_files.load(name)
     if isinstance(found, type) and issubclass(found, Dataset):
         try:
-            found = found(name=f"{found.__name__.lower()}-{name.rpartition('@')[2][:7]}")
+            given = {each.name: getattr(found, each.name) for each in fields(found) if hasattr(found, each.name)}
+            found = found(**{**given, "name": f"{found.__name__.lower()}-{name.rpartition('@')[2][:7]}"})
         except TypeError as error:
             raise VitinitError(f"dataset {name}: {error}; name an instance of it in its file") from None
     if not isinstance(found, Dataset):

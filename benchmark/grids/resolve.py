@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import Fit, fit
 from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipes
-from vitinit.benchmark.grids.schema import Block, GridFile, Parts, Row, Series, SweptBlock
+from vitinit.benchmark.grids.schema import Block, GridFile, Parts, Row, Series, SweptBlock, with_fields
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
@@ -33,10 +33,10 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
     for number, block in enumerate(content.blocks, 1):
         try:
             over = block.over if isinstance(block, SweptBlock) else Parts()
-            resolve_recipes({**block.recipe, **over.recipe})
+            resolve_recipes(with_fields(block.recipe, over.recipe))
             found = [resolve_dataset(dataset) for dataset in block.datasets]
             if not all(row.model for row in content.rows.values()):
-                resolve_model({**block.model, **over.model})
+                resolve_model(with_fields(block.model, over.model))
         except VitinitError as error:
             raise VitinitError(f"grid {study!r}, block {number}: {error}") from None
         for dataset in found:
@@ -55,13 +55,13 @@ def _resolve_series(
 ) -> list[Series]:
     try:
         row = _set(row, block.over) if isinstance(block, SweptBlock) else row
-        model = resolve_model({**block.model, **row.model})
+        model = resolve_model(with_fields(block.model, row.model))
         question = repr((model, row.base, row.method))
         if question not in fits:
             fits[question] = fit(model, row.base, row.method)
         answer = fits[question]
         found = []
-        for recipe in resolve_recipes({**block.recipe, **row.recipe}):
+        for recipe in resolve_recipes(with_fields(block.recipe, row.recipe)):
             spec = RunSpec(
                 dataset=dataset,
                 model=model,
@@ -90,7 +90,8 @@ def _set(row: Row, over: Parts) -> Row:
             from vitinit.initializers import registry
 
             has = registry.get(str(part["name"])).model_fields
-            parts[kind] = {**part, **{name: value for name, value in values.items() if name in has}}
+            its = {name: value for name, value in values.items() if name.partition(".")[0] in has}
+            parts[kind] = with_fields(part, its)
     model, recipe = {**row.model, **over.model}, {**row.recipe, **over.recipe}
     return row.model_copy(update={**parts, "model": model, "recipe": recipe})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any
@@ -92,6 +93,19 @@ class Parts(Frozen):
     base: dict[str, Any] = Field(default_factory=dict)
     method: dict[str, Any] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict)
+
+
+def with_fields(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part of a run with other values of its fields; `optimizer.momentum` is a parameter of its optimiser."""
+    result = dict(part)
+    for name, value in sorted(over.items(), key=lambda field: field[0].count(".")):
+        outer, dot, inner = name.partition(".")
+        if dot:
+            held = _named(result.get(outer) or {})
+            held = {"name": held["name"], **held["params"]} if "params" in held else held
+            value = with_fields(held, {inner: value})
+        result[outer] = value
+    return result
 
 
 class SweptBlock(Block):

@@ -14,6 +14,8 @@ from vitinit.initializers.errors import VitinitError, unknown_name
 
 ZIP, WITHOUT = "zip", "without"
 PARTS = ("dataset", "model", "base", "method", "recipe")
+LENGTHS = {"epochs": "cooldowns", "cooldowns": "epochs"}
+"""Fields of a recipe of which one takes the place of the other."""
 MAX_BLOCKS = 10_000
 """Upper limit of blocks that the sweeps of a grid become."""
 
@@ -79,19 +81,20 @@ def combinations(block: Block, file: GridFile) -> Iterator[Values]:
 
 
 def full(name: str, block: Block, file: GridFile) -> str:
-    """Return the field's full name, `recipe.lr` of `lr`.
+    """Return the field's full name: `recipe.lr` of `lr`, `recipe.optimizer.momentum` of `optimizer.momentum`.
 
     Raises:
         VitinitError: no part of a run has the field, or several have.
     """
+    name = name.replace(".params.", ".")
     part, dot, field = name.partition(".")
     known = _fields(block, file)
     if dot and part in PARTS:
         fields = known[part]
-        if fields is not None and field not in fields:
+        if fields is not None and field.partition(".")[0] not in fields:
             raise unknown_name(f"field of the {part}", field, fields)
         return name
-    having = [part for part in PARTS if name in (known[part] or ())]
+    having = [one for one in PARTS if part in (known[one] or ())]
     if len(having) > 1:
         raise VitinitError(f"{name} is ambiguous: {' or '.join(f'{part}.{name}' for part in having)}")
     if not having and known["model"] is None:
@@ -104,7 +107,7 @@ def full(name: str, block: Block, file: GridFile) -> str:
 
 def _fields(block: Block, file: GridFile) -> dict[str, set[str] | None]:
     """Names of the fields of each part; None where any may be given."""
-    recipe, dataset = set(Recipe.model_fields) - {"name"}, set(DatasetSpec.model_fields) - {"name"}
+    recipe, dataset = {*Recipe.model_fields, *LENGTHS} - {"name"}, set(DatasetSpec.model_fields) - {"name"}
     return {
         "dataset": dataset,
         "model": _of_model(block.model),
@@ -161,4 +164,6 @@ def _with(block: Block, values: Values) -> Block:
     datasets = [{**dataset, **parts["dataset"]} for dataset in block.datasets]
     over = Parts(**{part: parts[part] for part in PARTS if part != "dataset"})
     content = {name: getattr(block, name) for name in Block.model_fields if name not in ("datasets", "sweep")}
+    gone = {LENGTHS[name] for name in parts["recipe"] if name in LENGTHS}
+    content["recipe"] = {name: value for name, value in block.recipe.items() if name not in gone}
     return SweptBlock.model_construct(**content, datasets=datasets, sweep={}, over=over)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -82,36 +83,65 @@ def _around(centre: int, side: int) -> tuple[int, int]:
     return centre - side // 2, centre + (side + 1) // 2
 
 
-def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int, part: slice = slice(None)) -> Tensor:
-    """Random erasing: a rectangle of an image becomes noise N(0, 1), each pixel of its own.
+@dataclass(frozen=True)
+class Erasing:
+    """Rectangles of some images of a batch, and what is written into them."""
+
+    boxes: list[tuple[int, int, int, int, int]]
+    """Place of the image, top, left, rows, columns."""
+    noise: Tensor
+    """Of all rectangles in turn, flat: it is sent at once."""
+
+
+def draw_erasing(
+    recipe: Recipe, shape: tuple[int, int, int], seed: int, epoch: int, step: int, part: slice = slice(None)
+) -> Erasing:
+    """Draw the rectangles of random erasing and their noise N(0, 1), in main memory.
+
+    Rectangles are drawn for the whole batch. So is the noise, one rectangle after the other, unless the recipe says
+    that each image has a stream of its own: then every process draws that of its own images only.
 
     Args:
-        images_BCHW: float32, normalised, a part of the batch; changed in place.
-        recipe: says how often, and how large the batch is; what is drawn is for the whole of it.
+        recipe: says how often, and how large the batch is.
+        shape: channels, height and width of an image.
         seed: of the run.
         epoch: counted from 0.
         step: of the epoch, counted from 0.
-        part: which part of the batch the images are.
+        part: the images of the batch that are to be erased.
+    """
+    draws, whole = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
+    channels, height, width = shape
+    ours, boxes, noise = range(recipe.batch_size)[part], [], [torch.empty(0)]
+    by_image = recipe.erasing_noise == "image"
+    for place in range(recipe.batch_size):
+        box = _erased_box(draws, recipe.random_erasing, height, width)
+        if box is None or (by_image and place not in ours):
+            continue
+        generator = stream(seed, "erase noise", epoch, step, place) if by_image else whole
+        drawn = torch.randn((channels, *box[2:]), generator=generator)
+        if place in ours:
+            boxes.append((place - ours.start, *box))
+            noise.append(drawn.flatten())
+    return Erasing(boxes, torch.cat(noise))
+
+
+def erase(images_BCHW: Tensor, erasing: Erasing) -> Tensor:
+    """Random erasing: a rectangle of an image becomes noise, each pixel of its own.
+
+    Args:
+        images_BCHW: float32, normalised; changed in place.
+        erasing: of these images.
 
     Returns:
         The images.
     """
-    draws, generator = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
-    channels, height, width = images_BCHW.shape[1:]
-    ours, erased, noise = range(recipe.batch_size)[part], [], []
-    for place in range(recipe.batch_size):
-        box = _erased_box(draws, recipe.random_erasing, height, width)
-        if box is not None:
-            drawn = torch.randn((channels, *box[2:]), generator=generator)
-            if place in ours:
-                top, left, rows, columns = box
-                image_CHW = images_BCHW[place - ours.start]
-                erased.append(image_CHW[:, top : top + rows, left : left + columns])
-                noise.append(drawn.flatten())
-    if erased:  # all noise is sent at once
-        sent = torch.cat(noise).to(images_BCHW.device, non_blocking=True).split([len(values) for values in noise])
-        for pixels, values in zip(erased, sent, strict=True):
-            pixels.copy_(values.view_as(pixels))
+    pixels = [
+        images_BCHW[place, :, top : top + rows, left : left + columns]
+        for place, top, left, rows, columns in erasing.boxes
+    ]
+    sent = erasing.noise.to(images_BCHW.device, non_blocking=True).split([each.numel() for each in pixels])
+    for erased, values in zip(pixels, sent, strict=True):
+        erased.copy_(values.view_as(erased))
     return images_BCHW
 
 

@@ -399,6 +399,7 @@ def _metrics(name: str | None) -> None:
         table.add_row(each, metric.label if metric.percent else "no", ", ".join(metric.of), inspect.getdoc(metric))
     console.print(table)
     _line("Tables and figures of one: python -m analysis.tables --metric NAME", indent=0)
+    _line("That of averaged weights (recipe: {ema: 0.999}) is ema_score", indent=0)
 
 
 def _trackers(name: str | None) -> None:
@@ -414,7 +415,7 @@ def _trackers(name: str | None) -> None:
         missing = library and find_spec(library) is None
         table.add_row(each, "no" if missing else "yes", f"needs the library {library}: {text}" if missing else text)
     console.print(table)
-    _line("With a run, several at once: vitinit run GRID --track NAME", indent=0)
+    _line("With a run: vitinit run GRID --track NAME,NAME", indent=0)
 
 
 def _augmentation(recipe: Recipe) -> str:

@@ -76,8 +76,11 @@ def plan(
         print_estimate(loaded.title, _left(planned), device, results)
     else:
         print_plan(loaded, planned, contents)
+    narrowed = any((seeds, only, limit, weights, fixed, data_dir, results != LOCAL))
     for line in _without_folder(results):
         console.print(line, style="yellow", soft_wrap=True)
+    for line in [] if narrowed else _next(grid, planned):
+        console.print(line)
     if device == "cpu" or (device == "auto" and not gpu_possible()):
         warn_of_precision(_left(planned))
 
@@ -104,7 +107,9 @@ def status(
         return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
 
     def shown() -> Group:
-        return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in _without_folder(results)))
+        narrowed = any((seeds, only, weights, fixed, data_dir, results != LOCAL))
+        after = (*_without_folder(results), *([] if narrowed else _next(grid, planned)))
+        return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in after))
 
     planned, contents = look()
     if watch and not console.is_terminal:
@@ -187,6 +192,9 @@ def _nothing_matches(grid: Grid, only: list[str]) -> VitinitError:
     for condition in only:
         if not any(_matches(cell, condition) for cell in grid.cells):
             key, _, pattern = condition.partition("=")
+            names = {name for cell in grid.cells for name in (*_names(cell), *named_fields(cell.spec))}
+            if key not in names:
+                return unknown_name("key of --only", key, {short(name) for name in names})
             known = {value for cell in grid.cells if (value := _value(cell, key)) is not None}
             known = known if len(known) <= MOST_NAMED else set()
             return VitinitError(f"--only: no run of grid {grid.name!r} matches: {unknown_name(key, pattern, known)}")
@@ -257,27 +265,14 @@ def _value(cell: Cell, key: str) -> str | None:
     return names[key] if key in names else named_fields(cell.spec).get(key)
 
 
-def _no_field(cell: Cell, key: str, known: Collection[str]) -> bool:
-    """Refuse a field that no run has; a model of another family may have it."""
-    from vitinit.benchmark.models.registry import families
-
-    every = {field for family in families().values() for field in family.model_fields}
-    if key.removeprefix("model.") not in every and key.partition(".")[0] not in ("base", "method", "model"):
-        raise unknown_name("key of --only", key, known)
-    return False
-
-
 def _matches(cell: Cell, condition: str) -> bool:
     values = _names(cell)
     key, separator, pattern = condition.partition("=")
     if not separator:
         raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(values)} and every field")
     if key not in values:
-        fields = named_fields(cell.spec)
-        if key not in fields:
-            names = {short(field) for field in fields} | values.keys()
-            return _no_field(cell, key, names)
-        return _equals(fields[key], pattern)
+        fields = named_fields(cell.spec)  # a row without this method, say, does not have its parameter
+        return key in fields and _equals(fields[key], pattern)
     value, pattern = values[key].lower(), pattern.lower()
     # brackets may be those of "cifar10[5000]", and the bare name means the dataset at any size
     patterns = pattern, pattern.replace("[", "[[]")
@@ -287,13 +282,14 @@ def _matches(cell: Cell, condition: str) -> bool:
 
 
 def print_plan(grid: Grid, planned: list[Planned], contents: Outline) -> None:
-    """One line for each run, then the counts; labels fold on a terminal that is too narrow, and elsewhere nothing."""
+    """The counts, then a line for each run; labels fold on a terminal that is too narrow, and elsewhere nothing."""
     rows = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
         spec = item.cell.spec
         rows.append((item.cell.run_id, *item.cell.place, str(spec.seed), str(spec.recipe.epochs), item.state))
     heading, *lines = aligned(rows, right=(3, 4), room=console.room)
     console.print(grid.title)
+    console.print(_counts(planned))
     for line in heading.splitlines():
         console.print(line, style="bold")
     print("\n".join(map(_with_reason, lines, planned)), file=console.file)
@@ -427,7 +423,7 @@ def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
         mean = f"{sum(scores) / len(scores):.2f}% (n={len(scores)})" if scores else ""
         table.add_row(row, dataset, *(str(counts[state] or "") for state in states), mean)
     failed = [f"failed {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "failed"]
-    return Group(table, *failed, *_details(planned, contents))
+    return Group(_counts(planned), table, *failed, *_details(planned, contents))
 
 
 def _counts(planned: list[Planned]) -> str:
@@ -438,10 +434,19 @@ def _counts(planned: list[Planned]) -> str:
     return f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[each]} {each}" for each in STATES if counts[each])
 
 
+def _next(grid: str, planned: list[Planned]) -> list[str]:
+    """Return a line with the command that a user wants next: what carries out what is left, else the table."""
+    states = {item.state for item in planned}
+    if "to do" in states:
+        return [f"next: vitinit run {grid}"]
+    if "failed" in states:
+        return [f"next: vitinit run {grid} --retry-failed"]
+    return [f"next: python -m analysis.tables --study {Path(grid).stem}"] if states == {"done"} else []
+
+
 def _details(planned: list[Planned], contents: Outline) -> list[str]:
-    """The counts, and what needs a sentence: who runs what, which dataset is missing, which file is no record."""
-    lines = [_counts(planned)]
-    lines += [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
+    """Lines on what needs a sentence: who runs what, which dataset is missing, which file is no record."""
+    lines = [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
     for state in ("queued", "to do"):
         reasons = Counter(p.reason for p in planned if p.state == state and p.reason)
         lines += [f"{state}, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]

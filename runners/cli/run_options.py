@@ -119,7 +119,7 @@ MapsAtOption = Annotated[
 TrackOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", rich_help_panel=SAVING, help="Log to tensorboard, wandb, mlflow or csv as well. Repeatable."
+        metavar="NAME", rich_help_panel=SAVING, help="Log to tensorboard, wandb, mlflow or csv as well; several: a,b."
     ),
 ]
 DryRunOption = Annotated[

@@ -13,7 +13,9 @@ import torch
 Result = TypeVar("Result")
 
 
-def carried_out(jobs: Iterator[Callable[[], Result]], threads: int) -> Generator[Result, None, None]:
+def carried_out(
+    jobs: Iterator[Callable[[], Result]], threads: int, beside: bool = False
+) -> Generator[Result, None, None]:
     """The results of the jobs, in order. However this ends, no thread is left.
 
     Operations on a batch of small images gain next to nothing from several threads each; batches beside one another,
@@ -22,8 +24,9 @@ def carried_out(jobs: Iterator[Callable[[], Result]], threads: int) -> Generator
     Args:
         jobs: pure functions.
         threads: so many jobs at once; with 1, each is carried out when its result is asked for.
+        beside: no, but in a thread of its own: whoever takes the results has other work.
     """
-    if threads == 1:
+    if threads == 1 and not beside:
         for job in jobs:
             yield job()
         return

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -24,7 +25,7 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
 from vitinit.runners.augmentation.masks import joined, parted
-from vitinit.runners.augmentation.mixing import erase, mix
+from vitinit.runners.augmentation.mixing import Erasing, draw_erasing, erase, mix
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.streams import derive, stream
 from vitinit.runners.loaders.ahead import carried_out
@@ -84,6 +85,8 @@ class Loader(ABC):
                 f"{shard.size} processes cannot share batches of {recipe.batch_size} images{mixed}: 1 to {chunks} can"
             )
         self.recipe, self.seed, self.device = recipe, seed, device
+        self.pins = device.type == "cuda"
+        """What is sent to the device lies in page-locked memory, which it reads while the host goes on."""
         self.augmentations = augmentations.of_recipe(recipe)
         self.steps = len(data.train.labels) // recipe.batch_size
         self.evaluation_batch = evaluation_batch(device.type, data.image_size)
@@ -127,7 +130,7 @@ class Loader(ABC):
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:
         """uint8 0..255 to float32 on the device: share of 255, minus mean, over standard deviation, in one pass."""
-        pixels = images_BCHW.to(self.device, non_blocking=True).float()
+        pixels = self._sent(images_BCHW).float()
         return torch.addcmul(self._offset_CHW, pixels, self._scale_CHW, out=pixels)
 
     def order(self, epoch: int) -> Tensor:
@@ -155,29 +158,37 @@ class Loader(ABC):
         """
 
         numbered, batch_bytes = enumerate(batches, first_step), 4 * self.recipe.batch_size * 3 * self.image_size**2
-        threads = torch.get_num_threads() if self.device.type == "cpu" and self.augmentations else 1
-        most = TOGETHER_BYTES[self.device.type]
-        room = (min(most, AHEAD_BYTES // (threads + 1)) if self.device.type == "cpu" else most) // batch_bytes
+        on_cpu, most = self.device.type == "cpu", TOGETHER_BYTES[self.device.type]
+        threads = torch.get_num_threads() if on_cpu and self.augmentations else 1
+        room = (min(most, AHEAD_BYTES // (threads + 1)) if on_cpu else most) // batch_bytes
         # a short epoch keeps all threads busy, two jobs for each
         together = max(1, min(room, (self.steps - first_step) // (2 * threads))) if self.augmentations else 1
 
-        def jobs() -> Iterator[Callable[[], list[tuple[Tensor, Tensor]]]]:
+        erasing = partial(self._erasing, epoch)
+        drawn_ahead = carried_out((partial(erasing, step) for step in range(first_step, self.steps)), 1, beside=True)
+
+        def jobs() -> Iterator[Callable[[], Iterable[tuple[Tensor, Tensor]]]]:
             while taken := list(itertools.islice(numbered, together)):
                 # drawn here: it seeds global generators, which only one thread may
                 drawn = [
                     np.concatenate([self.drawn(*each, numbers, epoch, step) for step, (_, numbers) in taken])
                     for each in self.augmentations
                 ]
-                yield partial(self._changed, taken, drawn, epoch)
+                changed = partial(self._changed, taken, drawn, epoch)
+                yield partial(list, changed(erasing)) if on_cpu else partial(changed, lambda _: next(drawn_ahead))
 
         ahead = threads if batch_bytes * threads <= AHEAD_BYTES else 1
-        with closing(carried_out(jobs(), ahead)) as groups:
+        with closing(drawn_ahead), closing(carried_out(jobs(), ahead)) as groups:
             for group in groups:
                 yield from group
 
     def _changed(
-        self, taken: Sequence[tuple[int, tuple[Tensor, Tensor]]], drawn: Sequence[np.ndarray], epoch: int
-    ) -> list[tuple[Tensor, Tensor]]:
+        self,
+        taken: Sequence[tuple[int, tuple[Tensor, Tensor]]],
+        drawn: Sequence[np.ndarray],
+        epoch: int,
+        erasing: Callable[[int], Erasing],
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of an epoch, augmented. No image depends on how many are augmented at once."""
         batches = [self.crop_and_flip(self._moved(*batch), epoch, step) for step, batch in taken]
         if drawn:
@@ -186,25 +197,35 @@ class Loader(ABC):
             for (_, augmentation), numbers_BN in zip(self.augmentations, drawn, strict=True):
                 images_BCHW = augmentation.apply(images_BCHW, numbers_BN, self._fill)
             batches = list(images_BCHW.split(sizes))
-        steps = zip(batches, taken, strict=True)
-        return [self._finish(images, numbers, epoch, step) for images, (step, (_, numbers)) in steps]
+        for images, (step, (_, numbers)) in zip(batches, taken, strict=True):
+            yield self._finish(images, numbers, epoch, step, erasing)
 
     def _moved(self, images_BCHW: Tensor, numbers_B: Tensor) -> Tensor:
         """All whose pixels crop and flip move: images, and masks as one more channel."""
-        images = images_BCHW.to(self.device, non_blocking=True)
+        images = self._sent(images_BCHW)
         return joined(images, self._targets(numbers_B)) if self.dense else images
+
+    def _sent(self, images_BCHW: Tensor) -> Tensor:
+        return images_BCHW.to(self.device, non_blocking=True).contiguous()
 
     def _targets(self, numbers_B: Tensor) -> Tensor:
         return self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
 
-    def _finish(self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int) -> tuple[Tensor, Tensor]:
+    def _erasing(self, epoch: int, step: int) -> Erasing:
+        shape = 3, self.image_size, self.image_size
+        drawn = draw_erasing(self.recipe, shape, self.seed, epoch, step, self.part)
+        return replace(drawn, noise=drawn.noise.pin_memory()) if self.pins else drawn
+
+    def _finish(
+        self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int, erasing: Callable[[int], Erasing]
+    ) -> tuple[Tensor, Tensor]:
         recipe, first = self.recipe, step * self.recipe.batch_size + self.part.start
         images, targets = parted(images_BCHW) if self.dense else (images_BCHW, self._targets(numbers_B))
         if recipe.mixes:
             images, targets = mix(images, targets, recipe, self.classes, self.seed, epoch, first)
         images = self.normalise(images)
         if recipe.random_erasing:
-            images = erase(images, recipe, self.seed, epoch, step, self.part)
+            images = erase(images, erasing(step))
         return images, targets
 
     def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:

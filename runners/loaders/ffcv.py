@@ -60,7 +60,7 @@ class FfcvLoader(DecodedLoader):
             raise damaged(data.file, f"FFCV says {plain(str(error), 200)}") from error
 
     def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """Images by their numbers, uint8, B x 3 x S x S, in main memory.
+        """Images by their numbers, uint8, B x 3 x S x S, in main memory; for a GPU the channels are last there.
 
         Raises:
             VitinitError: the pixels are not those that were prepared, or FFCV fails or is silent for SILENT_S.
@@ -73,7 +73,7 @@ class FfcvLoader(DecodedLoader):
         reading = None
         try:
             with threads_kept():
-                reading = Reading(self._ffcv, numbers, self._data)
+                reading = Reading(self._ffcv, numbers, self._data, self.pins)
                 images_BCHW = reading.next()  # by now its thread has set the numbers of threads
             yield images_BCHW
             for _ in batches[1:]:
@@ -107,15 +107,16 @@ def opened(file: Path, os_cache: bool) -> Ffcv:
 class Reading(EpochIterator):
     """FFCV's thread that reads batches ahead, with an end to waiting for it."""
 
-    def __init__(self, ffcv: Ffcv, numbers: np.ndarray, data: BetonData) -> None:
+    def __init__(self, ffcv: Ffcv, numbers: np.ndarray, data: BetonData, pins: bool) -> None:
         """Begins to read.
 
         Args:
             ffcv: with the size of the batches.
             numbers: uint64, of the images in the file, in order.
             data: what is in the file.
+            pins: batches are to lie in page-locked memory.
         """
-        self.data = data
+        self.data, self.pins = data, pins
         self.failure: BaseException | None = None
         super().__init__(ffcv, numbers)
 
@@ -126,8 +127,8 @@ class Reading(EpochIterator):
         except BaseException as error:
             self.failure = error
 
-    def run_pipeline(self, b_ix: int, batch_indices: np.ndarray, batch_slot: int, cuda_event: Any) -> np.ndarray:
-        """One batch, uint8, B x S x S x 3, in memory that is written to again; in the thread."""
+    def run_pipeline(self, b_ix: int, batch_indices: np.ndarray, batch_slot: int, cuda_event: Any) -> Tensor:
+        """One batch, uint8, B x S x S x 3, in the thread. Unless it is page-locked, FFCV writes into it again."""
         if self.terminate_event.is_set():
             raise StopIteration  # as FFCV itself ends its thread
         images_BHWC: np.ndarray
@@ -135,7 +136,8 @@ class Reading(EpochIterator):
         for number, image in zip(batch_indices.tolist(), images_BHWC, strict=True):
             if zlib.crc32(image) != self.data.crc32[number]:
                 raise damaged(self.data.file, f"image {number} is not what was written")
-        return images_BHWC
+        images = torch.from_numpy(images_BHWC)
+        return images.pin_memory() if self.pins else images
 
     def next(self) -> Tensor:
         """The next batch, uint8, B x 3 x S x S; there must be one."""
@@ -143,8 +145,9 @@ class Reading(EpochIterator):
         while True:
             try:
                 _, images_BHWC = self.output_queue.get(timeout=POLL_S)
-                # a copy: FFCV writes into the same memory again
-                return torch.from_numpy(images_BHWC).permute(0, 3, 1, 2).clone(memory_format=torch.contiguous_format)
+                images_BCHW: Tensor = images_BHWC.permute(0, 3, 1, 2)
+                # a GPU transposes faster; else a copy, because FFCV writes into the same memory again
+                return images_BCHW if self.pins else images_BCHW.clone(memory_format=torch.contiguous_format)
             except Empty:
                 if isinstance(self.failure, VitinitError):
                     raise self.failure from None

@@ -21,6 +21,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
+from vitinit.benchmark.augmentations.operations.timm_draws import put_back
 from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.image_files.full_size import FullSize, FullSizeData
 from vitinit.benchmark.spec import Recipe
@@ -86,7 +87,8 @@ class FullSizeLoader(Loader):
     def drawn(self, stream: str, augmentation: Augmentation, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
         """Draw the changes of an augmentation for these images. Draws are of images."""
         seeds = [derive(self.seed, stream, epoch, number) for number in numbers_B.tolist()]
-        return np.concatenate([augmentation.draw(1, self.data.image_size, seed) for seed in seeds])
+        with put_back():
+            return np.concatenate([augmentation.draw(1, self.data.image_size, seed) for seed in seeds])
 
     def _decoded(
         self, split: FullSize, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]
@@ -103,7 +105,7 @@ class FullSizeLoader(Loader):
             into[:] = np.asarray(change(split.image(number))).transpose(2, 0, 1)
 
         def begin(numbers: Tensor) -> None:
-            images = torch.empty((len(numbers), 3, size, size), dtype=torch.uint8)
+            images = torch.empty((len(numbers), 3, size, size), dtype=torch.uint8, pin_memory=self.pins)
             listed = numbers.tolist()
             jobs = zip(listed, changes(listed), images.numpy(), strict=True)
             under_way.append((images, numbers, [pool.submit(work, *job) for job in jobs]))

@@ -21,12 +21,12 @@ REGISTRY: Registry[type[Tracker]] = Registry(
 
 
 def checked(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of trackers, each once.
+    """Return the names of trackers, each once; several may stand in one, `csv,tensorboard`.
 
     Raises:
         VitinitError: there is no such tracker, or its library is not installed.
     """
-    found = tuple(dict.fromkeys(names))
+    found = tuple(dict.fromkeys(name for several in names for name in several.split(",")))
     for name in found:
         library = REGISTRY.get(name).library
         if library and find_spec(library) is None:

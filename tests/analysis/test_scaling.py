@@ -11,6 +11,7 @@ from vitinit.analysis.figures.scaling import figure, over
 from vitinit.analysis.frame import Study, load
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.scaling import catches_up, scaling_over
+from vitinit.benchmark.spec import OptimizerSpec
 from vitinit.initializers.errors import VitinitError
 
 WIDTHS = (48, 96, 192)
@@ -116,3 +117,16 @@ def test_a_field_that_goes_with_the_axis_tells_nothing_apart(tmp_path: Path) -> 
         write(tmp_path, finished(run, [width], study="zipped", row="Mimetic"))
     (curve,) = scaling_over(load([tmp_path], "zipped"), "width").series.values()
     assert {value: float(its.mean()) for value, its in curve.scores.items()} == {48: 48, 96: 96}
+
+
+def test_a_parameter_of_optimizers_is_an_axis_for_each_of_them(tmp_path: Path) -> None:
+    for name, score in (("sgd", 40.0), ("muon", 60.0)):
+        for momentum in (0.5, 0.9):
+            run = spec("Mimetic", seed=0, epochs=1)
+            optimizer = OptimizerSpec(name=name, params={"momentum": momentum, "nesterov": name == "muon"})
+            run = run.model_copy(update={"recipe": run.recipe.model_copy(update={"optimizer": optimizer})})
+            write(tmp_path, finished(run, [score + momentum * 10], study="nested", row="Mimetic"))
+    curves = scaling_over(load([tmp_path], "nested"), "optimizer.momentum").series
+    assert {place: {value: float(its.mean()) for value, its in curve.scores.items()} for (place, _), curve in
+            curves.items()} == {"cifar10 (optimizer sgd)": {0.5: 45.0, 0.9: 49.0},
+                                "cifar10 (optimizer muon)": {0.5: 65.0, 0.9: 69.0}}  # fmt: skip

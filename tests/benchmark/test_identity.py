@@ -163,6 +163,7 @@ OTHER: dict[str, dict[str, object]] = {
         "augment": [{"name": "augmix", "params": {}}],
         "ema": 0.99,
         "sam": 0.05,
+        "erasing_noise": "image",
     },
 }
 """Another value for every field of a spec; those of models are in test_model_contract.py."""
@@ -171,6 +172,7 @@ TOGETHER = {
     ("dataset", "train_draw"): {"train_size": 999},
     ("dataset", "evaluate_on"): {"val_size": 10},
     ("recipe", "mix_images"): {"mixup": 0.8},
+    ("recipe", "erasing_noise"): {"random_erasing": 0.25},
     ("recipe", "crop_ratio"): {"crop_scale": [0.5, 1.0]},
 }
 """What a value asks of other fields."""

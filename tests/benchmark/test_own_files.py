@@ -109,6 +109,8 @@ def test_a_dataset_of_a_file_is_opened_and_its_label_tells_contents_apart(folder
     assert spec.label == spec.name[:-9]
     (folder / "own_data.py").write_text(DATA.replace("200", "100"))
     assert specs(folder)["Base", "vit"].dataset.label != spec.label
+    (folder / "own_data.py").write_text(DATA.replace("    def read", '    metric = "calibration_error"\n    def read'))
+    assert datasets.get(specs(folder)["Base", "vit"].dataset.name).main_metric == "calibration_error"
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.grids.schema import Cell, Grid
+from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.settings import named_fields
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.plan import _fixed, _matches
+from vitinit.runners.cli.plan import _fixed, _matches, planned_of
 
 GRID = """
 title: swept
@@ -63,6 +64,28 @@ def test_a_parameter_of_a_method_is_swept_in_the_rows_that_have_it(tmp_path):
     assert [c.row for c in found].count("Base") == 2
 
 
+def test_parameters_inside_a_field_are_swept_and_set_by_their_path(tmp_path):
+    found = cells(tmp_path, "{optimizer.momentum: [0.5, 0.6], recipe.schedule.cooldown: [0.3]}",
+                  optimizer="sgd", schedule="wsd", epochs=10)  # fmt: skip
+    assert {c.spec.recipe.optimizer.params["momentum"] for c in found} == {0.5, 0.6}
+    assert {c.spec.recipe.schedule.cooldown for c in found} == {0.3}
+    written = cells(tmp_path, "{optimizer: [{name: sgd, momentum: 0.5}, {name: sgd, momentum: 0.6}]}",
+                    schedule={"name": "wsd", "cooldown": 0.3}, epochs=10)  # fmt: skip
+    assert [c.run_id for c in found] == [c.run_id for c in written]
+    for key in ("optimizer.momentum", "recipe.optimizer.momentum", "optimizer.params.momentum"):
+        assert sum(_matches(c, f"{key}=0.5") for c in found) == 4
+    with pytest.raises(VitinitError, match="optimizer: needs a name"):
+        cells(tmp_path, "{}", optimizer__momentum=0.5)
+
+
+def test_cooldowns_that_are_set_take_the_place_of_epochs_and_the_other_way_round(tmp_path):
+    found = cells(tmp_path, "{}", cooldowns=[5, 10], schedule="wsd")
+    assert {c.spec.recipe.epochs for c in found} == {5, 10}
+    file = tmp_path / "branched.yaml"
+    file.write_text(GRID.format(sweep="{}").replace("epochs: 1", "schedule: wsd, cooldowns: [5, 10]"))
+    assert {c.spec.recipe.epochs for c in grid.load(str(file), fixed={"epochs": 6}).cells} == {6}
+
+
 @pytest.mark.parametrize(
     ("sweep", "says"),
     [
@@ -92,5 +115,11 @@ def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
     assert {c.spec.recipe.lr for c in found if _matches(c, "lr=3e-4")} == {3e-4}
     assert {c.spec.model.width for c in found if _matches(c, "model.width=96")} == {96}
     assert named_fields(found[0].spec)["lr"] == "0.0003"
+    assert all(_matches(c, "train_size=100") and _matches(c, "dataset.train_size=100") for c in found)
+    swept = cells(tmp_path, "{parts: [qk, vo]}")
+    for key in ("parts", "method.parts", "params.parts"):
+        assert {c.row for c in swept if _matches(c, f"{key}=qk")} == {"Mimetic"}
+    flipped = cells(tmp_path, "{augment: [[trivial_augment], [color_jitter, trivial_augment]]}")
+    assert sum(_matches(c, "augment=color_jitter*, trivial_augment*") for c in flipped) == len(flipped) / 2
     with pytest.raises(VitinitError, match="did you mean 'lr'"):
-        _matches(found[0], "lrr=1")
+        planned_of(Grid("swept", "", found, []), Store(tmp_path), ["lrr=1"], None)

@@ -17,7 +17,7 @@ from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
-from vitinit.runners.augmentation.mixing import erase, mix
+from vitinit.runners.augmentation.mixing import draw_erasing, erase, mix
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.streams import derive, stream
 from vitinit.runners.loaders import make_loader
@@ -63,21 +63,30 @@ def test_mixing_is_timms_bit_for_bit_chunk_by_chunk(images, labels, mixup, cutmi
 def test_erasing_is_timms_bit_for_bit(images):
     normalised = (images.float() / 255 - 0.5) / 0.25
     settings = recipe(random_erasing=0.5, batch_size=64)
-    ours = erase(normalised.clone(), settings, 3, 1, 2)
+
+    def erased(settings: Recipe, step: int = 2, part: slice = slice(None)) -> torch.Tensor:
+        return erase(normalised[part].clone(), draw_erasing(settings, normalised.shape[1:], 3, 1, step, part))
+
+    ours = erased(settings)
     random.seed(derive(3, "erase", 1, 2))
     torch.manual_seed(derive(3, "erase noise", 1, 2))
     assert torch.equal(ours, RandomErasing(0.5, mode="pixel", device="cpu")(normalised.clone()))
     changed = (ours != normalised).flatten(1).any(1).float().mean().item()
     assert abs(changed - 0.5) < 4 * (0.25 / 64) ** 0.5
-    for part in (slice(0, 20), slice(20, 64)):
-        assert torch.equal(erase(normalised[part].clone(), settings, 3, 1, 2, part), ours[part])
-    assert not torch.equal(erase(normalised.clone(), settings, 3, 1, 3), ours)
+    by_image = settings.model_copy(update={"erasing_noise": "image"})
+    for each, whole in ((settings, ours), (by_image, erased(by_image))):
+        for part in (slice(0, 20), slice(20, 64)):
+            assert torch.equal(erased(each, part=part), whole[part])
+        assert torch.equal(whole == normalised, ours == normalised), "the rectangles are the same"
+    assert not torch.equal(erased(by_image), ours)
+    assert not torch.equal(erased(settings, step=3), ours)
 
 
 def test_nothing_reads_or_changes_the_global_generators(images, labels):
     states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
     mix(images, labels, recipe(mixup=1.0, cutmix=1.0), CLASSES, 0, 0, 0)
-    erase(images.float(), recipe(random_erasing=1.0, batch_size=len(images)), 0, 0, 0)
+    settings = recipe(random_erasing=1.0, batch_size=len(images))
+    erase(images.float(), draw_erasing(settings, images.shape[1:], 0, 0, 0))
     assert random.getstate() == states[0]
     assert np.array_equal(np.random.get_state()[1], states[1])
     assert torch.equal(torch.get_rng_state(), states[2])
