@@ -65,8 +65,9 @@ class PretendedGpu(TorchDispatchMode):
         pageable: shapes of tensors that were sent from memory that is not page-locked.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
         super().__init__()
+        self.device = device
         self.here, self.pinned = Storages(), Storages()
         self.waits: list[str] = []
         self.operations: Counter[str] = Counter()
@@ -75,7 +76,7 @@ class PretendedGpu(TorchDispatchMode):
         """A copy to main memory is under way, by `moved`; C++ takes that for where its tensors are anyway."""
 
     def device_of(self, tensor: Tensor) -> torch.device:
-        return GPU if tensor in self.here else CPU
+        return self.device if tensor in self.here else CPU
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), func._schema.name.removeprefix("aten::")
@@ -86,16 +87,16 @@ class PretendedGpu(TorchDispatchMode):
         asked = kwargs.get("device")
         # formulas of gradients make tensors on the device that C++ sees
         of_gradient = not tensors and torch._C._current_autograd_node() is not None
-        on_gpu = (ours and not self.leaving) or of_gradient or (asked is not None and asked.type == "cuda")
-        target = GPU if on_gpu else CPU
-        if asked is not None and asked.type == "cuda":
+        on_gpu = (ours and not self.leaving) or of_gradient or (asked is not None and asked.type != "cpu")
+        target = self.device if on_gpu else CPU
+        if asked is not None and asked.type == self.device.type:
             kwargs["device"] = CPU
         pinned = bool(kwargs.pop("pin_memory", False))
         if name in COPYING:
             self._copied(args, target, kwargs.get("non_blocking", False) or (name == "copy_" and True in args[2:]))
         elif ours and others:
             self._mixed(name, args, others)
-        if target == GPU:
+        if on_gpu:
             if any(isinstance(leaf, torch._C.Generator) and not isinstance(leaf, Generator) for leaf in leaves):
                 raise Refused(f"{func}: Expected a 'cuda' device type for generator but found 'cpu'")
             self.operations[name] += not func.is_view
@@ -106,7 +107,9 @@ class PretendedGpu(TorchDispatchMode):
             self.waits.append(name)
         result = func(*args, **kwargs)
         for each in tree_leaves(result):
-            if isinstance(each, Tensor) and target == GPU and not (name == "copy_" and args[0] not in self.here):
+            if isinstance(each, Tensor) and on_gpu and not (name == "copy_" and args[0] not in self.here):
+                if self.device.type == "mps" and each.dtype == torch.float64:
+                    raise Refused(f"{func}: the MPS framework doesn't support float64")
                 self.here.add(each)
             elif isinstance(each, Tensor) and pinned:
                 self.pinned.add(each)
@@ -129,7 +132,7 @@ class PretendedGpu(TorchDispatchMode):
         source = args[1] if isinstance(args[1:2] and args[1], Tensor) else args[0]
         into = self.device_of(args[0]) if source is not args[0] else target
         if isinstance(source, Tensor) and self.device_of(source) != into:
-            self.pageable += [tuple(source.shape)] if into == GPU and source not in self.pinned else []
+            self.pageable += [tuple(source.shape)] if into != CPU and source not in self.pinned else []
             if into == CPU or not non_blocking:
                 self.waits.append(f"copy of {tuple(source.shape)} to {into}")
 
@@ -167,9 +170,9 @@ TO, DEEPCOPY, NUMPY, TOLIST, TENSOR, AUTOCAST, GROUPS = (
 
 
 @contextmanager
-def pretended_gpu() -> Iterator[PretendedGpu]:
-    """`cuda` is there, within."""
-    gpu = PretendedGpu()
+def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
+    """`cuda` is there, within, or `mps`, which has no float64."""
+    gpu = PretendedGpu(device)
 
     def to_numpy(tensor: Tensor, **kwargs: Any) -> Any:
         if tensor in gpu.here:
@@ -193,7 +196,7 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         return zeros.scatter_(-1, labels[..., None], 1)
 
     def generator(device: Any = CPU) -> torch._C.Generator:
-        return Generator() if torch.device(device).type == "cuda" else torch._C.Generator(device)
+        return Generator() if torch.device(device).type == gpu.device.type else torch._C.Generator(device)
 
     def groups(tensors: Any, with_indices: bool = False) -> Any:
         found = GROUPS(tensors, with_indices)
@@ -219,7 +222,6 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
         }.items():
             patch.setattr(Tensor, name, value, raising=False)
         for name, value in {
-            "is_available": lambda: True,
             "device_count": lambda: 1,
             "current_device": lambda: 0,
             "set_device": lambda device: None,
@@ -241,6 +243,8 @@ def pretended_gpu() -> Iterator[PretendedGpu]:
             "get_device_properties": lambda device=None: SimpleNamespace(total_memory=2**36, uuid="12-34"),
         }.items():
             patch.setattr(torch.cuda, name, value)
+        patch.setattr(torch.cuda, "is_available", lambda: gpu.device.type == "cuda")
+        patch.setattr(torch.backends.mps, "is_available", lambda: gpu.device.type == "mps")
         patch.setattr(torch.accelerator, "is_available", lambda: False)
         patch.setattr(torch._C, "_group_tensors_by_device_and_dtype", groups)
         patch.setattr(torch, "tensor", from_numbers)

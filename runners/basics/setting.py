@@ -115,8 +115,8 @@ def check_execution(spec: RunSpec, execution: Execution) -> None:
     Raises:
         VitinitError: the device does not have the precision, or batches would be cut.
     """
-    if spec.recipe.precision == "tf32" and execution.device == "cpu":
-        raise VitinitError(f"recipe {spec.recipe.name!r}: precision tf32 is a GPU's; a CPU has fp32")
+    if spec.recipe.precision == "tf32" and execution.device != "cuda":
+        raise VitinitError(f"recipe {spec.recipe.name!r}: precision tf32 is a CUDA GPU's; others have fp32")
     micro_batch = execution.micro_batch or spec.recipe.batch_size
     if spec.model.batch_norm and (execution.processes > 1 or micro_batch < spec.recipe.batch_size):
         how = f"in {execution.processes} processes" if execution.processes > 1 else f"with --micro-batch {micro_batch}"

@@ -525,6 +525,13 @@ def _why_here() -> str:
 
 
 def _device(device: str, profile: profiles.Profile | None) -> str:
+    if device == "mps":
+        import torch
+
+        if profile or not torch.backends.mps.is_available():
+            raise VitinitError(
+                "--device mps: " + ("no cluster has it" if profile else "torch finds no GPU of Apple here")
+            )
     if profile:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
@@ -545,7 +552,7 @@ def default_workers(device: str, profile: profiles.Profile | None, per_gpu: int 
     """
     if profile and profile.tasks > 1:
         return 1
-    if device == "cuda":
+    if device != "cpu":
         return per_gpu * gpus_of(device, profile)
     return profile.cpus if profile else cores()
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from vitinit.initializers.attention import evaluated, token_grid
+from vitinit.runners.basics.machine import float64_device
 from vitinit.runners.probes.blocks import blocks_of, patch_tokens
 
 
@@ -25,7 +26,8 @@ def grams(model: nn.Module, images_BCHW: Tensor, batch: int) -> Tensor:
     found: list[list[Tensor]] = [[] for _ in blocks]
 
     def keep(layer: int, output: Tensor) -> None:
-        features_BF = patch_tokens(output, grid)[0].flatten(1).double()
+        tokens_BND = patch_tokens(output, grid)[0]
+        features_BF = tokens_BND.to(float64_device(tokens_BND.device)).flatten(1).double()
         centred_BF = features_BF - features_BF.mean(0)
         found[layer].append((centred_BF @ centred_BF.T).float().cpu())
 
