@@ -8,6 +8,7 @@ CUDA := $(or $(shell cat $(VENV)/.cuda 2>/dev/null),13)
 endif
 LOCK := requirements$(if $(filter 12,$(CUDA)),-cuda12).lock
 READY := $(VENV)/.ready$(if $(filter 12,$(CUDA)),-cuda12)
+OTHER_LOCK = $(if $(filter 12,$(CUDA)),echo "that lock has the torch of CUDA 13: make setup CUDA=13"; exit 2,:)
 FFCV := $(VENV)/.ffcv
 DOCS := $(VENV)/.docs
 LIBRARIES := $(VENV)/.libraries
@@ -63,6 +64,7 @@ $(READY): $(LOCK) pyproject.toml $(MOVED)
 
 # Nothing else needs it: where it cannot be built, all but the loader ffcv works.
 $(FFCV): requirements-ffcv.lock $(READY)
+	@$(OTHER_LOCK)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-ffcv.lock && touch $@ \
 	  || echo "FFCV could not be installed (optional, for data larger than memory); it needs $(FFCV_PACKAGES)"
 
@@ -104,6 +106,7 @@ test-libraries: $(LIBRARIES) ## Models of transformers; fetched
 	VITINIT_TEST_LIBRARIES=1 $(BIN)/python -m pytest -n auto tests/initializers
 
 $(LIBRARIES): requirements-libraries.lock $(READY)
+	@$(OTHER_LOCK)
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes -r requirements-libraries.lock
 	@touch $@
 
@@ -177,6 +180,7 @@ docs: $(DOCS) ## Texts and docstrings as a site: site/index.html
 	$(BIN)/python -m sphinx -W --keep-going --quiet -c docs -d $(VENV)/.doctrees . site
 
 $(DOCS): requirements-docs.lock $(READY)
+	@$(OTHER_LOCK)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "the generator of the pages needs Python 3.11 or newer"; exit 2; }
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-docs.lock

@@ -1,6 +1,7 @@
 """The project as a whole: the workflow of CI, citation, changelog, and the words of docstrings."""
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -58,6 +59,37 @@ def test_an_environment_that_was_made_in_another_folder_is_made_anew(tmp_path):
             activate.write_text(f"# of venv\n{line}\nexport VIRTUAL_ENV\n")
             done = subprocess.run(["make", "-n", "setup"], cwd=tmp_path, capture_output=True, text=True, check=True)
             assert ("rm -rf .venv" in done.stdout, "-m venv .venv" in done.stdout) == (anew, anew), line
+
+
+def test_an_environment_remembers_its_cuda(tmp_path):
+    """`make -n` says which lock would be installed; a variable of the user's shell decides nothing."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("requirements.lock", "requirements-cuda12.lock", "pyproject.toml", "requirements-ffcv.lock"):
+        (tmp_path / name).touch()
+    (tmp_path / ".venv").mkdir()
+
+    def lock(*words: str) -> list[str]:
+        command, env = ["make", "-n", "setup", *words], {**os.environ, "CUDA": "/usr/local/cuda"}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+        return re.findall(r"--require-hashes -r (requirements(?:-cuda12)?\.lock)", done.stdout)
+
+    assert (lock(), lock("CUDA=12")) == (["requirements.lock"], ["requirements-cuda12.lock"])
+    (tmp_path / ".venv/.cuda").write_text("12\n")
+    assert (lock(), lock("CUDA=13")) == (["requirements-cuda12.lock"], ["requirements.lock"])
+    (tmp_path / ".venv/.ready-cuda12").touch()
+    assert (lock(), lock("CUDA=13")) == ([], ["requirements.lock"])
+
+
+def test_the_lock_of_cuda_12_differs_from_the_other_in_torch_alone():
+    locks = [
+        dict(re.findall(r"^([a-z0-9_.-]+)==(\S+)", (ROOT / f"requirements{name}.lock").read_text(), re.MULTILINE))
+        for name in ("", "-cuda12")
+    ]
+    apart = {name for name in locks[0].keys() & locks[1].keys() if locks[0][name] != locks[1][name]}
+    of_torch = re.compile(r"torch|torchvision|triton|cuda-.*|nvidia-.*")
+    assert [name for name in apart ^ (locks[0].keys() ^ locks[1].keys()) if not of_torch.fullmatch(name)] == []
+    assert "nvidia-cuda-runtime-cu12" in locks[1]
+    assert "://" not in (ROOT / "requirements-cuda12.lock").read_text()
 
 
 def test_the_workflow_begins_with_the_oldest_python_that_is_supported():

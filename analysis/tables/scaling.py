@@ -144,6 +144,8 @@ def scaling_over(study: Study, axis: str, metric: str = "last") -> Scaling:
         said = f"study {study.name!r}: {axis} has {count(len(set(values.values())), 'number')}"
         raise VitinitError(f"{said}, and a curve needs two; fields with several: {', '.join(numeric)}")
     neutral = _neutral({run_id: runs[run_id].spec for run_id in values}, values, axis)
+    bases = _bases(runs, values, axis)
+    neutral |= {run_id: runs[run_id].spec for run_id in bases}
     places = columns({run_id: (runs[run_id].row, spec) for run_id, spec in neutral.items()})
     starts = {
         run_id: (spec.base.model_dump_json(), spec.method.model_dump_json() if spec.method else "")
@@ -151,13 +153,21 @@ def scaling_over(study: Study, axis: str, metric: str = "last") -> Scaling:
     }
     scores = study.runs.set_index("run_id")[METRICS[metric]]
     together: dict[tuple[str, tuple[str, str]], dict[float, dict[str, dict[int, float]]]] = defaultdict(dict)
-    for run_id, value in values.items():
+    at_all = [(run_id, value) for run_id in bases for value in sorted(set(values.values()))]
+    for run_id, value in [*values.items(), *at_all]:
         by_row = together[places[run_id], starts[run_id]].setdefault(value, {})
         by_row.setdefault(runs[run_id].row, {})[runs[run_id].spec.seed] = float(scores[run_id])
     curves = _curves(together, axis)
     if not curves:
         raise VitinitError(f"study {study.name!r}: no row has two values of {axis} where all else is the same")
     return Scaling(axis, curves)
+
+
+def _bases(runs: dict[str, RunRecord], values: dict[str, float], axis: str) -> list[str]:
+    """Runs without a method, where the axis is a parameter of one: they have the same score at each of its values."""
+    paths = {p for run_id in values for p in flat(runs[run_id].spec.model_dump_json(exclude={"seed"}))}
+    of_method = all(p.startswith("method.") for p in paths if axis in names(p) | {p})
+    return [run_id for run_id, run in runs.items() if run.spec.method is None and of_method and axis not in AXES]
 
 
 def _curves(
@@ -254,8 +264,8 @@ def _label(rows: list[str], axis: str) -> str:
     if len(set(rows)) == 1:
         return rows[0]
     same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*rows, strict=False))
-    common = re.sub(r"\d+$", "", "".join(letter for letter, *_ in same))
-    return re.sub(rf"[,:\s]*({axis})?[\s=:]*$", "", common) or rows[0]
+    common = re.sub(r"[\d.]+$", "", "".join(letter for letter, *_ in same))
+    return re.sub(rf"[,:\s]*({axis}|{axis.rpartition('.')[2]})?[\s=:]*$", "", common) or rows[0]
 
 
 def text_of(value: float) -> str:

@@ -69,8 +69,21 @@ def load(
     if weights:
         file = _with_weights(file, weights, path.stem)
     with no_garbage_collection():
-        cells = _cells(resolve(file, seeds, path.stem), path.stem)
-    return Grid(path.stem, file.title, cells, file.contrasts)
+        series = resolve(file, seeds, path.stem)
+        cells = _cells(series, path.stem)
+    return Grid(path.stem, file.title, cells, _contrasts(file, series))
+
+
+def _contrasts(file: GridFile, series: list[Series]) -> list[tuple[str, str]]:
+    """The contrasts of a grid; of a row that a sweep has made several of, one for each, at the same values."""
+    ends = {label: dict.fromkeys(one.told for one in series if one.row == label + one.told) for label in file.rows}
+    return [
+        (first + end, second + other)
+        for first, second in file.contrasts
+        for end in ends[first]
+        for other in ends[second]
+        if end == other or not end or not other
+    ]
 
 
 def _with_weights(file: GridFile, weights: Path, study: str) -> GridFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
                 where = f"grid {study!r}, row {label!r}"
                 series += _resolve_series(label, row, dataset, block, seeds or block.seeds, where, fits)
     for label in content.rows:
-        misfits = [line.misfit for line in series if line.row == label]
+        misfits = [line.misfit for line in series if line.row == label + line.told]
         if all(misfits):
             raise VitinitError(f"grid {study!r}, row {label!r}: {misfits[0]}")
     return series
@@ -54,6 +55,7 @@ def _resolve_series(
     label: str, row: Row, dataset: DatasetSpec, block: Block, seeds: list[int], where: str, fits: dict[str, Fit]
 ) -> list[Series]:
     try:
+        told = _told(row, block) if isinstance(block, SweptBlock) else ""
         row = _set(row, block.over) if isinstance(block, SweptBlock) else row
         model = resolve_model(with_fields(block.model, row.model))
         question = repr((model, row.base, row.method))
@@ -71,7 +73,8 @@ def _resolve_series(
                 seed=seeds[0],
             )
             check_recipe(spec)
-            found.append(Series(row=label, spec=spec, seeds=seeds, misfit=answer.misfit, sources=answer.sources))
+            of_row = {"row": label + told, "told": told, "misfit": answer.misfit, "sources": answer.sources}
+            found.append(Series(spec=spec, seeds=seeds, **of_row))
         return found
     except ValidationError as error:
         raise explain(error, where) from None
@@ -83,17 +86,28 @@ def _resolve_series(
 
 def _set(row: Row, over: Parts) -> Row:
     """The row with fields that win over its own; those of a method, or base, that has them."""
-    parts = {"base": row.base, "method": row.method}
-    for kind, part in parts.items():
-        values = getattr(over, kind)
-        if part and values:
-            from vitinit.initializers import registry
-
-            has = registry.get(str(part["name"])).model_fields
-            its = {name: value for name, value in values.items() if name.partition(".")[0] in has}
-            parts[kind] = with_fields(part, its)
+    base, method = with_fields(row.base, _having(row.base, over.base)), row.method
+    method = method and with_fields(method, _having(method, over.method))
     model, recipe = {**row.model, **over.model}, {**row.recipe, **over.recipe}
-    return row.model_copy(update={**parts, "model": model, "recipe": recipe})
+    return row.model_copy(update={"base": base, "method": method, "model": model, "recipe": recipe})
+
+
+def _having(part: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of parameters that an initialiser has."""
+    from vitinit.initializers import registry
+
+    has = registry.get(str(part["name"])).model_fields if values else {}
+    return {name: value for name, value in values.items() if name.partition(".")[0] in has}
+
+
+def _told(row: Row, block: SweptBlock) -> str:
+    """End of the label of a row whose method is swept: `, factor 0.5`."""
+    its = _having(row.method, block.over.method) if row.method else {}
+    return "".join(f", {name} {_in_words(its[name])}" for name in block.told if name in its)
+
+
+def _in_words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:

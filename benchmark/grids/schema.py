@@ -112,6 +112,8 @@ class SweptBlock(Block):
     """One combination of a block's sweep; no file has it."""
 
     over: Parts
+    told: tuple[str, ...] = ()
+    """Swept parameters of methods: rows that have them become rows of their own, beside the same base."""
 
 
 class GridFile(Frozen):
@@ -169,6 +171,8 @@ class Series(Frozen):
     spec: RunSpec
     """At the first of the seeds."""
     seeds: Seeds
+    told: str = ""
+    """End of the row's label, where a sweep has made several rows of one in the grid's file."""
     misfit: str = ""
     """As in `Cell`."""
     sources: dict[str, str] = Field(default_factory=dict)

@@ -42,7 +42,8 @@ def expanded(file: GridFile, fixed: Mapping[str, Any]) -> GridFile:
         try:
             given = {full(name, block, file): value for name, value in fixed.items()}
             for values in combinations(block, file):
-                blocks.append(_with(block, {**values, **given}))
+                told = tuple(name.partition(".")[2] for name in values.keys() - given if name.startswith("method."))
+                blocks.append(_with(block, {**values, **given}, tuple(sorted(told))))
                 if len(blocks) > MAX_BLOCKS:
                     raise VitinitError(f"sweep: more than {MAX_BLOCKS:,} combinations")
         except VitinitError as error:
@@ -156,7 +157,7 @@ def _rule(rule: Mapping[str, Any], block: Block, file: GridFile, names: list[str
     return found
 
 
-def _with(block: Block, values: Values) -> Block:
+def _with(block: Block, values: Values, told: tuple[str, ...]) -> Block:
     parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
     for name, value in values.items():
         part, _, field = name.partition(".")
@@ -166,4 +167,4 @@ def _with(block: Block, values: Values) -> Block:
     content = {name: getattr(block, name) for name in Block.model_fields if name not in ("datasets", "sweep")}
     gone = {LENGTHS[name] for name in parts["recipe"] if name in LENGTHS}
     content["recipe"] = {name: value for name, value in block.recipe.items() if name not in gone}
-    return SweptBlock.model_construct(**content, datasets=datasets, sweep={}, over=over)
+    return SweptBlock.model_construct(**content, datasets=datasets, sweep={}, over=over, told=told)

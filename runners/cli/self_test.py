@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.machine import default_device
+from vitinit.runners.basics.machine import default_device, unseen_gpu
 from vitinit.runners.cli.run_options import DeviceOption
 
 
@@ -22,7 +22,7 @@ def self_test(device: DeviceOption = "auto") -> None:
 
     place = default_device() if device == "auto" else device
     if place == "cuda" and default_device() != "cuda":
-        raise VitinitError("--device cuda: torch finds no CUDA GPU here")
+        raise VitinitError(f"--device cuda: {unseen_gpu() or 'torch finds no CUDA GPU here'}")
     for line in machine(place):
         typer.echo(line)
     failed = 0

@@ -42,7 +42,7 @@ class DecodedLoader(Loader):
     def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of the batches of one epoch (counted from 0), from one of its steps on."""
         size = self.recipe.batch_size
-        order = self.order(epoch)[first_step * size : self.steps * size].to(self.numbers_on)
+        order = self.order(epoch)[first_step * size : self.steps * size].to(self.numbers_on, non_blocking=True)
         batches = order.view(-1, size)[:, self.part].unbind()
         yield from self.augmented(zip(self.read("train", batches), batches, strict=True), epoch, first_step)
 

@@ -165,7 +165,8 @@ class World:
         except Stopped as stopped:
             mine = stopped
         except Exception as error:
-            mine = Failed(type(error).__name__, str(error), traceback.format_exc())
+            lost = gpu.after(error, self.device("cuda")) if torch.cuda.is_initialized() else None
+            mine = Failed(type(lost or error).__name__, str(lost or error), traceback.format_exc())
         found = self.gather(mine)
         failed = {rank: error for rank, error in enumerate(found) if isinstance(error, Failed)}
         for rank, there in failed.items():

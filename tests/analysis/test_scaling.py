@@ -130,3 +130,19 @@ def test_a_parameter_of_optimizers_is_an_axis_for_each_of_them(tmp_path: Path) -
     assert {place: {value: float(its.mean()) for value, its in curve.scores.items()} for (place, _), curve in
             curves.items()} == {"cifar10 (optimizer sgd)": {0.5: 45.0, 0.9: 49.0},
                                 "cifar10 (optimizer muon)": {0.5: 65.0, 0.9: 69.0}}  # fmt: skip
+
+
+def test_over_a_parameter_of_a_method_the_base_stays_as_it_is(tmp_path: Path) -> None:
+    for seed in range(2):
+        write(tmp_path, finished(spec("Kaiming uniform", seed=seed, epochs=1), [40.0 + seed], study="beta",
+                                 row="Kaiming uniform"))  # fmt: skip
+        for beta in (0.25, 0.5):
+            run = spec("Mimetic", seed=seed, epochs=1, params={"beta_qk": beta})
+            write(tmp_path, finished(run, [40.0 + 3 * seed + 8 * beta], study="beta", row=f"Mimetic, beta_qk {beta}"))
+    study = load([tmp_path], "beta")
+    for name in ("beta_qk", "method.beta_qk"):
+        found = scaling_over(study, name)
+        assert [label for _, label in found.series] == ["Mimetic", "Kaiming uniform"]
+        gains = found.gains(found.series["cifar10", "Mimetic"])
+        assert {value: its.tolist() for value, its in gains.items()} == {0.25: [2.0, 4.0], 0.5: [4.0, 6.0]}
+    assert set(over(study, "beta_qk")) == {"over-beta_qk", "over-beta_qk-gain"}

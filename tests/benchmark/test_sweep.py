@@ -60,8 +60,13 @@ def test_zipped_fields_go_together_and_rules_leave_combinations_out(tmp_path):
 
 def test_a_parameter_of_a_method_is_swept_in_the_rows_that_have_it(tmp_path):
     found = cells(tmp_path, "{parts: [qk, vo]}")
-    assert {c.spec.method.params["parts"] for c in found if c.spec.method} == {"qk", "vo"}
-    assert [c.row for c in found].count("Base") == 2
+    rows = {c.row: c.spec.method and c.spec.method.params["parts"] for c in found}
+    assert rows == {"Base": None, "Mimetic, parts qk": "qk", "Mimetic, parts vo": "vo"}
+    assert len({c.column for c in found}) == 1, "in a table they stand beside their base"
+    file = tmp_path / "swept.yaml"
+    file.write_text(file.read_text() + "contrasts: [[Mimetic, Base]]\n")
+    assert grid.load(str(file)).contrasts == [("Mimetic, parts qk", "Base"), ("Mimetic, parts vo", "Base")]
+    assert {c.row for c in cells(tmp_path, "{}", method__parts="qk")} == {"Base", "Mimetic"}
 
 
 def test_parameters_inside_a_field_are_swept_and_set_by_their_path(tmp_path):
@@ -118,7 +123,7 @@ def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
     assert all(_matches(c, "train_size=100") and _matches(c, "dataset.train_size=100") for c in found)
     swept = cells(tmp_path, "{parts: [qk, vo]}")
     for key in ("parts", "method.parts", "params.parts"):
-        assert {c.row for c in swept if _matches(c, f"{key}=qk")} == {"Mimetic"}
+        assert {c.row for c in swept if _matches(c, f"{key}=qk")} == {"Mimetic, parts qk"}
     flipped = cells(tmp_path, "{augment: [[trivial_augment], [color_jitter, trivial_augment]]}")
     assert sum(_matches(c, "augment=color_jitter*, trivial_augment*") for c in flipped) == len(flipped) / 2
     with pytest.raises(VitinitError, match="did you mean 'lr'"):

@@ -13,6 +13,7 @@ from tests.faults import harness
 from tests.processes import FORKS, PATIENCE
 from tests.runners import job
 from tests.runners.worlds import Died, at_call, together
+from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
@@ -123,11 +124,14 @@ def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(tmp_path, clus
     assert (contents.done, contents.failed) == ({}, {})
 
 
-def broken_in_rank_1(cells: list, where: Setting, at_once: bool) -> list[str]:
-    """Carry out runs while the device of rank 1 is broken at once, or at its third step."""
+def broken_in_rank_1(cells: list, where: Setting, when: str) -> list[str]:
+    """Carry out runs while the device of rank 1 is broken at once, while it reads data, or at its third step."""
     if os.environ["RANK"] == "1":
-        gpu.check = refuse if at_once else lambda device: None
+        gpu.check = refuse if when == "at once" else lambda device: None
         train.optimize = at_call(3, train.optimize, lose)
+    if os.environ["RANK"] == "1" and when == "reading":
+        torch.cuda.is_initialized, torch.cuda.device_count = lambda: True, lambda: 1
+        datasets.load = at_call(1, datasets.load, lose)
     with joined("cpu") as world:
         try:
             list(in_turn(cells, replace(where, execution=shared(where.execution, world)), Stop(), world=world))
@@ -138,9 +142,10 @@ def broken_in_rank_1(cells: list, where: Setting, at_once: bool) -> list[str]:
 
 def test_a_process_whose_device_breaks_ends_all_without_a_failure(tmp_path):
     where, cells = harness.setting(tmp_path), harness.cells(tmp_path)[:2]
-    first, second = together(2, broken_in_rank_1, cells, where, True)
-    assert first == second
-    assert "rank 1 of 2" in first[0]
-    first, second = together(2, broken_in_rank_1, cells, where, False)
+    for when in ("at once", "reading"):
+        first, second = together(2, broken_in_rank_1, cells, where, when)
+        assert first == second
+        assert "rank 1 of 2" in first[0]
+    first, second = together(2, broken_in_rank_1, cells, where, "in a step")
     assert isinstance(second, Died)
     assert Store(where.root).read(where.study).failed == {}
