@@ -47,7 +47,7 @@ def main(
             parser.add_argument(
                 "--x", metavar="FIELD", help="score and gain over this field instead: width, lr, images"
             )
-        parser.add_argument("--metric", help="draw this in place of the studies' own metric, as top5")
+        parser.add_argument("--metric", help="draw this in place of the studies' own metric, as top5: in figures-top5")
         parser.add_argument("--quiet", action="store_true", help="print nothing")
         args = parser.parse_args(arguments)
         found = load_all(args.results, args.study)
@@ -63,7 +63,7 @@ def main(
         if over and args.x:
             chosen = [Drawing(f"over {args.x}", 0, "", "", lambda study: over(study, args.x), to_baseline=False)]
         for study in studies:
-            out = study.home / folder
+            out = study.home / (f"{folder}-{args.metric}" if args.metric else folder)
             if args.out:
                 out = args.out / study.name if len(studies) > 1 else args.out
             files, absent = _draw(study, chosen, args.baseline if args.baseline in study.rows else None, out, broken)

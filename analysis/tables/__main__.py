@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help=f"what to write, repeated or with commas: {', '.join(FORMATS)} (default: latex)",
     )
     parser.add_argument(
-        "--metric", default="last", help="last or best epoch (default: last), or another metric of the last, as top5"
+        "--metric",
+        default="last",
+        help="last or best epoch (default: last), or another metric, as top5: in tables-top5",
     )
     parser.add_argument(
         "--together", action="store_true", help="a column over all datasets too: mean, middle half's mean, P(better)"
@@ -81,7 +83,9 @@ def _run(args: argparse.Namespace) -> None:
     whole, gain = args.all, args.gain or args.baseline is not None
     look = TableLayout(gain, whole, args.digits, args.title, args.label, args.two_column)
     found = frame.load_all(args.results, args.study)
+    place = "tables"
     if args.metric not in METRICS:
+        place = f"tables-{args.metric}"
         found, args.metric = [study.by(args.metric) for study in found], "last"
     tables = {study.name: names(study) for study in found}
     available = {name: study for study in found for name in tables[study.name]}
@@ -104,7 +108,7 @@ def _run(args: argparse.Namespace) -> None:
             console.print("no table, no run is finished")
             console.print()
             continue
-        out = study.home / "tables"
+        out = study.home / place
         if args.out:
             out = args.out / study.name if len(studies) > 1 else args.out
         command.folder(out)

@@ -16,9 +16,11 @@ import typer
 import yaml
 from rich.table import Table
 
+from vitinit.benchmark.metrics.registry import metric_label
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.settings import flat
+from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.runners.basics.environment import ROOT, code, git
 from vitinit.runners.basics.machine import MOST_THREADS
@@ -90,7 +92,8 @@ def _summary(found: FoundRecord) -> dict[str, Any]:
         summary[kind] = part and " ".join([part.name, *(f"{key}={value}" for key, value in params.items())])
     recipe = spec.recipe
     of = f"{recipe.optimizer.name}, lr {recipe.lr:g}, {recipe.schedule.name}"
-    summary["recipe"] = f"{recipe.name}: {recipe.epochs} epochs, batches of {recipe.batch_size}, {of}"
+    also = "".join(f", {field} {value}" for field, value in _changed(recipe).items())
+    summary["recipe"] = f"{recipe.name}: {recipe.epochs} epochs, batches of {recipe.batch_size}, {of}{also}"
     summary["seed"] = spec.seed
     if isinstance(record, RunRecord):
         del summary["reason"]
@@ -98,6 +101,8 @@ def _summary(found: FoundRecord) -> dict[str, Any]:
         counts = {"training": data.train, "validation": data.val, "test": data.test}
         summary["images"] = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
         summary["training_loss"] = f"{record.history[0].train_loss:.4g} to {record.last.train_loss:.4g}"
+        if record.last.ema_score is not None:
+            summary["averaged_weights"] = f"{metric_label(record.last.metric)} {record.last.ema_score:.2f}%"
         summary["seconds"] = round(record.seconds, 1)
     ran = known.get("environment", {})
     names = ("host", "gpu", "processor", "commit", "dirty", "source")
@@ -105,6 +110,14 @@ def _summary(found: FoundRecord) -> dict[str, Any]:
     summary["torch"] = ran.get("packages", {}).get("torch")
     summary["device"] = known.get("execution", {}).get("device")
     return {key: value for key, value in summary.items() if value is not None}
+
+
+def _changed(recipe: Recipe) -> dict[str, str]:
+    """Other fields of a recipe that are not at their defaults, as text."""
+    plain = Recipe(name=recipe.name, epochs=recipe.epochs, batch_size=recipe.batch_size, lr=recipe.lr)
+    default, told = flat(plain.model_dump_json()), ("optimizer.name", "schedule.name")
+    its = {field: value for field, value in flat(recipe.model_dump_json()).items() if default.get(field) != value}
+    return {field.replace(".params", ""): value for field, value in its.items() if field not in told}
 
 
 def reproduce(

@@ -62,8 +62,10 @@ def test_tables_show_another_metric_by_its_name(tmp_path: Any, capsys: Any) -> N
     assert (row, "op-5" in text, "81.0" in text) == ("Kaiming uniform", True, True)
     row, text = bold("--metric", "calibration_error")
     assert (row, "2.1" in text, "highest" in text) == ("Kaiming uniform", True, False), "the lower is bold"
-    assert figures(["--results", str(tmp_path), "--metric", "top5", "--out", str(tmp_path / "figures")]) == 0
-    assert list((tmp_path / "figures").glob("accuracy*"))
+    beside = ["--results", str(tmp_path), "--metric", "top5"]
+    assert (figures(beside), tables(beside)) == (0, 0)
+    assert {path.name for path in (tmp_path / study.name).iterdir() if path.is_dir()} == {"figures-top5", "tables-top5"}
+    assert list((tmp_path / study.name / "figures-top5").glob("accuracy*"))
     capsys.readouterr()
     for name, said in (
         ("ema_score", "holds no ema_top1"),

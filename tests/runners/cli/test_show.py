@@ -28,6 +28,7 @@ def test_show_says_how_to_repeat_a_run(recorded, vitinit):
     short = vitinit("show", recorded.run_id)[1]
     assert len(short.splitlines()) < 40 < len(printed.splitlines())
     assert (recorded.run_id in short, "history" in short) == (True, False)
+    assert "cosine, clip_grad 1.0" in short, "fields that are not at their defaults, and no others"
 
 
 @pytest.fixture
