@@ -90,7 +90,7 @@ class Erasing:
     boxes: list[tuple[int, int, int, int, int]]
     """Place of the image, top, left, rows, columns."""
     noise: Tensor
-    """Of all rectangles in turn, flat: it is sent at once."""
+    """Noise of all rectangles in turn, flat: it is sent at once."""
 
 
 def draw_erasing(

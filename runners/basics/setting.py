@@ -88,7 +88,7 @@ class Event:
     probe: Probe | None = None
     """Taken after this epoch, where `Setting.track` names who reads it."""
     load: str = ""
-    """Of the GPU in this epoch, in words."""
+    """Load of the GPU in this epoch, in words."""
     resumed: str = ""
     """Step that it resumes from, and the changes since it was stopped."""
     trouble: str = ""

@@ -532,6 +532,7 @@ def _device(device: str, profile: profiles.Profile | None) -> str:
             raise VitinitError(
                 "--device mps: " + ("no cluster has it" if profile else "torch finds no GPU of Apple here")
             )
+        return device
     if profile:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")

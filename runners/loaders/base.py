@@ -86,7 +86,7 @@ class Loader(ABC):
             )
         self.recipe, self.seed, self.device = recipe, seed, device
         self.pins = device.type == "cuda"
-        """What is sent to the device lies in page-locked memory, which it reads while the host goes on."""
+        """True where batches wait in page-locked memory, which a GPU reads while the host goes on."""
         self.augmentations = augmentations.of_recipe(recipe)
         self.steps = len(data.train.labels) // recipe.batch_size
         self.evaluation_batch = evaluation_batch(device.type, data.image_size)
