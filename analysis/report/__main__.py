@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.folder(out.parent)
         sections = [section(study, args.baseline if args.baseline in study.rows else None) for study in studies]
         # of other records than the committed ones nothing stands on the board
-        committed = frame.REFERENCE.resolve() in [folder.resolve() for folder in args.results]
+        committed = frame.REFERENCE.resolve() in [folder.resolve() for folder in args.results or ()]
         board = board_tables(studies, SUBMISSIONS) if committed else []
         command.write(out, to_html(sections, args.lead, board))
         command.say([f"wrote {out}"])

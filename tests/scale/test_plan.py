@@ -58,11 +58,11 @@ def unfinished(folder: Path, item: Planned) -> Path:
 
 def test_every_run_is_a_line_and_the_counts_are_right(vitinit, folder):
     lines = vitinit("plan", f"{NAME}.yaml").splitlines()
-    assert lines[1].split() == ["run", "row", "dataset", "seed", "epochs", "state"]
+    assert lines[1] == "20 runs: 15 done, 2 failed, 3 to do"
+    assert lines[2].split() == ["run", "row", "dataset", "seed", "epochs", "state"]
     cells = load(f"{NAME}.yaml").cells
-    assert [line.split()[0] for line in lines[2:22]] == [cell.run_id for cell in cells]
-    assert sum(line.endswith("failed: RuntimeError: out of memory") for line in lines[2:22]) == 2
-    assert lines[22] == "20 runs: 15 done, 2 failed, 3 to do"
+    assert [line.split()[0] for line in lines[3:23]] == [cell.run_id for cell in cells]
+    assert sum(line.endswith("failed: RuntimeError: out of memory") for line in lines[3:23]) == 2
     status = vitinit("status", f"{NAME}.yaml")
     assert "20 runs: 15 done, 2 failed, 3 to do" in status
     assert status.count("RuntimeError: out of memory") == 2

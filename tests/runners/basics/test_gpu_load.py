@@ -70,9 +70,15 @@ def test_where_it_cannot_be_read_there_is_none(library, monkeypatch):
     assert gpu_load.Load(GPU, None).describe() == "GPU with 40.0 of 64.0 GiB in use"
 
 
-def test_a_run_tells_its_load_while_it_trains_and_records_it(library, monkeypatch, tmp_path):
+@pytest.fixture
+def cell(tmp_path):
+    """A run that is planned where there is no GPU: the plan asks about a model without values."""
+    return cell_of("mimetic", tmp_path)
+
+
+def test_a_run_tells_its_load_while_it_trains_and_records_it(cell, library, monkeypatch, tmp_path):
     monkeypatch.setattr(gpu_load, "SAMPLE_S", 0.001)
-    cell, where, shown = cell_of("mimetic", tmp_path), setting(tmp_path, execution=Execution("cuda", 1, "inline")), []
+    where, shown = setting(tmp_path, execution=Execution("cuda", 1, "inline")), []
     folder = claims.folder(where.root, where.study, cell.run_id)
     record = carry_out(
         cell, where, Stop(), lambda event: shown.append(claims.live(folder).describe()) if event.epoch else None

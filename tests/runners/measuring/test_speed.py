@@ -130,6 +130,6 @@ def test_without_a_compiler_nothing_is_compiled(tmp_path, monkeypatch):
         if variable:
             monkeypatch.setenv("CXX", variable)
         with pytest.raises(VitinitError, match=re.escape(says)):
-            _check_that_it_compiles("cpu", False, here=True)
+            _check_that_it_compiles("cpu", False, profile=None)
     monkeypatch.setenv("CXX", "clang++ -v")
-    _check_that_it_compiles("cpu", False, here=True)
+    _check_that_it_compiles("cpu", False, profile=None)
