@@ -58,6 +58,17 @@ def pytest_configure() -> None:
         os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny models: one torch thread is fastest, and their sums are always in one order."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def _no_initializer_of_another_test() -> Iterator[None]:
     """What a test registers by a dotted path is forgotten: other tests of this process go over the registry."""

@@ -47,15 +47,6 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Several would wait for one another longer than such small tensors take."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class FromDisk(DecodedLoader):
     """A loader whose images are in main memory, as FFCV's are."""
 

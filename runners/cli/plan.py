@@ -76,10 +76,9 @@ def plan(
         print_estimate(loaded.title, _left(planned), device, results)
     else:
         print_plan(loaded, planned, contents)
-    narrowed = any((seeds, only, limit, weights, fixed, data_dir, results != LOCAL))
     for line in _without_folder(results):
         console.print(line, style="yellow", soft_wrap=True)
-    for line in [] if narrowed else _next(grid, planned):
+    for line in _next(grid, planned, seeds, only, limit, weights, fixed, data_dir, results != LOCAL):
         console.print(line)
     if device == "cpu" or (device == "auto" and not gpu_possible()):
         warn_of_precision(_left(planned))
@@ -107,8 +106,8 @@ def status(
         return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
 
     def shown() -> Group:
-        narrowed = any((seeds, only, weights, fixed, data_dir, results != LOCAL))
-        after = (*_without_folder(results), *([] if narrowed else _next(grid, planned)))
+        following = _next(grid, planned, seeds, only, weights, fixed, data_dir, results != LOCAL)
+        after = (*_without_folder(results), *following)
         return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in after))
 
     planned, contents = look()
@@ -434,8 +433,13 @@ def _counts(planned: list[Planned]) -> str:
     return f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[each]} {each}" for each in STATES if counts[each])
 
 
-def _next(grid: str, planned: list[Planned]) -> list[str]:
-    """Return a line with the command that a user wants next: what carries out what is left, else the table."""
+def _next(grid: str, planned: list[Planned], *narrowed: object) -> list[str]:
+    """Return a line with the command that a user wants next: what carries out what is left, else the table.
+
+    There is none where options have `narrowed` what was planned: they would belong to the command.
+    """
+    if any(narrowed):
+        return []
     states = {item.state for item in planned}
     if "to do" in states:
         return [f"next: vitinit run {grid}"]

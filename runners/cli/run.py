@@ -111,7 +111,7 @@ def run(
     where = _executor(executor)
     _refuse_what_is_for_others(context, where, executor == "auto", workers)
     job = profiles.load(profile) if where == "slurm" else None
-    chosen_device = _device(device, job)
+    chosen_device = resolve_device(device, job)
     if compiled:
         _check_that_it_compiles(chosen_device, deterministic, job)
     if per_gpu and (where == "inline" or chosen_device != "cuda"):
@@ -524,7 +524,12 @@ def _why_here() -> str:
     return "there is no sbatch here" if shutil.which("sbatch") is None else "no cluster answers here"
 
 
-def _device(device: str, profile: profiles.Profile | None) -> str:
+def resolve_device(device: str, profile: profiles.Profile | None) -> str:
+    """Return the device that `--device` means, here or in the jobs of a profile.
+
+    Raises:
+        VitinitError: it is not there, or torch does not see it.
+    """
     if device == "mps":
         import torch
 

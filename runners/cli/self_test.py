@@ -7,8 +7,7 @@ from pathlib import Path
 
 import typer
 
-from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.machine import default_device, unseen_gpu
+from vitinit.runners.cli.run import resolve_device
 from vitinit.runners.cli.run_options import DeviceOption
 
 
@@ -20,9 +19,7 @@ def self_test(device: DeviceOption = "auto") -> None:
     """
     from vitinit.runners.launching.self_test import machine, self_test
 
-    place = default_device() if device == "auto" else device
-    if place == "cuda" and default_device() != "cuda":
-        raise VitinitError(f"--device cuda: {unseen_gpu() or 'torch finds no CUDA GPU here'}")
+    place = resolve_device(device, None)
     for line in machine(place):
         typer.echo(line)
     failed = 0

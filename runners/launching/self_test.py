@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.vit import ViT
-from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError, cause, plain
-from vitinit.runners.basics.environment import code, driver_version, set_flags, tensor_floats
+from vitinit.runners.basics.environment import code, environment, set_flags, tensor_floats
 from vitinit.runners.basics.machine import cores
 from vitinit.runners.basics.setting import Event, Execution, Setting
 from vitinit.runners.basics.stop import Stop
@@ -61,14 +61,11 @@ class Tried:
 
 
 def machine(device: str) -> list[str]:
-    """Return lines about the software and the hardware that `device` (`cpu` or `cuda`) means here."""
-    lines = [f"Python {platform.python_version()}, torch {torch.__version__}, {platform.platform()}, {cores()} cores"]
+    """Return lines about the software and the hardware that `device` (`cpu`, `cuda` or `mps`) means here."""
+    facts = environment(torch.device(device), code())
+    lines = [f"Python {facts['python']}, torch {torch.__version__}, {facts['platform']}, {cores()} cores"]
     if device == "cuda":
-        driver = Path("/proc/driver/nvidia/version")
-        version = driver_version(driver.read_text()) if driver.is_file() else None
-        lines.append(
-            f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}, driver {version or 'unknown'}"
-        )
+        lines.append(f"CUDA {facts['cuda']}, cuDNN {facts['cudnn']}, driver {facts['driver'] or 'unknown'}")
         for index in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(index)
             capability = f"compute capability {gpu.major}.{gpu.minor}"
@@ -80,12 +77,12 @@ def self_test(device: str, folder: Path) -> Iterator[Tried]:
     """Try all parts one after another; a part that fails does not end the test.
 
     Args:
-        device: `cpu` or `cuda`.
+        device: `cpu`, `cuda` or `mps`.
         folder: empty; runs are recorded there.
     """
     execution = Execution(device, cores(), "inline")
     set_flags(replace(execution, deterministic=True))  # what cuBLAS reads at its first call
-    ampere = device != "cpu" and torch.cuda.get_device_capability() >= (8, 0)
+    ampere = device == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
     precisions = [precision for precision in PRODUCT_ERROR if precision != "tf32" or ampere]
     runs = _Runs(folder, execution)
     parts: dict[str, Callable[[], str]] = {}
@@ -128,12 +125,10 @@ class _Runs:
 
     def __init__(self, folder: Path, execution: Execution) -> None:
         self.folder, self.execution = folder, execution
-        self._count = 0
 
     def run(self, precision: str, execution: Execution, stop_after: int | None = None) -> RunRecord:
         """Carry a run out; with `stop_after`, stop it after that epoch and resume it."""
-        self._count += 1
-        root = self.folder / str(self._count)
+        root = Path(tempfile.mkdtemp(dir=self.folder))
         spec = RunSpec(
             dataset=DatasetSpec(name="digits"),
             model=RUN,
@@ -156,7 +151,7 @@ class _Runs:
                 raise _Wrong("it began anew and did not resume")
         if isinstance(end, RunRecord):
             return end
-        raise _Wrong(f"the run ended as {end.status}: {getattr(end, 'message', '') or getattr(end, 'reason', '')}")
+        raise _Wrong(f"the run ended as {end.status}: {end.message if isinstance(end, FailureRecord) else end.reason}")
 
     def twice(self) -> str:
         """Carry one run out twice."""
@@ -190,7 +185,7 @@ class _Runs:
 
     def two_processes(self) -> str:
         """Train in two processes that share every batch."""
-        if self.execution.device == "cuda" and torch.cuda.device_count() < 2:
+        if self.execution.device != "cpu" and torch.cuda.device_count() < 2:
             raise _Impossible("one GPU")
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         command += ["-m", "vitinit.runners.cli", "run", "smoke", "--limit", "1", "--executor", "inline", "--wait"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,15 +17,6 @@ from vitinit.runners.basics.stop import Stop
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli.options import console
 from vitinit.runners.one_run.carry_out import carry_out
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Tiny models: one torch thread is fastest, and their sums are always in one order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

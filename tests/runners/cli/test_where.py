@@ -229,7 +229,7 @@ def test_apples_gpu_is_refused_where_it_is_not_and_on_a_cluster(vitinit, monkeyp
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda there=there: there)
         code, out, err = vitinit(*DRY, *words, "--device", "mps")
         assert (code, out, err) == (2, "", f"error: --device mps: {said}\n")
-    assert (run._device("mps", None), run.default_workers("mps", None)) == ("mps", 1)
+    assert (run.resolve_device("mps", None), run.default_workers("mps", None)) == ("mps", 1)
 
 
 def test_the_logs_of_a_runs_last_job_are_found_by_the_first_digits_of_the_run(vitinit, monkeypatch):

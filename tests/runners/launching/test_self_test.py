@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 import torch
 
+from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.launching import self_test
 
 
@@ -14,9 +15,7 @@ from vitinit.runners.launching import self_test
 def _flags_as_before():
     threads = torch.get_num_threads()
     yield
-    torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.deterministic = False
-    torch.set_num_threads(threads)
+    set_flags(self_test.Execution("cpu", threads, "inline"))
 
 
 def test_a_wrong_product_is_found_and_does_not_end_the_test(tmp_path, monkeypatch):
