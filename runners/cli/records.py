@@ -27,7 +27,7 @@ from vitinit.runners.basics.machine import MOST_THREADS
 from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 if TYPE_CHECKING:
-    from vitinit.runners.one_run.reproduce import Comparison
+    from vitinit.runners.one_run.reproduce import Reproduction
 
 REPRODUCED = Path("results/reproduced")
 SHOWN = 10
@@ -238,7 +238,7 @@ def how_to_repeat(found: FoundRecord, record: RunRecord) -> list[str]:
     return lines
 
 
-def print_comparison(comparison: Comparison) -> None:
+def print_comparison(comparison: Reproduction) -> None:
     """A table of what was compared, what differs in the environment, and the verdict."""
     table = Table()
     for heading in ("compared", "values", "result"):
