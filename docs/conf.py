@@ -19,6 +19,8 @@ from vitinit.benchmark.models.registry import families
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 
 ROOT = Path(__file__).parents[1]
+ANNOTATED = r"Annotated\[(\w+(?:\[[^]]*\])?), [^]]*\]"
+"""A type and its checks, as the source has them."""
 
 project = "vitinit"
 copyright = "2026 the vitinit authors, MIT licence"
@@ -181,7 +183,7 @@ def _fields(of: type[BaseModel]) -> str:
                 continue
             source = ModuleAnalyzer.for_module(cls.__module__)
             source.analyze()
-            kind = kind or source.annotations.get((cls.__name__, name), "")
+            kind = kind or re.sub(ANNOTATED, r"\1", source.annotations.get((cls.__name__, name), ""))
             meaning = meaning or " ".join(source.find_attr_docs().get((cls.__name__, name), []))
         default = field.get_default(call_default_factory=True)
         shown = "" if default is PydanticUndefined else f"`{getattr(default, 'name', default)!r}`"
