@@ -48,6 +48,13 @@ class Terminal(Console):
         self.print(Text.assemble(*((printable(text), style) for text, style in pairs)), soft_wrap=not self.room)
 
 
+def duration(seconds: float) -> str:
+    """Return a time in the two units that matter."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = (), room: int | None = None) -> list[str]:
     """Lay out a table as plain text, an entry a row; rich takes some milliseconds a row, which is long for thousands.
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
+from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import count
 from vitinit.runners.cli.options import REFERENCE, console
-from vitinit.runners.terminal.duration import duration
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Cell

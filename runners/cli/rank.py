@@ -11,11 +11,11 @@ import typer
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, ResultsOption, console
 from vitinit.runners.cli.run import default_workers
-from vitinit.runners.terminal.duration import duration
 
 
 def rank(

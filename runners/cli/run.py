@@ -14,6 +14,7 @@ import typer
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.store import Layout, Outline, Store
+from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics.machine import cores, default_device, gpu_slots, lacks_compiler, several, unseen_gpu
 from vitinit.runners.cli import run_options as options
@@ -43,7 +44,6 @@ from vitinit.runners.cli.plan import (
 )
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.plan import labels
-from vitinit.runners.terminal.duration import duration
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 

@@ -26,9 +26,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.terminal.duration import duration
 from vitinit.slurm import jobs as slurm_jobs
 
 LOCK, CLAIM = "lock", "claim.json"

@@ -14,9 +14,9 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics.registry import metric_label
 from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import count, printable
 from vitinit.runners.basics.setting import Event, Unfinished
-from vitinit.runners.terminal.duration import duration
 
 
 def together(place: tuple[str, str], last: list[EpochRow]) -> str:
