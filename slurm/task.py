@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Generic, TypeVar
 
+from submitit.helpers import TorchDistributedEnvironment
+
 from vitinit.slurm.errors import SlurmError
 from vitinit.slurm.jobs import preempted_current, requeue_current, restarts
 
@@ -48,6 +50,17 @@ class Task(Generic[T]):
         finally:  # the end is near anyway; what has ended must not be requeued
             for number in (signal.SIGUSR2, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
+
+
+def export_ranks() -> tuple[int, int]:
+    """Set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in a job, as torchrun would.
+
+    Returns:
+        Rank of this process, and how many processes the job has.
+    """
+    # Which GPUs a process sees is for the cluster to say.
+    found = TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True)
+    return found.rank, found.world_size
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -40,7 +40,7 @@ STOREYS = {
         "whole_model apply",
         "initialize bases methods check",
     ),
-    "slurm": ("errors torchrun", "command profiles", "jobs", "task", "submit", "check"),
+    "slurm": ("errors", "command profiles", "jobs", "task", "submit", "check"),
     "benchmark": (
         "fields files metrics signatures",
         "models schedules",

@@ -32,10 +32,10 @@ from vitinit.runners.one_run.lost import persistently
 from vitinit.runners.one_run.outcome import failure, now
 from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
-from vitinit.slurm import torchrun
 from vitinit.slurm.errors import Refused
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.submit import submit
+from vitinit.slurm.task import export_ranks
 
 BUSY_S = 600.0
 """Short runs are packed so that a job is busy for about so long: to start one takes seconds."""
@@ -247,7 +247,7 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
     execution = pack.setting.execution
     if execution.compiled and (lacking := lacks_compiler(execution.device)):
         raise VitinitError(f"--compile: {lacking}")
-    _, processes = torchrun.export()
+    _, processes = export_ranks()
     # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
     cells, setting, display = list(pack.cells), pack.setting, Display(Terminal(160))
     if processes == 1:
