@@ -1,4 +1,4 @@
-"""Random crop and horizontal flip of a batch, on its device, with draws of the CPU."""
+"""Random crop and horizontal flip of a batch, and masks that go with their images as one more channel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vitinit.benchmark.spec import Recipe
 
 
 def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generator, part: slice = slice(None)) -> Tensor:
-    """The training images of one step, cropped and flipped as the recipe says.
+    """The training images of one step, cropped and flipped on their device as the recipe says.
 
     Args:
         images_BCHW: uint8, a part of the batch.
@@ -32,3 +32,16 @@ def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generato
 
 def _sent(numbers: Tensor, device: torch.device) -> Tensor:
     return numbers.to(device, non_blocking=True)
+
+
+def joined(images_BCHW: Tensor, masks_BHW: Tensor) -> Tensor:
+    """Images with their masks as the last channel, uint8.
+
+    Classes are counted from 1 in it, and `IGNORED`, 255, is 0: a byte goes round. So zeros around an image are ignored.
+    """
+    return torch.cat([images_BCHW, (masks_BHW + 1)[:, None]], dim=1)
+
+
+def parted(joined_BCHW: Tensor) -> tuple[Tensor, Tensor]:
+    """The images and the masks again."""
+    return joined_BCHW[:, :-1], joined_BCHW[:, -1] - 1

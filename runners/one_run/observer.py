@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from vitinit.benchmark.records.record import Probe
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.one_run.resume import Begun
-from vitinit.runners.probes.images import chosen
 from vitinit.runners.probes.keeping import GRAM_BATCH, GRAM_BATCHES, MAP_IMAGES, Snapshot, keep_maps, snapshot
-from vitinit.runners.probes.take import IMAGES, take
+from vitinit.runners.probes.take import IMAGES, chosen, take
 
 
 class Observer:

@@ -10,7 +10,7 @@ from vitinit.benchmark.models.layers.gated_attention import leaving_out
 from vitinit.benchmark.records.record import Masked
 from vitinit.initializers.attention import evaluated
 from vitinit.runners.loaders.base import Loader
-from vitinit.runners.probes.images import chosen
+from vitinit.runners.probes.take import chosen
 
 LEAST_IMAGES, LEAST_SHARE = 1000, 100
 """Held-out images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""

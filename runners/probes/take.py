@@ -5,17 +5,24 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vitinit.benchmark.records.record import Probe
 from vitinit.initializers.attention import has_attention, token_grid
 from vitinit.initializers.diagnostics import measured, rounded, starts
 from vitinit.initializers.errors import VitinitError, cause
+from vitinit.runners.basics.streams import stream
 from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
 from vitinit.runners.probes.registry import Seen, probes
 
 IMAGES = 32
 """Number of test images for probes: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""
+
+
+def chosen(available: int, count: int) -> Tensor:
+    """Return numbers of held-out images, the same in every run on them, from all over a split sorted by class."""
+    return torch.randperm(available, generator=stream(0, "maps"))[:count]
 
 
 def refusal(model: nn.Module, images_BCHW: Tensor) -> str:
