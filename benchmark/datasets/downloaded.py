@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import tempfile
 from abc import abstractmethod
@@ -39,9 +38,11 @@ class OfficialFiles:
 
     def check(self, data_dir: Path, files: Iterable[str]) -> None:
         """Refuses a file that is damaged or cannot be read, before anything in it is unpickled or unpacked."""
+        from torchvision.datasets.utils import calculate_md5
+
         for path, md5 in ((data_dir / file, self.files[file]) for file in files):
             try:
-                found = md5_of(path)
+                found = calculate_md5(path)
             except OSError as error:
                 raise VitinitError(f"{path} cannot be read: {error.strerror or error}") from error
             if found != md5:
@@ -109,15 +110,6 @@ def downloading(name: str, missing: list[str], data_dir: Path) -> Iterator[None]
         raise VitinitError(f"cannot download {name} ({said}); put {listed(missing)} into {data_dir}") from error
     finally:
         socket.setdefaulttimeout(timeout_before)
-
-
-def md5_of(path: Path) -> str:
-    """MD5 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
-        digest = hashlib.md5(usedforsecurity=False)
-        while block := stream.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def listed(files: list[str]) -> str:
