@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
-KINDS = (
-    *("initializers", "datasets", "models", "timm", "fits", "recipes", "optimizers", "augmentations"),
-    *("metrics", "trackers", "grids"),
-)
 CODE = (Path(initializers.__path__[0]), Path(__file__))
 """Source files that determine the list of initialisers, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
@@ -54,19 +51,7 @@ def list_(
     """List what a grid can name; `fits`: which initialiser fits which model family."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
-    {
-        "initializers": _initializers,
-        "datasets": _datasets,
-        "models": _models,
-        "timm": _timm,
-        "fits": _fits,
-        "recipes": _recipes,
-        "optimizers": _optimizers,
-        "augmentations": _augmentations,
-        "metrics": _metrics,
-        "trackers": _trackers,
-        "grids": _grids,
-    }[kind](name)
+    KINDS[kind](name)
 
 
 def _chosen(kind: str, name: str | None, names: list[str]) -> list[str]:
@@ -460,3 +445,18 @@ def _table(*headings: str, right: tuple[str, ...] = ()) -> Table:
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if heading in right else "left", no_wrap=number == 0, overflow="fold")
     return table
+
+
+KINDS: dict[str, Callable[[str | None], None]] = {
+    "initializers": _initializers,
+    "datasets": _datasets,
+    "models": _models,
+    "timm": _timm,
+    "fits": _fits,
+    "recipes": _recipes,
+    "optimizers": _optimizers,
+    "augmentations": _augmentations,
+    "metrics": _metrics,
+    "trackers": _trackers,
+    "grids": _grids,
+}
