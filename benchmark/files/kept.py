@@ -8,6 +8,7 @@ file that is missing or damaged, or a folder that cannot be written, only costs 
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,11 +20,26 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.files.cache import folder
 
 PACKAGES = ("torch", "timm", "pydantic")
 
 Content = TypeVar("Content", bound=BaseModel)
+
+
+def folder(kind: str) -> Path | None:
+    """A folder in $VITINIT_CACHE, else in `vitinit` in $XDG_CACHE_HOME or ~/.cache; None where VITINIT_CACHE is `off`.
+
+    Args:
+        kind: of what is kept, the folder's name.
+    """
+    ours = os.environ.get("VITINIT_CACHE", "")
+    if ours == "off":
+        return None
+    if ours:
+        return Path(ours) / kind
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    # As the specification of XDG has it, a relative path is not valid.
+    return Path(given if Path(given).is_absolute() else os.path.expanduser("~/.cache")) / "vitinit" / kind  # noqa: PTH111
 
 
 def key(code: tuple[Path, ...], question: str) -> str:

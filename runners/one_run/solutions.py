@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.files.cache import folder
+from vitinit.benchmark.files.kept import folder
 
 LIMIT_BYTES = 2**30
 """Size limit of the folder: beyond it the oldest files are removed."""
