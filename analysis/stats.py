@@ -138,8 +138,10 @@ class Estimate:
     interval: Interval
 
 
-def sample(values: Sequence[float] | pd.Series[float]) -> Sample:
-    """Mean, spread and interval of one or more values."""
+def sample(values: Sequence[float] | pd.Series[float] | None) -> Sample | None:
+    """Return mean, spread and interval of values; None where there are none."""
+    if values is None or not len(values):
+        return None
     x = np.asarray(values, dtype=float)
     std = float(x.std(ddof=1)) if len(x) > 1 else None
     return Sample(len(x), float(x.mean()), std, t_interval(x))

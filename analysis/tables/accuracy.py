@@ -111,7 +111,7 @@ def _cells(
         if here and theirs and (here.publication is not theirs.publication or here.table != theirs.table):
             theirs = None
         cells[key] = TableCell(
-            ours=sample(values[key]) if key in values else None,
+            ours=sample(values.get(key)),
             against=against.get(key),
             p=corrected.get(key),
             least_p=least.get(key),

@@ -41,7 +41,7 @@ def contrasts(asked: Asked) -> Table:
             difference = paired(first, second) if first is not None and second is not None else None
             if difference:
                 pairs[key] = difference
-            ours[key] = TableCell(sample(first) if first is not None else None)
+            ours[key] = TableCell(sample(first))
     # What has no run yet keeps its place in the correction: a p can only fall when it comes.
     left_out = {(label(pair), column) for pair in study.contrasts for row, column in skipped(study) if row in pair}
     named = [(label(pair), column) for pair in study.contrasts for column in study.columns_of_grid]

@@ -55,9 +55,7 @@ def over_epochs(asked: Asked) -> Table:
             baselines[line] = pair[1]
             for epoch in epochs:
                 ours, theirs = (_after(epoch, study, place, row) for row in pair)
-                cells[line, f"epoch {epoch}"] = (
-                    TableCell(sample(ours), paired(ours, theirs)) if len(ours) else TableCell()
-                )
+                cells[line, f"epoch {epoch}"] = TableCell(sample(ours), paired(ours, theirs))
     notes = [
         f"Ours, of the first row: {quantity(study, 'each')}, mean ± sample standard deviation over seeds. "
         "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",

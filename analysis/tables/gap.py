@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published, context
@@ -20,9 +19,6 @@ from vitinit.analysis.tables.shared import (
     values_by_seed,
 )
 from vitinit.analysis.text import capitalised
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEAST_SIZES = 3
 """Sizes of the training set; fewer are no curve."""
@@ -62,6 +58,8 @@ def baselines(study: Study, baseline: str | None) -> dict[str, str]:
 @TABLES.add("_gap", compared, place=4)
 def gap(asked: Asked) -> Table:
     """One line per training set; see the notes for what is in it."""
+    from vitinit.analysis.stats import sample
+
     study, metric = asked.study, asked.metric
     bases = baselines(study, asked.baseline)
     plain = [row for row in study.rows if row not in bases]
@@ -71,7 +69,7 @@ def gap(asked: Asked) -> Table:
     for place in subsets(study):
         label = lines[place] = _label(place, published, study.rows)
         for row in study.rows:
-            cells[label, row] = _accuracy(values.get((row, place)), published.get((row, place)))
+            cells[label, row] = TableCell(sample(values.get((row, place))), published=published.get((row, place)))
             if row in bases:
                 cells[label, _gap(row)] = _relative(row, bases[row], place, values, published)
     notes = [
@@ -105,12 +103,6 @@ def _gap(row: str) -> str:
     return f"{row}: gap (%)"
 
 
-def _accuracy(ours: pd.Series[float] | None, published: Published | None) -> TableCell:
-    from vitinit.analysis.stats import sample
-
-    return TableCell(sample(ours) if ours is not None else None, published=published)
-
-
 def _relative(
     row: str, base: str, place: str, values: Values, published: dict[tuple[str, str], Published]
 ) -> TableCell:
@@ -123,4 +115,4 @@ def _relative(
         gains = list((100 * (values[row, place] / theirs.where(theirs > 0) - 1)).dropna())
     if (row, place) in published and (base, place) in published:
         paper = 100 * (published[row, place].value / published[base, place].value - 1)
-    return TableCell(sample(gains) if gains else None, published_difference=paper, signed=True)
+    return TableCell(sample(gains), published_difference=paper, signed=True)

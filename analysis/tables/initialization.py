@@ -64,7 +64,7 @@ def initialization(asked: Asked) -> Table:
             columns.append(f"{place}: {name}")
             for row in study.rows:
                 values = [value for record in by_row.get(row, ()) if (value := measure(record)) is not None]
-                cells[row, columns[-1]] = TableCell(sample(sorted(values)) if values else None)
+                cells[row, columns[-1]] = TableCell(sample(sorted(values)))
     caption = f"What initialisation does and costs, study {study.name}"
     shown = [row for row in study.rows if row in rows]
     return Table(

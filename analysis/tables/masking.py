@@ -45,10 +45,7 @@ def masking(asked: Asked) -> Table:
     cells = {}
     for row in ours:
         for test in tests:
-            values = ours[row].get(test)
-            cells[row, _label(test)] = TableCell(
-                sample(values) if values else None, published=papers.get(row, {}).get(test)
-            )
+            cells[row, _label(test)] = TableCell(sample(ours[row].get(test)), published=papers.get(row, {}).get(test))
     runs = [run for its in tested.values() for run in its]
     splits = {"test": "test", "val": "validation"}
     images = sorted({f"{found.images} {splits[run.spec.dataset.evaluate_on]}" for run in runs for found in run.masked})

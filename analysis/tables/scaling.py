@@ -318,7 +318,7 @@ def table(asked: Asked) -> Table:
             pair = paired(scores, base[value]) if scores is not None and value in base else None
             if pair and each.base:
                 apart[each.rows[value], found.series[each.place, each.base].rows[value]] = None
-            cells[row, column] = TableCell(sample(scores) if scores is not None else None, pair)
+            cells[row, column] = TableCell(sample(scores), pair)
         if len(gains) >= LEAST_VALUES and len(by_seed := slopes(gains)):
             cells[row, slope] = TableCell(sample(by_seed), paired(by_seed, 0 * by_seed), signed=True)
         else:

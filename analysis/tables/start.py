@@ -85,8 +85,7 @@ def start(asked: Asked) -> Table:
             continue
         lines.append(f"{row}{f', {place}' if several else ''}: {'later' if later else 'layer 1'}")
         for quantity in QUANTITIES:
-            found = values.get((place, row, later, quantity))
-            cells[lines[-1], quantity] = TableCell(sample(sorted(found)) if found else None)
+            cells[lines[-1], quantity] = TableCell(sample(sorted(values.get((place, row, later, quantity), ()))))
     caption = f"What training starts from, study {study.name}"
     shows = "Mean over heads of norm, rank and log condition number of W_q^T W_k and W_proj W_v; entropy, distance"
     return Table(

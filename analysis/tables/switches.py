@@ -42,10 +42,7 @@ def switches(asked: Asked) -> Table:
             cells[row, label] = TableCell(switch=params is not None and bool(params.get(name, True)))
         cells[row, GATED] = TableCell(switch=params is not None)
         for place in study.columns:
-            ours = values.get((row, place))
-            cells[row, place] = TableCell(
-                sample(ours) if ours is not None else None, published=published.get((row, place))
-            )
+            cells[row, place] = TableCell(sample(values.get((row, place))), published=published.get((row, place)))
     notes = [
         f"Ours: {quantity(study, metric)}, mean ± sample standard deviation over n seeds. "
         f"Settings, differences, tests and counts: table {study.name}.",
