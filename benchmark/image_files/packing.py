@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -27,7 +27,45 @@ ROOM = 2**26
 """Bytes left free on the disk, beside what is written."""
 
 
-def write_split(
+def pack(
+    scratch: Path,
+    folder: Path,
+    classes: Iterable[str],
+    splits: Mapping[str, tuple[Iterable[tuple[Path, int]], int]],
+    threads: int,
+    report: Callable[[int, int], None],
+) -> Manifest:
+    """Write a packed dataset; it appears whole or not at all.
+
+    Every image is decoded once on the way, so that none stops a run later.
+
+    Args:
+        scratch: the folder it is written to.
+        folder: the name that it gets at the end.
+        classes: names in the order of the labels.
+        splits: of `train` and `val`, file and label of each image, and how many there are.
+        threads: how many images are decoded at once.
+        report: told how many images are written, and of how many.
+
+    Raises:
+        VitinitError: a file is no image, or there are more or fewer than were counted.
+    """
+    done, total, infos = 0, sum(count for _, count in splits.values()), {}
+
+    def tell(written: int) -> None:
+        report(done + written, total)
+
+    for name, (images, count) in splits.items():
+        infos[name] = _split(scratch, name, images, count, threads, tell)
+        done += count
+    manifest = Manifest(classes=list(classes), train=infos["train"], val=infos["val"])
+    write_atomically(scratch / MANIFEST, manifest.model_dump_json(indent=1).encode())
+    scratch.rename(folder)
+    sync_folder(folder.parent)
+    return manifest
+
+
+def _split(
     scratch: Path,
     name: str,
     images: Iterable[tuple[Path, int]],
@@ -35,19 +73,7 @@ def write_split(
     threads: int,
     report: Callable[[int], None],
 ) -> SplitInfo:
-    """Write one split of a packed dataset. Every image is decoded once on the way, so that none stops a run later.
-
-    Args:
-        scratch: the folder it is written to.
-        name: `train` or `val`.
-        images: file and label of each.
-        count: how many there are.
-        threads: how many images are decoded at once.
-        report: told how many images are written.
-
-    Raises:
-        VitinitError: a file is no image, or there are more or fewer than `count`.
-    """
+    """Write one split, as `pack` does."""
     images_name, index_name = packed_files(name)
     index, done, size, left = np.zeros(count, ENTRY), 0, 0, iter(images)
     with no_bombs(), ThreadPoolExecutor(threads) as pool, (scratch / images_name).open("xb") as file:
@@ -90,13 +116,6 @@ def check_room(folder: Path, needed: int) -> None:
     needed += ROOM
     if (free := shutil.disk_usage(folder).free) < needed:
         raise VitinitError(f"{folder}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
-
-
-def finish(scratch: Path, folder: Path, manifest: Manifest) -> None:
-    """Give a packed dataset its manifest and its name: it appears whole or not at all."""
-    write_atomically(scratch / MANIFEST, manifest.model_dump_json(indent=1).encode())
-    scratch.rename(folder)
-    sync_folder(folder.parent)
 
 
 def refuse_existing(folder: Path) -> None:

@@ -15,7 +15,7 @@ from vitinit.benchmark.datasets.dataset import Report
 from vitinit.benchmark.datasets.packed import Packed
 from vitinit.benchmark.image_files.images import class_folders, image_files
 from vitinit.benchmark.image_files.packed import ENTRY, Manifest
-from vitinit.benchmark.image_files.packing import check_room, finish, refuse_existing, scratch_beside, write_split
+from vitinit.benchmark.image_files.packing import check_room, pack, refuse_existing, scratch_beside
 from vitinit.initializers.errors import VitinitError
 
 SPLITS = ("train", "val")
@@ -64,28 +64,15 @@ def prepare(
         sources = {name: _look(dataset, source.resolve(), name) for name in SPLITS}
         _check(dataset, source, sources, allow_incomplete)
         needed = sum(found.size + found.images * ENTRY.itemsize for found in sources.values())
-        total, done = sum(found.images for found in sources.values()), 0
         folder.parent.mkdir(parents=True, exist_ok=True)
         check_room(folder.parent, needed)
         with scratch_beside(folder) as scratch:
             refuse_existing(folder)  # another process may just have finished
-            infos = {}
-            for name, found in sources.items():
-                infos[name] = write_split(
-                    scratch,
-                    name,
-                    found.files(),
-                    found.images,
-                    threads,
-                    lambda images: report(done + images, total),  # noqa: B023
-                )
-                done += found.images
             names = [path.name for path in sources["train"].classes]
-            manifest = Manifest(classes=names, train=infos["train"], val=infos["val"])
-            finish(scratch, folder, manifest)
+            splits = {name: (found.files(), found.images) for name, found in sources.items()}
+            return pack(scratch, folder, names, splits, threads, report)
     except OSError as error:
         raise VitinitError(f"cannot prepare {folder}: {error}") from error
-    return manifest
 
 
 def _look(dataset: Packed, source: Path, name: str) -> ClassFolders:

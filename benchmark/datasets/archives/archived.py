@@ -107,25 +107,14 @@ class Archived(OfficialFiles, Packed):
     def _pack(self, found: Listing, folder: Path, scratch: Path, report: Report) -> None:
         import torch
 
-        from vitinit.benchmark.image_files.packed import Manifest
-        from vitinit.benchmark.image_files.packing import finish, write_split
+        from vitinit.benchmark.image_files.packing import pack
 
-        infos, done = {}, 0
-        for name, images, count in zip(("train", "val"), found[1:], self.images, strict=True):
+        splits = {"train": (found.train, self.images[0]), "val": (found.test, self.images[1])}
+        for images, count in splits.values():
             labels = {label for _, label in images}
             if len(images) != count or labels != set(range(self.classes)) or len(found.classes) != self.classes:
                 raise VitinitError(
                     f"{self.name}: found {len(images):,} images of {len(labels)} classes in the archives, "
                     f"{self.title} has {count:,} of {self.classes}"
                 )
-            threads = max(1, torch.get_num_threads())
-            infos[name] = write_split(
-                scratch,
-                name,
-                images,
-                count,
-                threads,
-                lambda images: report(done + images, sum(self.images)),  # noqa: B023
-            )
-            done += count
-        finish(scratch, folder, Manifest(classes=list(found.classes), train=infos["train"], val=infos["val"]))
+        pack(scratch, folder, found.classes, splits, max(1, torch.get_num_threads()), report)
