@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +17,9 @@ from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, ResultsOption, console
 from vitinit.runners.cli.run import default_workers
+
+if TYPE_CHECKING:
+    from vitinit.runners.launching.rank import Ranked
 
 
 def rank(
@@ -67,13 +71,7 @@ def rank(
     at_once = default_workers(default_device(), None)
 
     def carry_out(first: int, end: int) -> int:
-        seeds = ",".join(map(str, ranked.looks.seeds[first:end]))
-        arguments = ["run", str(ranked.grid), "--seeds", seeds, "--executor", "local"]
-        arguments += ["--data-dir", str(folder), "--no-download", "--results", str(results)]
-        code = call("vitinit.runners.cli", [*arguments, *(["--retry-failed"] if retry_failed else [])])
-        if code not in (0, 1):  # refused, or stopped
-            raise typer.Exit(code)
-        return code
+        return train(ranked, first, end, folder, results, retry_failed)
 
     def failed() -> int:
         return len(Store(results).outline(study).failed)
@@ -101,3 +99,20 @@ def rank(
     committed = [str(ROOT / REFERENCE / name) for name in (TIERS[tier], *BESIDE[tier])]
     standing = call("vitinit.analysis.standing", [*judging, "--more", more, "--beside", *committed])
     raise typer.Exit(1 if code or number else standing)
+
+
+def train(ranked: Ranked, first: int, end: int, data: Path, results: Path, retry_failed: bool = False) -> int:
+    """Train some seeds of a study, in a process of its own; 1 where a run has failed.
+
+    Raises:
+        Exit: it was refused, or stopped.
+    """
+    from vitinit.runners.launching.rank import call
+
+    seeds = ",".join(map(str, ranked.looks.seeds[first:end]))
+    arguments = ["run", str(ranked.grid), "--seeds", seeds, "--executor", "local", "--data-dir", str(data)]
+    arguments += ["--no-download", "--results", str(results), *(["--retry-failed"] if retry_failed else [])]
+    code = call("vitinit.runners.cli", arguments)
+    if code not in (0, 1):
+        raise typer.Exit(code)
+    return code

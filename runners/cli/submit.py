@@ -10,6 +10,7 @@ import typer
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.runners.basics.environment import code
 from vitinit.runners.cli.options import LOCAL, DataOption, ResultsOption, console
+from vitinit.runners.cli.rank import train
 
 
 def submit(
@@ -40,21 +41,11 @@ def verify(
     Its code runs in a process of its own, without network, other files, records or images where the system can keep it
     from them; what it sets is trained and judged by this installation's code.
     """
-    from vitinit.runners.launching.rank import Ranked, call
     from vitinit.runners.submissions import verify as verifying
 
     data = datasets.data_dir(data_dir)
-
-    def carry_out(ranked: Ranked, first: int, end: int) -> int:
-        seeds = ",".join(map(str, ranked.looks.seeds[first:end]))
-        arguments = ["run", str(ranked.grid), "--seeds", seeds, "--executor", "local", "--data-dir", str(data)]
-        code = call("vitinit.runners.cli", [*arguments, "--no-download", "--results", str(results)])
-        if code not in (0, 1):
-            raise typer.Exit(code)
-        return code
-
     commit = code()["commit"] or "no-commit"
-    verdict = verifying.verify(folder, commit, results, data, carry_out)
+    verdict = verifying.verify(folder, commit, results, data, lambda *seeds: train(*seeds, data, results))
     console.print(f"{folder.name}: {verdict.answer}: {verdict.reason}")
     if verdict.look:
         for label, found in (("base", verdict.look.base), ("placebo", verdict.look.placebo)):

@@ -130,8 +130,6 @@ def verify(
     results: Path,
     data: Path,
     carry_out: Callable[[rank.Ranked, int, int], int],
-    seconds: int = SECONDS,
-    megabytes: int = MEGABYTES,
 ) -> Verdict:
     """Verify a submission on fresh seeds and write the verdict beside it.
 
@@ -141,8 +139,6 @@ def verify(
         results: Where grid and records go.
         data: Where datasets lie.
         carry_out: Carries out seeds of a study, from one place to another; returns the exit code.
-        seconds: Processor time of the method.
-        megabytes: What it may write.
 
     Raises:
         VitinitError: the folder is no submission, or the protocol cannot be run here. Nothing is written then.
@@ -163,7 +159,7 @@ def verify(
         # With a method of ours first: what refuses that, such as data that are missing, is no fault of the submission.
         ours = rank.prepare("mimetic", claim.tier, claim.base, None, results / "setting", data, None, seeds)
         spec = load(str(ours.grid), seeds=seeds[:1]).cells[0].spec
-        had = draw(method, claim.method, spec, _classes(spec), seeds, starts, seconds, megabytes)
+        had = draw(method, claim.method, spec, _classes(spec), seeds, starts, SECONDS, MEGABYTES)
         stored = {"name": "vitinit.runners.submissions.stored:Stored", "folder": str(starts), "digest": digest}
         try:
             ranked = rank.prepare(json.dumps(stored), claim.tier, claim.base, None, results, data, None, seeds)
