@@ -45,7 +45,9 @@ def verify(
 
     data = datasets.data_dir(data_dir)
     commit = code()["commit"] or "no-commit"
-    verdict = verifying.verify(folder, commit, results, data, lambda *seeds: train(*seeds, data, results))
+    verdict = verifying.verify(
+        folder, commit, results, data, lambda ranked, first, end: train(ranked, first, end, data, results)
+    )
     console.print(f"{folder.name}: {verdict.answer}: {verdict.reason}")
     if verdict.look:
         for label, found in (("base", verdict.look.base), ("placebo", verdict.look.placebo)):
