@@ -25,7 +25,7 @@ from vitinit.analysis.tables.notes import without_record
 from vitinit.analysis.text import count, signed
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 
 Value = tuple[Any, ...]
 """Values of the chosen fields, in their order."""
@@ -213,10 +213,8 @@ def filled(grid: Path, study: str, fields: list[str], choices: list[Choice]) -> 
     Raises:
         VitinitError: it cannot be read, or has a row for which nothing was chosen.
     """
-    try:
+    with os_errors(f"cannot read {grid}"):
         content = grid.read_bytes()
-    except OSError as error:
-        raise VitinitError(f"cannot read {grid}: {error.strerror or error}") from None
     loaded = mapping(content, grid)
     rows = loaded.get("rows")
     if not isinstance(rows, dict):

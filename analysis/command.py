@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files, refuse_deleted_folder
+from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files, os_errors, refuse_deleted_folder
 
 
 def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
@@ -93,10 +93,8 @@ def folder(path: Path) -> Path:
     Raises:
         VitinitError: it cannot be made or written.
     """
-    try:
+    with os_errors(f"cannot write to {path}"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise VitinitError(f"cannot write to {path}: {error.strerror or error}") from None
     return path
 
 
@@ -106,10 +104,8 @@ def write(path: Path, text: str) -> None:
     Raises:
         VitinitError: it cannot be written.
     """
-    try:
+    with os_errors(f"cannot write {path}"):
         path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def python() -> str:

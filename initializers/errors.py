@@ -13,7 +13,8 @@ import reprlib
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import UnionType
@@ -88,6 +89,15 @@ class VitinitError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(plain(message, MAX_MESSAGE))
+
+
+@contextmanager
+def os_errors(said: str) -> Iterator[None]:
+    """Turn what the file system refuses into one line: `said`, and its reason."""
+    try:
+        yield
+    except OSError as error:
+        raise VitinitError(f"{said}: {error.strerror or error}") from None
 
 
 def of_files(error: OSError) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from vitinit.initializers.errors import BrokenFile, VitinitError, cause, unknown_name
+from vitinit.initializers.errors import BrokenFile, VitinitError, cause, os_errors, unknown_name
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
 
@@ -53,10 +53,8 @@ def pinned(name: str, folder: Path) -> str:
             raise VitinitError(f"{name!r}: write path/to/file.py:NAME")
         return name
     file = (folder / match["path"]).absolute()
-    try:
+    with os_errors(f"cannot read {file}"):
         content = file.read_bytes()
-    except OSError as error:
-        raise VitinitError(f"cannot read {file}: {error.strerror or error}") from None
     text = content.decode("utf-8", errors="replace")
     if not re.search(rf"\b{re.escape(match['attribute'])}\b", text):
         defined = re.findall(r"^(?:class|def) (\w+)|^(\w+) *=", text, re.MULTILINE)

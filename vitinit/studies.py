@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.errors import VitinitError, os_errors, unknown_name
 from vitinit.results import LOCAL, epochs, records
 
 if TYPE_CHECKING:
@@ -255,11 +255,9 @@ def _written(root: Path, name: str, content: Mapping[str, Any]) -> Path:
     if not is_folder_name(name):
         raise VitinitError(f"name {name!r} becomes a folder; use letters, digits, '-', '_' and '.'")
     grid = root / f"{name}.yaml"
-    try:
+    with os_errors(f"cannot write {grid}"):
         root.mkdir(parents=True, exist_ok=True)
         write_atomically(grid, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode())
-    except OSError as error:
-        raise VitinitError(f"cannot write {grid}: {error.strerror or error}") from None
     return grid
 
 

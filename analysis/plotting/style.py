@@ -19,7 +19,7 @@ from vitinit.analysis.plotting import fonts
 from vitinit.analysis.series import Line
 from vitinit.analysis.text import capitalised, one_line
 from vitinit.benchmark.spec import InitializerSpec
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import os_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -372,11 +372,9 @@ def save(figure: Figure, path: Path) -> None:
         VitinitError: a file cannot be written.
     """
     lay_out(figure)
-    try:
+    with os_errors(f"cannot write {path}"):
         figure.savefig(f"{path}.pdf", metadata={"CreationDate": None}, dpi=400)
         figure.savefig(f"{path}.png", dpi=200, metadata={"Software": None})
-    except OSError as error:
-        raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def data_url(figure: Figure) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from vitinit.benchmark.datasets.dataset import Arrays, InMemory, Report, silent
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.errors import VitinitError, os_errors, plain
 
 TIMEOUT_S = 10.0
 """Seconds a server may stay silent before a download is given up."""
@@ -41,10 +41,8 @@ class OfficialFiles:
         from torchvision.datasets.utils import calculate_md5
 
         for path, md5 in ((data_dir / file, self.files[file]) for file in files):
-            try:
+            with os_errors(f"{path} cannot be read"):
                 found = calculate_md5(path)
-            except OSError as error:
-                raise VitinitError(f"{path} cannot be read: {error.strerror or error}") from error
             if found != md5:
                 raise VitinitError(
                     f"{path} is damaged: md5 {found} ({path.stat().st_size} bytes), expected md5 {md5}; "

@@ -15,7 +15,7 @@ from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import FIRST, LAST, AugmentationSpec, DatasetSpec, OptimizerSpec, Recipe
 from vitinit.initializers import own_files
-from vitinit.initializers.errors import VitinitError, explain, unknown_name
+from vitinit.initializers.errors import VitinitError, explain, os_errors, unknown_name
 
 HERE = Path(__file__).parents[1]
 
@@ -140,13 +140,11 @@ def read(path: Path) -> bytes:
     Raises:
         VitinitError: it cannot be read, or is larger than any grid.
     """
-    try:
+    with os_errors(f"cannot read {path}"):
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
             raise VitinitError(f"cannot read {path}: is not a file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise VitinitError(f"cannot read {path}: {error.strerror or error}") from None
     if len(content) > MAX_BYTES:
         raise VitinitError(f"cannot read {path}: has more than {MAX_BYTES:,} bytes, which no grid has")
     return content

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.records.record import Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 
 Row = dict[str, Any]
 
@@ -35,11 +35,9 @@ def export(
     written = []
     for name, rows in (("runs", runs), ("epochs", epochs)):
         path = out / f"{name}.{form}"
-        try:
+        with os_errors(f"cannot write {path}"):
             out.mkdir(parents=True, exist_ok=True)
             write_atomically(path, _csv(rows) if form == "csv" else _parquet(rows))
-        except OSError as error:
-            raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
         written.append((path, len(rows)))
     return written, unread
 

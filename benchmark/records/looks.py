@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 
 from vitinit.benchmark.fields import Count, Frozen, Seed
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 
 LOOKS = "LOOKS"
 """Name of the file in the folder of a ranked study."""
@@ -105,8 +105,6 @@ def write(folder: Path, looks: Looks) -> None:
     Raises:
         VitinitError: the folder cannot be written.
     """
-    try:
+    with os_errors(f"cannot write {folder / LOOKS}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / LOOKS, (looks.model_dump_json(indent=1) + "\n").encode())
-    except OSError as error:
-        raise VitinitError(f"cannot write {folder / LOOKS}: {error.strerror or error}") from None

@@ -38,7 +38,7 @@ from vitinit.benchmark.records.record import (
     to_bytes,
     whole_or_parsed,
 )
-from vitinit.initializers.errors import VitinitError, explain, plain
+from vitinit.initializers.errors import VitinitError, explain, os_errors, plain
 
 
 class Unreadable(VitinitError):
@@ -191,7 +191,7 @@ class Store:
         except VitinitError as error:
             raise VitinitError(f"refusing to write {self._path(outcome.study, outcome.run_id)}: {error}") from None
         path = self._path(outcome.study, outcome.run_id, outcome.status)
-        try:
+        with os_errors(f"cannot write {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._set_aside_invalid(path, outcome.study)
             write_atomically(path, content)
@@ -201,8 +201,6 @@ class Store:
                         earlier = self._path(outcome.study, outcome.run_id, status)
                         self._set_aside_invalid(earlier, outcome.study)
                         earlier.unlink(missing_ok=True)
-        except OSError as error:
-            raise VitinitError(f"cannot write {path}: {error.strerror or error}") from None
         return path
 
     def unskip(self, study: str, run_id: str) -> None:
@@ -266,12 +264,9 @@ class Store:
             layout = layout.before(earlier)
             if path.is_file() and layout == earlier:
                 return
-        try:
+        with os_errors(f"cannot write to the results folder {path.parent}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, (layout.model_dump_json(indent=1) + "\n").encode())
-        except OSError as error:
-            where = f"the results folder {path.parent}: {error.strerror or error}"
-            raise VitinitError(f"cannot write to {where}") from None
 
     def layout(self, study: str) -> Layout:
         """Return the layout of a study; empty where none was stored, as in old folders.

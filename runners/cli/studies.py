@@ -14,7 +14,7 @@ from rich.table import Table
 
 from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count, unknown_name
+from vitinit.initializers.errors import VitinitError, count, os_errors, unknown_name
 from vitinit.runners.cli.options import LOCAL, ResultsOption, console
 from vitinit.runners.launching import jobs
 from vitinit.runners.one_run import claims
@@ -66,13 +66,11 @@ def rm(
         typer.confirm(f"remove {what} for good?", abort=True)
         _refuse_if_going_on(results, name)  # meanwhile
     aside = folder.with_name(f".{name}.removed")  # nobody finds half a study, whatever happens
-    try:
+    with os_errors(f"cannot remove {folder}"):
         if aside.exists():
             shutil.rmtree(aside)
         folder.rename(aside)
         shutil.rmtree(aside)
-    except OSError as error:
-        raise VitinitError(f"cannot remove {folder}: {error.strerror or error}") from None
     console.print(f"removed {what}")
 
 

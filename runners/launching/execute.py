@@ -14,7 +14,7 @@ from typing import Protocol
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Layout, Store
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import os_errors
 from vitinit.runners.basics.setting import End, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run import claims
@@ -145,9 +145,7 @@ def check_writable(folder: Path) -> None:
     Raises:
         VitinitError: records cannot be written there.
     """
-    try:
+    with os_errors(f"cannot write to the results folder {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"0" * 2**16)
-    except OSError as error:
-        raise VitinitError(f"cannot write to the results folder {folder}: {error.strerror or error}") from None

@@ -25,7 +25,7 @@ from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Looks
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
-from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.errors import VitinitError, os_errors, unknown_name
 from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
 from vitinit.runners.basics.environment import IMPORTED_FROM
 from vitinit.runners.basics.stop import Stop, on_signals
@@ -177,11 +177,9 @@ def prepare(
             f"--worth {worth:g}: {folder} was planned with {before.worth:g} before its first run, and no second rule "
             "may look at its seeds"
         )
-    try:
+    with os_errors(f"cannot write {grid}"):
         results.mkdir(parents=True, exist_ok=True)
         _write(grid, content)
-    except OSError as error:
-        raise VitinitError(f"cannot write {grid}: {error.strerror or error}") from None
     if before is None:
         looks.write(folder, plan)
     return Ranked(grid, before or plan, useless)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vitinit.benchmark.models.python_model import PythonModel
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.initializers.own_files import is_pinned
 from vitinit.runners.basics.environment import code, differences, flat
 
@@ -164,10 +164,8 @@ def found_at(record: RunRecord, weights: Path) -> RunRecord:
     Raises:
         VitinitError: the file cannot be read, or is none that the run was started from.
     """
-    try:
+    with os_errors(f"--weights: cannot read {weights}"):
         content = hashlib.sha256(weights.read_bytes()).hexdigest()
-    except OSError as error:
-        raise VitinitError(f"--weights: cannot read {weights}: {error.strerror or error}") from None
     method = record.spec.method
     found = method and method.found_at(str(weights.absolute()), content)
     if content not in str(found):
