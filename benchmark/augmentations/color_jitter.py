@@ -9,7 +9,6 @@ from vitinit.benchmark.fields import NotNegative
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
 
 
 @register("color_jitter")
@@ -39,9 +38,3 @@ class ColorJitter(Augmentation):
                 steps.append(numbers("nothing") if factor is None else numbers(kind, float(factor)))
             drawn.append([steps[place] for place in order if place < 3])
         return np.array(drawn)
-
-    def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
-        """Return the images, changed."""
-        from vitinit.benchmark.augmentations.operations.carry_out import carry_out
-
-        return carry_out(images_BCHW, drawn, fill_C11)

@@ -9,7 +9,6 @@ from vitinit.benchmark.spec import RandAugmentConfig
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
 
 
 @register("rand_augment")
@@ -24,9 +23,3 @@ class RandAugment(Augmentation):
         from vitinit.benchmark.augmentations.operations import timm_draws
 
         return timm_draws.rand_augment(self.config, size, images, seed)
-
-    def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
-        """Return the images, changed."""
-        from vitinit.benchmark.augmentations.operations.carry_out import carry_out
-
-        return carry_out(images_BCHW, drawn, fill_C11)

@@ -37,15 +37,17 @@ class Augmentation(Frozen):
             seed: of generators made here. The same seed gives the same numbers; no global generator is left changed.
         """
 
-    @abstractmethod
     def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
-        """Return new images, each from itself and its own numbers alone.
+        """Return new images, each from itself and its own numbers alone: here, those of `operations.carry_out`.
 
         Args:
             images_BCHW: uint8, B x 3 x S x S, on any device; not changed.
             drawn: numbers of these images, from `draw`.
             fill_C11: mean colour of the dataset, uint8, on the same device.
         """
+        from vitinit.benchmark.augmentations.operations.carry_out import carry_out
+
+        return carry_out(images_BCHW, drawn, fill_C11)
 
 
 Class = TypeVar("Class", bound="type[Augmentation]")

@@ -8,7 +8,6 @@ from vitinit.benchmark.augmentations.registry import Augmentation, register
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
 
 RADII = (0.1, 2.0)
 """Standard deviation of the blur, in pixels, from and to."""
@@ -33,9 +32,3 @@ class ThreeAugment(Augmentation):
             values = {"grey": (), "solarize": (128,), "blur": box_weights(sigma)}[kind]
             drawn.append([numbers(kind, *values)])
         return np.array(drawn)
-
-    def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
-        """Return the images, changed."""
-        from vitinit.benchmark.augmentations.operations.carry_out import carry_out
-
-        return carry_out(images_BCHW, drawn, fill_C11)
