@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from vitinit.initializers.errors import BrokenFile, ExitRequested, VitinitError, cause, unknown_name
 from vitinit.initializers.foreign import contained
@@ -78,6 +79,12 @@ def entry_points(group: str) -> Iterator[tuple[str, Any]]:
 
 
 T = TypeVar("T")
+U = TypeVar("U")
+
+
+def concrete(base: type) -> Callable[[object], bool]:
+    """Return a predicate of the classes below another that have no abstract method left."""
+    return lambda value: inspect.isclass(value) and issubclass(value, base) and not inspect.isabstract(value)
 
 
 class Registry(Generic[T]):
@@ -134,6 +141,15 @@ class Registry(Generic[T]):
             raise VitinitError(f"two {self.noun}s are called {name!r}: in {where}")
         self.known[name], self.origins[name] = entry, origin
         return entry
+
+    def named(self, name: str) -> Callable[[U], U]:
+        """Return a decorator that adds a class under a name."""
+
+        def add(entry: U) -> U:
+            self.put(cast(T, entry), name=name)
+            return entry
+
+        return add
 
     def search(self) -> None:
         """Import the files of the packages and load the entry points, if that has not been done.

@@ -6,8 +6,7 @@ Each is a class under `@register` in a file of this folder.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -50,18 +49,8 @@ class Augmentation(Frozen):
         return carry_out(images_BCHW, drawn, fill_C11)
 
 
-Class = TypeVar("Class", bound="type[Augmentation]")
 REGISTRY: Registry[type[Augmentation]] = Registry("augmentation", __package__)
-
-
-def register(name: str) -> Callable[[Class], Class]:
-    """Name an augmentation."""
-
-    def add(cls: Class) -> Class:
-        REGISTRY.put(cls, name=name)
-        return cls
-
-    return add
+register = REGISTRY.named
 
 
 def make(spec: AugmentationSpec) -> Augmentation:

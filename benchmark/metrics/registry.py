@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 
 from vitinit.benchmark.metrics.metric import Metric
 from vitinit.initializers.errors import VitinitError, unknown_name
-from vitinit.initializers.plugins import Registry
+from vitinit.initializers.plugins import Registry, concrete
 
 OF_LABELS, OF_MASKS = MAIN = ("top1", "miou")
 """Main metrics of datasets that name none; records have a field for each."""
 AVERAGED = "ema_"
 """Begins the name of a metric of the averaged weights, as `ema_top1`."""
-
-
-def _is_metric(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, Metric) and not inspect.isabstract(value)
 
 
 def _check(metric: type[Metric], where: str) -> None:
@@ -26,9 +21,7 @@ def _check(metric: type[Metric], where: str) -> None:
         )
 
 
-REGISTRY: Registry[type[Metric]] = Registry(
-    "metric", __package__, accepts=_is_metric, collect=True, check=_check, name=lambda metric: metric.name
-)
+REGISTRY: Registry[type[Metric]] = Registry("metric", __package__, accepts=concrete(Metric), collect=True, check=_check)
 
 
 def fitting(classes: int, dense: bool, last: bool) -> list[Metric]:

@@ -7,11 +7,10 @@ functions.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -33,21 +32,11 @@ OF_THE_LOOP = (
 )
 """Arguments that no grid gives: they choose an implementation, or the loop depends on them."""
 
-Class = TypeVar("Class", bound="type[Optimizer]")
 REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", __package__)
+register = REGISTRY.named
+"""Name an optimiser. The parameters of its `__init__`, typed and with defaults, are those that a recipe can give.
 
-
-def register(name: str) -> Callable[[Class], Class]:
-    """Name an optimiser. The parameters of its `__init__`, typed and with defaults, are those that a recipe can give.
-
-    A class without a parameter `weight_decay` goes with recipes whose weight decay is 0.
-    """
-
-    def add(cls: Class) -> Class:
-        REGISTRY.put(cls, name=name)
-        return cls
-
-    return add
+A class without a parameter `weight_decay` goes with recipes whose weight decay is 0."""
 
 
 @cache

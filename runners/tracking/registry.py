@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 from importlib.util import find_spec
 
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.plugins import Registry
+from vitinit.initializers.plugins import Registry, concrete
 from vitinit.runners.tracking.tracker import Tracker
 
-
-def _is_tracker(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, Tracker) and not inspect.isabstract(value)
-
-
-REGISTRY: Registry[type[Tracker]] = Registry(
-    "tracker", __package__, accepts=_is_tracker, collect=True, name=lambda tracker: tracker.name
-)
+REGISTRY: Registry[type[Tracker]] = Registry("tracker", __package__, accepts=concrete(Tracker), collect=True)
 
 
 def checked(names: Iterable[str]) -> tuple[str, ...]:
