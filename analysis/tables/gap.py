@@ -83,7 +83,6 @@ def gap(asked: Asked) -> Table:
         caption=f"{accuracy_of(study)} by number of training images, study {study.name}, and gaps",
         rows=list(lines.values()),
         columns=[*plain, *(column for row in bases for column in (row, _gap(row)))],
-        baselines={},
         cells=cells,
         published=context(study.name),
         transposed=True,

@@ -73,7 +73,6 @@ def initialization(asked: Asked) -> Table:
         caption,
         shown,
         columns,
-        {},
         cells,
         notes=[note.format(study.measured) for note in NOTES],
         shows="On target: attention of the first layer on its target token",

@@ -62,7 +62,6 @@ def masking(asked: Asked) -> Table:
         f"study {study.name}",
         rows=list(ours),
         columns=[_label(test) for test in tests],
-        baselines={},
         cells=cells,
         published=(publication(PAPER[0]), PAPER[1]),
         shows=f"Top-1 (%) on {' or '.join(images)} images, without content or position in the first GPSA layers",

@@ -88,9 +88,9 @@ class Table:
     """Its title; `caption` of notes.py has what else stands over a table."""
     rows: list[str]
     columns: list[str]
-    baselines: dict[str, str]
-    """The row that a row is compared with; a row without one is missing here."""
     cells: dict[Key, TableCell]
+    baselines: dict[str, str] = field(default_factory=dict)
+    """The row that a row is compared with; a row without one is missing here."""
     comparisons: int = 0
     """Number of comparisons that p is corrected for: all that the study is to make."""
     together: list[str] = field(default_factory=list)

@@ -88,6 +88,4 @@ def start(asked: Asked) -> Table:
             cells[lines[-1], quantity] = TableCell(sample(sorted(values.get((place, row, later, quantity), ()))))
     caption = f"What training starts from, study {study.name}"
     shows = "Mean over heads of norm, rank and log condition number of W_q^T W_k and W_proj W_v; entropy, distance"
-    return Table(
-        asked.name, study, caption, lines, list(QUANTITIES), {}, cells, notes=list(NOTES), shows=shows, digits=2
-    )
+    return Table(asked.name, study, caption, lines, list(QUANTITIES), cells, notes=list(NOTES), shows=shows, digits=2)

@@ -56,7 +56,6 @@ def switches(asked: Asked) -> Table:
         caption=f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}",
         rows=study.rows,
         columns=[*PARAMETERS, GATED, *study.columns],
-        baselines={},
         cells=cells,
         published=context(study.name),
         shows=capitalised(quantity(study, metric)),
