@@ -98,14 +98,19 @@ def _module(file: str, digest: str) -> ModuleType:
     for folder in dict.fromkeys(folders):
         path = Path(folder) / file
         if path.is_file() and _digest(path.read_bytes()) == digest:
-            return _imported(path, called)
+            return imported(path, called)
     raise VitinitError(
         f"there is no {file} with the content that is named ({digest}); it was looked for in {', '.join(folders)}; "
         f"{FOLDERS}=FOLDER says where it is"
     )
 
 
-def _imported(path: Path, called: str) -> ModuleType:
+def imported(path: Path, called: str) -> ModuleType:
+    """Import a file as a module of this name.
+
+    Raises:
+        BrokenFile: it raises an error.
+    """
     look_into_own_folders()  # for what it imports from beside it
     found = importlib.util.spec_from_file_location(called, path)
     assert found is not None

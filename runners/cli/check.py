@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, cause, plain, unknown_name
 from vitinit.runners.cli.options import DataOption
 
@@ -52,6 +52,7 @@ def check(
     import torch
 
     from vitinit.initializers.check.checking import check
+    from vitinit.initializers.check.inputs import sizes
 
     torch.manual_seed(seed)
     dataset = _opened(data, data_dir) if data is not None else None
@@ -60,7 +61,7 @@ def check(
     built = _model(model, classes, image_size)
     images = labels = None
     if dataset is not None:
-        images, labels = dataset[0](_size(built, image_size), built)
+        images, labels = dataset[0](image_size or sizes(built)[0], built)
     report = check(built, images, labels, classes, seed, image_size)
     typer.echo(str(report))
     raise typer.Exit(0 if report.sound else 1)
@@ -114,20 +115,14 @@ def _of_timm(name: str, classes: int | None, image_size: int | None) -> nn.Modul
 def _attribute(home: str, name: str) -> Any:
     from vitinit.initializers.foreign import contained
 
-    what = f"MODEL '{home}:{name}'"
-    file = Path(home)
+    what, file = f"MODEL '{home}:{name}'", Path(home)
     if home.endswith(".py") and not file.is_file():
         raise VitinitError(f"there is no file {home}; write path/to/file.py:make_model")
     try:
         with contained(what):
             if home.endswith(".py"):
                 sys.path.append(str(file.absolute().parent))  # for what lies beside it
-                spec = importlib.util.spec_from_file_location(f"_checked_{file.stem}", file)
-                assert spec is not None
-                assert spec.loader is not None
-                module = importlib.util.module_from_spec(spec)
-                sys.modules[spec.name] = module
-                spec.loader.exec_module(module)
+                module = own_files.imported(file, f"_checked_{file.stem}")
             else:
                 sys.path.append(str(Path.cwd()))
                 module = importlib.import_module(home)
@@ -168,9 +163,3 @@ def _opened(data: str, data_dir: Path | None) -> tuple[Read, int]:
 
     classes = len(open_data(spec, 8, folder, "auto" if packed else "resident").classes)
     return read, classes
-
-
-def _size(model: nn.Module, asked: int | None) -> int:
-    from vitinit.initializers.check.inputs import sizes
-
-    return asked or sizes(model)[0]
