@@ -108,8 +108,8 @@ def run(
     if maps_at and not keep_maps:
         raise VitinitError("--maps-at names more epochs for --keep-maps, which is not given")
     tracked = trackers.checked(track or [])
-    where = _executor(executor)
-    _refuse_what_is_for_others(context, where, executor == "auto", workers)
+    where, why_here = _executor(executor)
+    _refuse_what_is_for_others(context, where, why_here, workers)
     job = profiles.load(profile) if where == "slurm" else None
     chosen_device = resolve_device(device, job)
     if compiled:
@@ -466,23 +466,32 @@ def _print_script(todo: Todo, profile: profiles.Profile, count: int) -> None:
     print(script(its_share, arrays[0].size, folder / "TIME", todo.setting.study, folder / "code" / "HASH"))
 
 
-def _executor(asked: Literal["auto", "inline", "local", "slurm"]) -> Where:
-    """Return where the runs are carried out.
+def _executor(asked: Literal["auto", "inline", "local", "slurm"]) -> tuple[Where, str]:
+    """Return where the runs are carried out, and why not on the cluster where nobody has said so.
 
     Raises:
         VitinitError: this is one of several processes, and the executor is not for them.
     """
     if several() and asked != "inline":
         raise VitinitError(f"--executor {asked}: under torchrun (WORLD_SIZE is set) it must be inline")
-    return _where() if asked == "auto" else asked
+    if asked != "auto":
+        return asked, ""
+    if slurm_jobs.current() is not None:
+        return "local", "this is a job of it"
+    if shutil.which("sbatch") is None:
+        return "local", "there is no sbatch here"
+    if slurm_jobs.available():
+        return "slurm", ""
+    console.print("there is an sbatch, but no cluster answers: carrying the runs out here", style="yellow")
+    return "local", "no cluster answers here"
 
 
-def _refuse_what_is_for_others(context: typer.Context, executor: Where, chosen: bool, workers: int | None) -> None:
+def _refuse_what_is_for_others(context: typer.Context, executor: Where, why_here: str, workers: int | None) -> None:
     """Refuse options that the chosen executor ignores."""
     for option in ("profile", "runs_per_job") if executor != "slurm" else ():
         if _given(context, option):
             name = option.replace("_", "-")
-            why = f", because {_why_here()}; --executor slurm asks for it all the same" if chosen else ""
+            why = f", because {why_here}; --executor slurm asks for it all the same" if why_here else ""
             raise VitinitError(
                 f"--{name} is for the executor slurm, and the runs would be carried out by {executor}{why}"
             )
@@ -505,23 +514,6 @@ def _check_that_it_compiles(device: str, deterministic: bool, profile: profiles.
         raise VitinitError(f"--compile: {lacking}")
     if lacking and profile and not profile.setup:
         console.print(f"--compile: {lacking}; where the jobs run it must be", style="yellow", soft_wrap=True)
-
-
-def _where() -> Where:
-    """Return where runs are carried out when nothing is said."""
-    if slurm_jobs.current() is not None or shutil.which("sbatch") is None:
-        return "local"
-    if slurm_jobs.available():
-        return "slurm"
-    console.print("there is an sbatch, but no cluster answers: carrying the runs out here", style="yellow")
-    return "local"
-
-
-def _why_here() -> str:
-    """Return why `_where` does not say slurm."""
-    if slurm_jobs.current() is not None:
-        return "this is a job of it"
-    return "there is no sbatch here" if shutil.which("sbatch") is None else "no cluster answers here"
 
 
 def resolve_device(device: str, profile: profiles.Profile | None) -> str:
