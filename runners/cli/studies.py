@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich import box
+from rich.filesize import decimal
 from rich.table import Table
 
 from vitinit.benchmark.fields import is_folder_name
@@ -40,7 +41,7 @@ def studies(context: typer.Context, results: ResultsOption = LOCAL) -> None:
         problems += contents.problems
         size, changed = _size_and_time(results / name)
         numbers = (len(contents.done), len(contents.failed), survey.unfinished)
-        table.add_row(name, *(str(each or "") for each in numbers), changed, _bytes(size))
+        table.add_row(name, *(str(each or "") for each in numbers), changed, decimal(size))
     console.print(table)
     for problem in problems:
         console.print(problem)
@@ -59,7 +60,7 @@ def rm(
     _refuse_if_going_on(results, name)
     contents = store.outline(name)
     size, _ = _size_and_time(folder)
-    what = f"{folder}: {count(len(contents.done), 'finished run')}, {_bytes(size)}"
+    what = f"{folder}: {count(len(contents.done), 'finished run')}, {decimal(size)}"
     if not yes:
         if not sys.stdin.isatty():
             raise VitinitError(f"{what} would be removed for good; say --yes")
@@ -89,10 +90,3 @@ def _size_and_time(folder: Path) -> tuple[int, str]:
     found = [path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     newest = max((each.st_mtime for each in found), default=folder.stat().st_mtime)
     return sum(each.st_size for each in found), time.strftime("%Y-%m-%d %H:%M", time.localtime(newest))
-
-
-def _bytes(size: int) -> str:
-    number, units = float(size), ["B", "kB", "MB", "GB", "TB"]
-    while number >= 1000 and len(units) > 1:
-        number, units = number / 1000, units[1:]
-    return f"{number:.3g} {units[0]}"
