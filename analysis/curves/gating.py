@@ -35,7 +35,7 @@ COLOURED = COLOURS[:-1]
 
 @CURVES.numbers("gating")
 def over_epochs(study: Study) -> dict[str, Chart]:
-    """Return charts per ConViT and dataset, of the first seed: a panel per GPSA layer, a line per head and their mean."""
+    """Return a chart per ConViT and dataset, of the first seed: a panel per GPSA layer, a line per head, their mean."""
     charts: dict[str, Chart] = {}
     for column, cells in probed(study).items():
         for row, runs in cells.items():

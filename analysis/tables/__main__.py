@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run."""
     parser = command.parser(
         "vitinit.analysis.tables",
-        "Write all tables from records, and print the main table of each study with its verdict: gains over the own base "
-        "of each method.",
+        "Write all tables from records, and print the main table of each study with its verdict: gains over the own "
+        "base of each method.",
         "tables",
     )
     parser.add_argument(
