@@ -12,14 +12,16 @@ from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.files.garbage import no_garbage_collection
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids.fitting import with_weights
-from vitinit.benchmark.grids.own_files import with_own_files
 from vitinit.benchmark.grids.parts import HERE, read
 from vitinit.benchmark.grids.resolve import resolve
-from vitinit.benchmark.grids.schema import Cell, Grid, GridFile, Series
+from vitinit.benchmark.grids.schema import Cell, Grid, GridFile, Row, Series
 from vitinit.benchmark.grids.sweep import expanded
 from vitinit.benchmark.settings import columns
+from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
+MODEL = "python"
+"""Field of a model that names a class."""
 MAX_RUNS = 100_000
 """Upper limit of runs of a grid; a list of so many is made in seconds."""
 
@@ -61,7 +63,7 @@ def load(
         file = GridFile.model_validate(mapping(content, path))
     except ValidationError as error:
         raise explain(error, f"grid file {path}", GridFile) from None
-    file = with_own_files(file, path.parent)
+    file = _with_own_files(file, path.parent)
     try:
         file = expanded(file, fixed or {})
     except VitinitError as error:
@@ -72,6 +74,51 @@ def load(
         series = resolve(file, seeds, path.stem)
         cells = _cells(series, path.stem)
     return Grid(path.stem, file.title, cells, _contrasts(file, series))
+
+
+def _with_own_files(file: GridFile, folder: Path) -> GridFile:
+    """Return a grid in which every name of a file has its content.
+
+    Args:
+        file: the grid.
+        folder: that it lies in.
+
+    Raises:
+        VitinitError: a file is not there, or has nothing of this name.
+    """
+    rows = {label: _row(row, folder) for label, row in file.rows.items()}
+    blocks = [
+        block.model_copy(
+            update={
+                "model": _fields(block.model, MODEL, folder),
+                "datasets": [_fields(dataset, "name", folder) for dataset in block.datasets],
+            }
+        )
+        for block in file.blocks
+    ]
+    return file.model_copy(update={"rows": rows, "blocks": blocks})
+
+
+def _row(row: Row, folder: Path) -> Row:
+    method = row.method and _initializer(row.method, folder)
+    model = _fields(row.model, MODEL, folder)
+    return row.model_copy(update={"base": _initializer(row.base, folder), "method": method, "model": model})
+
+
+def _initializer(named: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """With that inside it (`of`), where it wraps another."""
+    fields = _fields(named, "name", folder)
+    of = fields.get("of")
+    if isinstance(of, str):
+        fields["of"] = own_files.pinned(of, folder)
+    elif isinstance(of, Mapping):
+        fields["of"] = _initializer(of, folder)
+    return fields
+
+
+def _fields(fields: Mapping[str, Any], key: str, folder: Path) -> dict[str, Any]:
+    value = fields.get(key)
+    return {**fields, key: own_files.pinned(value, folder)} if isinstance(value, str) else dict(fields)
 
 
 def _contrasts(file: GridFile, series: list[Series]) -> list[tuple[str, str]]:

@@ -29,18 +29,10 @@ def training_loss(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     """
     if targets.ndim < 3:
         return F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
-    return _of_pixels(logits, targets, label_smoothing) / targets.numel()
-
-
-def _of_pixels(logits_BSSK: Tensor, masks_BSS: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Summed. Pixels are in a row, as labels are: on a GPU, a sum over images is not the same twice."""
-    return F.cross_entropy(
-        logits_BSSK.flatten(0, 2),
-        masks_BSS.flatten().long(),
-        ignore_index=IGNORED,
-        reduction="sum",
-        label_smoothing=label_smoothing,
-    )
+    # pixels are in a row, as labels are: on a GPU, a sum over images is not the same twice
+    pixels, labels = logits.flatten(0, 2), targets.flatten().long()
+    summed = F.cross_entropy(pixels, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing)
+    return summed / targets.numel()
 
 
 @dataclass(frozen=True)
