@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
+import torch
 from torch import Tensor, nn
 
+from vitinit.initializers.apply import all_or_nothing
 from vitinit.initializers.attention import ATTENTION
 from vitinit.initializers.check.findings import limit, positions_at_zero, run_findings
 from vitinit.initializers.check.inputs import (
@@ -24,7 +28,6 @@ from vitinit.initializers.check.measuring import Measured, measure
 from vitinit.initializers.check.nearest import nearest, purposes
 from vitinit.initializers.check.report import Check, Finding, Layer
 from vitinit.initializers.check.tensors import tensor_findings
-from vitinit.initializers.check.undone import undone
 from vitinit.initializers.errors import VitinitError
 
 DRAWN = 8
@@ -173,3 +176,31 @@ def _unseen(model: nn.Module, found: Measured) -> list[str]:
     if found.grid is None and seen:
         said.append("the token grid: no adapter knows it, so distances take it to be square, and patches are not moved")
     return said
+
+
+class _Undo(Exception):
+    """Ends `all_or_nothing`, which then puts everything back."""
+
+
+@contextmanager
+def undone(model: nn.Module) -> Iterator[None]:
+    """Undo everything within: parameters, buffers, gradients, modes, attributes, hooks, global random state.
+
+    Within, tensors of a float type are float32 copies and have no gradients; gradients can be computed.
+
+    Raises:
+        VitinitError: parameters that cannot be written to; says what to do.
+    """
+    gradients = (
+        [(parameter, parameter.grad) for parameter in model.parameters()] if isinstance(model, nn.Module) else []
+    )
+    try:
+        with suppress(_Undo), all_or_nothing(model):
+            for parameter, _ in gradients:
+                parameter.grad = None
+            with torch.enable_grad():
+                yield
+            raise _Undo
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
