@@ -121,7 +121,7 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
             "model": cpu_model(cpuinfo),
             "capability": torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
-            "memory_gib": _memory_gib(),
+            "memory_gib": round(physical_memory() / 2**30),
         },
         "blas": blas(torch.__config__.show()),
         "cuda": torch.version.cuda if cuda else None,
@@ -135,6 +135,11 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         **({"slurm": job} if job else {}),
         "argv": code.get("argv") or argv(),
     }
+
+
+def physical_memory() -> int:
+    """Return the bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def device_name(device: str) -> str:
@@ -359,10 +364,3 @@ def _first_processor(cpuinfo: str) -> dict[str, str]:
     block = cpuinfo.partition("\n\n")[0]
     parts = (line.partition(":") for line in block.splitlines())
     return {key.strip(): value.strip() for key, _, value in parts}
-
-
-def _memory_gib() -> int | None:
-    try:
-        return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30)
-    except (AttributeError, ValueError, OSError):
-        return None

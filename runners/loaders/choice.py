@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +14,7 @@ from vitinit.benchmark.image_files.beton import BetonData, ffcv_missing, load_be
 from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.environment import physical_memory
 from vitinit.runners.basics.streams import derive
 
 OpenedData = Data | FullSizeData | BetonData
@@ -97,11 +97,6 @@ def device_memory(device: str, elsewhere: bool = False) -> int:
     if device.startswith("cuda") and torch.cuda.is_available():
         return min(memory, torch.cuda.get_device_properties(torch.device(device)).total_memory)
     return memory
-
-
-def physical_memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def main_memory() -> int:
