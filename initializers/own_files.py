@@ -98,14 +98,14 @@ def _module(file: str, digest: str) -> ModuleType:
     for folder in dict.fromkeys(folders):
         path = Path(folder) / file
         if path.is_file() and _digest(path.read_bytes()) == digest:
-            return imported(path, called)
+            return import_file(path, called)
     raise VitinitError(
         f"there is no {file} with the content that is named ({digest}); it was looked for in {', '.join(folders)}; "
         f"{FOLDERS}=FOLDER says where it is"
     )
 
 
-def imported(path: Path, called: str) -> ModuleType:
+def import_file(path: Path, called: str) -> ModuleType:
     """Import a file as a module of this name.
 
     Raises:

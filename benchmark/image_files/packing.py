@@ -27,7 +27,7 @@ ROOM = 2**26
 """Bytes left free on the disk, beside what is written."""
 
 
-def pack(
+def write_packed(
     scratch: Path,
     folder: Path,
     classes: Iterable[str],
@@ -73,7 +73,7 @@ def _split(
     threads: int,
     report: Callable[[int], None],
 ) -> SplitInfo:
-    """Write one split, as `pack` does."""
+    """Write one split, as `write_packed` does."""
     images_name, index_name = packed_files(name)
     index, done, size, left = np.zeros(count, ENTRY), 0, 0, iter(images)
     with no_bombs(), ThreadPoolExecutor(threads) as pool, (scratch / images_name).open("xb") as file:

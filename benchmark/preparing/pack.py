@@ -15,7 +15,7 @@ from vitinit.benchmark.datasets.dataset import Report
 from vitinit.benchmark.datasets.packed import Packed
 from vitinit.benchmark.image_files.images import class_folders, image_files
 from vitinit.benchmark.image_files.packed import ENTRY, Manifest
-from vitinit.benchmark.image_files.packing import check_room, pack, refuse_existing, scratch_beside
+from vitinit.benchmark.image_files.packing import check_room, refuse_existing, scratch_beside, write_packed
 from vitinit.initializers.errors import VitinitError
 
 SPLITS = ("train", "val")
@@ -70,7 +70,7 @@ def prepare(
             refuse_existing(folder)  # another process may just have finished
             names = [path.name for path in sources["train"].classes]
             splits = {name: (found.files(), found.images) for name, found in sources.items()}
-            return pack(scratch, folder, names, splits, threads, report)
+            return write_packed(scratch, folder, names, splits, threads, report)
     except OSError as error:
         raise VitinitError(f"cannot prepare {folder}: {error}") from error
 

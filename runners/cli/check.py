@@ -120,7 +120,7 @@ def _attribute(home: str, name: str) -> Any:
         with contained(what):
             if home.endswith(".py"):
                 sys.path.append(str(file.absolute().parent))  # for what lies beside it
-                module = own_files.imported(file, f"_checked_{file.stem}")
+                module = own_files.import_file(file, f"_checked_{file.stem}")
             else:
                 sys.path.append(str(Path.cwd()))
                 module = importlib.import_module(home)

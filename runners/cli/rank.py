@@ -71,7 +71,7 @@ def rank(
     at_once = default_workers(default_device(), None)
 
     def carry_out(first: int, end: int) -> int:
-        return train(ranked, first, end, folder, results, retry_failed)
+        return train_seeds(ranked, first, end, folder, results, retry_failed)
 
     def failed() -> int:
         return len(Store(results).outline(study).failed)
@@ -101,7 +101,7 @@ def rank(
     raise typer.Exit(1 if code or number else standing)
 
 
-def train(ranked: Ranked, first: int, end: int, data: Path, results: Path, retry_failed: bool = False) -> int:
+def train_seeds(ranked: Ranked, first: int, end: int, data: Path, results: Path, retry_failed: bool = False) -> int:
     """Train some seeds of a study, in a process of its own; 1 where a run has failed.
 
     Raises:

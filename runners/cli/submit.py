@@ -10,7 +10,7 @@ import typer
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.runners.basics.environment import code
 from vitinit.runners.cli.options import LOCAL, DataOption, ResultsOption, console
-from vitinit.runners.cli.rank import train
+from vitinit.runners.cli.rank import train_seeds
 
 
 def submit(
@@ -46,7 +46,7 @@ def verify(
     data = datasets.data_dir(data_dir)
     commit = code()["commit"] or "no-commit"
     verdict = verifying.verify(
-        folder, commit, results, data, lambda ranked, first, end: train(ranked, first, end, data, results)
+        folder, commit, results, data, lambda ranked, first, end: train_seeds(ranked, first, end, data, results)
     )
     console.print(f"{folder.name}: {verdict.answer}: {verdict.reason}")
     if verdict.look:

@@ -107,7 +107,7 @@ class Archived(OfficialFiles, Packed):
     def _pack(self, found: Listing, folder: Path, scratch: Path, report: Report) -> None:
         import torch
 
-        from vitinit.benchmark.image_files.packing import pack
+        from vitinit.benchmark.image_files.packing import write_packed
 
         splits = {"train": (found.train, self.images[0]), "val": (found.test, self.images[1])}
         for images, count in splits.values():
@@ -117,4 +117,4 @@ class Archived(OfficialFiles, Packed):
                     f"{self.name}: found {len(images):,} images of {len(labels)} classes in the archives, "
                     f"{self.title} has {count:,} of {self.classes}"
                 )
-        pack(scratch, folder, found.classes, splits, max(1, torch.get_num_threads()), report)
+        write_packed(scratch, folder, found.classes, splits, max(1, torch.get_num_threads()), report)
