@@ -195,7 +195,7 @@ class Brightness(InMemory):
         return *splits, ("dark", "bright")
 
 
-BRIGHTNESS = Brightness(name="{name}", images=(200, 50), classes=2, origin="is drawn")
+BRIGHTNESS = Brightness(name="{name}", images=(40, 10), classes=2, origin="is drawn")
 '''
 
 
@@ -214,8 +214,8 @@ rows:
   Mimetic: {base: kaiming_uniform, method: mimetic}
 blocks:
   - datasets: [brightness]
-    model: {preset: vit_micro, image_size: 8, patch_size: 1}
-    recipe: {name: small, epochs: 1}
+    model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}
+    recipe: {name: small, epochs: 1, batch_size: 20}
     seeds: [0]
 """
 

@@ -38,7 +38,7 @@ def small(name: str, **fields: Any) -> nn.Module:
     return model
 
 
-def test_parameters_are_those_of_timms_factory() -> None:
+def test_parameters_are_those_of_timms_factory(undrawn) -> None:
     for name, theirs in {
         "deit_tiny": "deit_tiny_distilled_patch16_224",
         "deit_small": "deit_small_distilled_patch16_224",

@@ -62,7 +62,7 @@ each_family = pytest.mark.parametrize("arch", described())
 
 
 @each_family
-def test_presets_are_built_at_32_pixels_with_about_their_size(arch: str) -> None:
+def test_presets_are_built_at_32_pixels_with_about_their_size(arch: str, undrawn) -> None:
     by_size = sorted((at(name) for name in families()[arch].presets), key=lambda spec: spec.size)
     specs = by_size if len(by_size) < 4 else [*by_size[:2], by_size[-1]]
     if "mlp_ratio" in families()[arch].model_fields:

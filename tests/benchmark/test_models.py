@@ -174,7 +174,7 @@ def test_convit_tiny_is_timms() -> None:
     assert eps[0] == eps[1]
 
 
-def test_convit_sizes_are_those_of_its_table_1() -> None:
+def test_convit_sizes_are_those_of_its_table_1(undrawn) -> None:
     for name, published_millions in (("convit_tiny", 6), ("convit_small", 27), ("convit_base", 86)):
         spec = preset(name, image_size=224, patch_size=16)
         # the paper rounds some sizes and truncates others: 5.7, 27.8 and 86.5 are its 6, 27 and 86

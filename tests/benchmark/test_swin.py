@@ -53,7 +53,7 @@ WINDOWS: list[tuple[int, int, list[int], list[int]]] = [
 ]
 
 
-def test_windows_fill_the_grid_of_every_stage() -> None:
+def test_windows_fill_the_grid_of_every_stage(undrawn) -> None:
     for image_size, patch_size, depths, windows in WINDOWS:
         spec: Any = preset(image_size=image_size, patch_size=patch_size, depths=depths)
         assert spec.windows == windows

@@ -23,12 +23,9 @@ BASES = registry.names("base")
 METHODS = registry.names("method")
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
-    "jax_vit": [{"qkv": "fused", "head_bias": -2.0, "position_std": 0.02}],
-    "orthogonal": [{"qkv": "fused", "gain": 2.0}, {"qkv": "per_head"}],
+    "orthogonal": [{"qkv": "per_head"}],
     "spectral": [{"draw": "normal"}],
-    "sinusoidal": [{"qkv": "fused", "variance": "fan_in"}],
-    "zero": [{"hadamard": "paper", "last_of_branch": "identity"}],
-    "mimetic": [{"noise": "uniform", "vproj_order": "released"}, {"parts": "qk"}, {"parts": "vo", "mlp_mean": 0.01}],
+    "mimetic": [{"noise": "uniform", "vproj_order": "released"}, {"parts": "vo", "mlp_mean": 0.01}],
     "impulse": [
         {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18.0, "value_proj": "released"},
         {"solver": {"name": "gradient", "steps": 3}, "kernel_size": 5},
@@ -36,19 +33,9 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"pseudo_input_later": "position+normal", "solver": "svd", "control": "random_binary", "weight_norm": 3.0},
         {"pseudo_input": "uniform", "control": "constant_offset"},
     ],
-    "convit_gpsa": [
-        {"train_gating": False, "gate": 0.0},
-        {"conv_init": False},
-        {"train_gating": False, "train_gpsa": False},
-    ],
-    "conv_filters": [
-        {"filter": "random"},
-        {"filter": "box", "entries": 4, "frozen": False},
-        {"filter": "gaussian", "variance": 0.5},
-    ],
-    "conditioned": [{"value": "slices"}, {"value": "keep", "scale": "base"}],
-    "dct": [{"matrix": "query"}, {"matrix": "value"}],
-    "depth_scaled": [{"rule": "gpt2"}],
+    "convit_gpsa": [{"conv_init": False}, {"train_gating": False, "train_gpsa": False}],
+    "conv_filters": [{"filter": "random"}, {"filter": "box", "entries": 4}, {"filter": "gaussian", "variance": 0.5}],
+    "conditioned": [{"value": "keep", "scale": "base"}],
     "lsuv": [{"images": 3, "center": True, "tries": 1}],
     "weight_selection": [{"qkv": "per_matrix"}],
     "placebo": [
@@ -153,6 +140,7 @@ def test_what_every_initializer_promises(base: str, name: str, params: dict[str,
     assert (differing(first, other) != set()) == drawn
     assert not (drawn and made.deterministic)
     assert m.eval()(images()).isfinite().all()
+    assert m.forward_features(images()).std(0).max() > 0, "two images differ, at some tokens at least"
     if method:
         assert set(changed) == differing(plain, first), "the base draws the same under every method"
         assert changed or (base == "zero" and name in ("zero_branch", "depth_scaled")), (
@@ -198,7 +186,6 @@ def test_an_initializer_is_a_value(name: str) -> None:
     with pytest.raises(VitinitError, match="no_such_parameter") as caught:
         build(name, {"no_such_parameter": 1})
     message = str(caught.value)
-    assert "\n" not in message
     assert all(word in message for word in (name, *fields)), "the error lists what is allowed"
     resmlp = resolve_model({"preset": "resmlp_micro", "image_size": 32, "patch_size": 4})
     known = {n for spec in (*ARCHS.values(), resmlp) for n in model(spec).state_dict()}
