@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,9 @@ def test_rotations_are_orthogonal_and_independent_by_head_and_part() -> None:
     for number, ((one, _), frame) in enumerate(zip(pairs, frames, strict=True)):
         assert np.allclose(singular(frame)[: len(one)], 1, atol=1e-4)
         assert all(abs((frame * other).sum()) < 0.3 * (frame**2).sum() for other in frames[:number])
+    for (one, turned), (other, turned_too) in pairwise(pairs):  # by one rotation both together would keep their lengths
+        together = np.linalg.pinv(np.vstack([one, other])) @ np.vstack([turned, turned_too])
+        assert not np.allclose(singular(together)[: 2 * len(one)], 1, atol=0.1)
 
 
 def test_a_random_orthogonal_matrix_is_orthogonal_and_uniform() -> None:
