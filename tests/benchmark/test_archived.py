@@ -300,18 +300,6 @@ def test_what_was_downloaded_before_an_error_is_taken_and_removed_later(made, tm
     assert [path.name for path in folder.iterdir() if path.name != ".pets.lock"] == ["pets"]
 
 
-def test_what_a_server_has_damaged_is_refused_and_fetched_again(made, tmp_path: Path, server: str) -> None:
-    dataset = made("pets", "served", address=server)
-    path = tmp_path / "served/oxford-iiit-pet/annotations.tar.gz"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
-    with pytest.raises(VitinitError, match="cannot download pets .*corrupted.*; put oxford-iiit-pet/ with "):
-        dataset.download(tmp_path / "data")
-    path.write_bytes(whole)
-    dataset.download(tmp_path / "data")
-    assert len(opened(dataset, tmp_path / "data").train.labels) == 4
-
-
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_server_that_is_silent_or_not_there_is_one_line(answers: bool, made, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("no_proxy", "*")

@@ -10,11 +10,9 @@ import torch
 from timm.models.cait import Cait
 from torch import nn
 
-from vitinit.benchmark.grids.fitting import misfit
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import ModelSpec
-from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers import registry
 from vitinit.initializers.diagnostics import measured
 from vitinit.initializers.errors import VitinitError
@@ -120,13 +118,6 @@ def test_what_is_measured_of_a_cait_is_its_softmax(method: str | None) -> None:
     torch.testing.assert_close(torch.stack(found.maps), torch.stack([each.mean(0) for each in seen]))
     entropy = torch.stack([-(each * each.log()).sum(-1).mean((0, 2)) for each in seen])
     torch.testing.assert_close(torch.stack(found.entropy), entropy)
-
-
-def test_models_without_attention_say_so() -> None:
-    base = InitializerSpec(name="trunc_normal")
-    for name, label in (("mixer_micro", "MLP-Mixer"), ("resmlp_micro", "ResMLP")):
-        found = misfit(preset(name, 32, 4), base, InitializerSpec(name="mimetic"))
-        assert found == f"method 'mimetic': {label} has no attention layer"
 
 
 def test_what_is_no_model_is_refused() -> None:
