@@ -6,6 +6,7 @@ An import counts wherever it stands: at the top of a file, inside a function, or
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -171,39 +172,47 @@ def test_what_analysis_needs_is_what_it_imports() -> None:
     assert (libraries - come_along) | {"bokeh"} == set(analysis.NEEDS)  # of bokeh its JavaScript is read
 
 
-TORCHLESS = (
-    "vitinit.analysis.tables.__main__",
-    "vitinit.analysis.figures.__main__",
-    "vitinit.analysis.curves.__main__",
-    "vitinit.analysis.report.__main__",
-    "vitinit.analysis.choose",
-    "vitinit.benchmark.grids.grid",
-    "vitinit.benchmark.records.store",
-    "vitinit.runners.one_run.claims",
-    "vitinit.runners.cli.main",
-    "vitinit.runners.launching.plan",
-    "vitinit.slurm.check",
-    "vitinit",
+LIGHT = (
+    (
+        ("vitinit",),
+        "torch timm torchvision transformers lightning vitinit.analysis vitinit.benchmark vitinit.runners",
+    ),
+    (
+        (
+            *(f"vitinit.analysis.{name}.__main__" for name in ("tables", "figures", "curves", "report")),
+            *("vitinit.analysis.choose", "vitinit.analysis.tables.registry:TABLES"),
+            *("vitinit.analysis.figures.registry:FIGURES", "vitinit.analysis.curves.registry:CURVES"),
+        ),
+        "torch timm pandas scipy matplotlib vitinit.runners",
+    ),
+    (
+        (
+            *("vitinit.benchmark.grids.grid", "vitinit.benchmark.records.store", "vitinit.runners.one_run.claims"),
+            *("vitinit.runners.cli.main", "vitinit.runners.launching.plan", "vitinit.slurm.check"),
+        ),
+        "torch",
+    ),
 )
+"""Modules, or registries to be searched, that are imported in this order, and what none of them may bring."""
+IMPORT = """
+import importlib, json, sys
+for names, heavy in json.loads(sys.argv[1]):
+    for name in names:
+        module, _, registry = name.partition(":")
+        found = importlib.import_module(module)
+        if registry:
+            getattr(found, registry).entries()
+        if brought := set(heavy.split()) & sys.modules.keys():
+            sys.exit(f"{name} brings {brought}")
+from vitinit.runners.basics.environment import code, source_hash
+sys.exit(0 if code()["source"] == source_hash() and "torch" not in sys.modules else "code() needs torch")
+"""
 
 
-def test_the_public_module_brings_no_other_floor_and_has_the_version_of_the_distribution() -> None:
-    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    code = "import sys, vitinit; print(vitinit.__version__, *(name.removeprefix('vitinit.') for name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    found, *modules = done.stdout.split()
-    assert version
-    assert found == version[1]
-    assert set(modules) & {*MAY_IMPORT, "timm", "torchvision", "transformers", "lightning"} == {
-        "initializers",
-        "vitinit",
-    }
-
-
-def test_no_torch_before_it_is_needed() -> None:
-    code = "import importlib, sys\nfor name in sys.argv[1:]:\n  importlib.import_module(name)\n  "
-    code += "if 'torch' in sys.modules: sys.exit(name)"
-    done = subprocess.run([sys.executable, "-c", code, *TORCHLESS], cwd=ROOT, capture_output=True, text=True)
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    """Of what a login node runs; nor does the public module bring another floor."""
+    command = [sys.executable, "-c", IMPORT, json.dumps(LIGHT)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 

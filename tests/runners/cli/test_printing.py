@@ -160,7 +160,7 @@ def test_what_is_piped_is_not_folded(tmp_path: Path) -> None:
 
 def test_the_version_is_that_of_the_project(here) -> None:
     line = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version"))
-    assert here("--version")[1] == f"vitinit {line.split(chr(34))[1]}\n"
+    assert here("--version")[1] == f"vitinit {vitinit.__version__}\n" == f"vitinit {line.split(chr(34))[1]}\n"
 
 
 def test_lists_name_what_can_be_chosen(here) -> None:
