@@ -137,8 +137,8 @@ def test_labels_of_a_plan_fold_on_a_terminal_and_each_run_is_one_line_elsewhere(
 
 def test_numbers_of_an_estimate_are_whole_where_the_terminal_is_narrow(here, monkeypatch, tmp_path: Path) -> None:
     """Not `cifar10[1000…` for 10,000 images."""
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results/reference").symlink_to(ROOT / "results/reference")
+    (tmp_path / "results/reference").mkdir(parents=True)
+    (tmp_path / "results/reference/standard").symlink_to(ROOT / "results/reference/standard")
     for columns in (80, 60):
         printed = at_width(here, monkeypatch, columns, "plan", "standard", "--estimate", "--device", "cpu")
         assert "…" not in printed

@@ -595,31 +595,43 @@ def test_what_failed_before_the_job_is_not_recorded_twice(cells, tmp_path):
     assert failed[cells[1].run_id].message == "no such folder"
 
 
-@pytest.mark.parametrize(
-    ("number", "how", "preempted", "requeued", "failures"),
-    [
-        ("SIGUSR2", "trained", False, True, []),
-        ("SIGUSR2", "slow", False, False, ["OutOfTime"]),
-        ("SIGTERM", "slow", True, True, []),
-    ],
-)
-def test_a_job_that_is_told_to_stop(tmp_path, cluster_says, number, how, preempted, requeued, failures):
-    """Out of time it comes back if it got on, else its run has failed; preempted it comes back always."""
-    time_ = "2026-01-01T00:00:00" if preempted else "None"
-    cluster_says(scontrol=f'echo "$@" >> {tmp_path}/asked; echo "JobId=7 JobState=RUNNING PreemptTime={time_} "')
-    process = FORKS.Process(target=job.carried_out, args=(tmp_path, how == "slow", os.environ["PATH"]))
+def test_a_job_that_is_told_that_its_time_ends_saves_and_comes_back(tmp_path, cluster_says):
+    cluster_says(scontrol=f'echo "$@" >> {tmp_path}/asked; echo "JobId=7 JobState=RUNNING PreemptTime=None "')
+    process = FORKS.Process(target=job.carried_out, args=(tmp_path, os.environ["PATH"]))
     process.start()
+    checkpoints = "smoke/unfinished/*/step-*.ckpt"
     try:
-        study = tmp_path / "smoke"
-        sign = "unfinished/*/step-0*.ckpt" if how == "trained" else "unfinished/*/claim.json"
-        until(lambda: len(list(study.glob(sign))) >= (2 if how == "trained" else 1), sign, process)
-        os.kill(process.pid, getattr(signal, number))
+        until(lambda: len(list(tmp_path.glob(checkpoints))) >= 2, "checkpoints", process)
+        os.kill(process.pid, signal.SIGUSR2)
         process.join(PATIENCE)
-        assert process.exitcode == (0 if requeued else 1)
+        assert process.exitcode == 0
     finally:
         process.kill()
+    assert "requeue 7" in (tmp_path / "asked").read_text()
+    contents = Store(tmp_path).read("smoke")
+    assert (contents.done, contents.failed, len(list(tmp_path.glob(checkpoints)))) == ({}, {}, 2)
+
+
+@pytest.mark.parametrize(
+    ("told", "preempted", "requeued", "failures"),
+    [("SIGUSR2", False, False, ["OutOfTime"]), ("SIGUSR2", True, True, []), ("SIGTERM", True, True, [])],
+)
+def test_a_job_that_got_no_step_further_comes_back_where_it_makes_way_else_its_run_has_failed(
+    tmp_path, cluster_says, monkeypatch, told, preempted, requeued, failures
+):
+    time_ = "2026-01-01T00:00:00" if preempted else "None"
+    cluster_says(scontrol=f'echo "$@" >> {tmp_path}/asked; echo "JobId=7 JobState=RUNNING PreemptTime={time_} "')
+    for name, value in job.JOB.items():
+        monkeypatch.setenv(name, value)
+
+    def interrupted(pack: cluster.Pack, stop: Stop) -> None:
+        with claims.held(claims.folder(tmp_path, "smoke", pack.cells[0].run_id), Stop()):
+            raise KeyboardInterrupt(told)
+
+    monkeypatch.setattr(cluster, "_carry_out", interrupted)
+    with pytest.raises(SystemExit) as end:
+        cluster.carry_out_pack(job.pack(tmp_path))
+    assert end.value.code == (0 if requeued else 1)
     assert ("requeue 7" in (tmp_path / "asked").read_text()) == requeued
     contents = Store(tmp_path).read("smoke")
-    assert contents.done == {}
-    assert [failed.error for failed in contents.failed.values()] == failures
-    assert (len(list(study.glob("unfinished/*/step-*.ckpt"))) == 2) == (how == "trained")
+    assert (contents.done, [failed.error for failed in contents.failed.values()]) == ({}, failures)
