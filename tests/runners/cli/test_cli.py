@@ -101,35 +101,6 @@ def test_from_plan_to_table(tmp_path, here, capsys):
     assert r"\toprule" in (tmp_path / "results/local/smoke/tables/smoke.tex").read_text()
 
 
-def test_one_diverging_run_leaves_a_failure_record_and_the_others_go_on(tmp_path, here):
-    grid = changed()
-    grid["blocks"].append(
-        {**grid["blocks"][0], "recipe": {"name": "small", "epochs": 2, "lr": 1e20, "eps": 1e-30}, "seeds": [7]}
-    )
-    path = write(tmp_path / "tiny.yaml", grid)
-    assert here("run", path, "--executor", "inline")[0] == 1
-    contents = Store(tmp_path / "results/local").read("tiny")
-    assert len(contents.done) == 2
-    assert {(failed.error, failed.spec.seed) for failed in contents.failed.values()} == {("Diverged", 7)}
-    assert "Diverged" in here("status", path)[1]
-    assert "Traceback" in next(iter(contents.failed.values())).traceback
-
-
-def test_a_dataset_that_is_not_there_is_a_skip_with_a_reason(tmp_path, here, capsys):
-    grid = changed()
-    grid["blocks"].append({**grid["blocks"][0], "datasets": ["svhn"]})
-    path = write(tmp_path / "tiny.yaml", grid)
-    _, planned = here("plan", path)
-    assert "2 skip" in planned
-    assert "train_32x32.mat" in planned
-    assert here("run", path, "--no-download", "--executor", "inline")[0] == 0
-    contents = Store(tmp_path / "results/local").read("tiny")
-    assert len(contents.done) == 2
-    assert all("train_32x32.mat" in skipped.reason for skipped in contents.skipped.values())
-    assert tables.main([]) == 0
-    assert "train_32x32.mat" in capsys.readouterr().out
-
-
 def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
     """Each method runs where it fits, batches that BatchNorm needs whole are not cut, tables come out."""
     grid = changed(rows__Impulse={"base": "kaiming_uniform", "method": "conv_filters"})

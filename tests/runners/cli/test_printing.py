@@ -251,15 +251,6 @@ def test_what_fits_what_is_a_table_with_reasons(here) -> None:
     assert here("list", "fits", "swim")[0] == 2
 
 
-def test_brief_is_one_line_for_the_runs_of_a_row_and_dataset(here, tmp_path: Path) -> None:
-    path = write(tmp_path / "tiny.yaml", {**TINY, "blocks": [{**TINY["blocks"][0], "seeds": [0, 1]}]})
-    code, printed = here("run", path, "--executor", "inline", "--brief", "--no-probes")
-    assert code == 0
-    line = r"(\S+), digits\[100\]: top-1 \d+\.\d\d% \(mean of 2 seeds\), \d+ (?:s|min|h)\b"
-    assert sorted(re.findall(line, printed)) == ["Mimetic", "uniform"]
-    assert "after 2 epochs" not in printed
-
-
 def test_brief_tells_models_apart_and_every_reason_for_a_skip_is_said(here, tmp_path: Path) -> None:
     small = {"image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
     block = {**TINY["blocks"][0], "recipe": {"name": "small", "epochs": 1}}
