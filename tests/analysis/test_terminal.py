@@ -24,7 +24,6 @@ from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.printing.reading import sentences, without_numbers
 from vitinit.analysis.tables.registry import build
 
-ROOT = Path(__file__).parents[2]
 COMMANDS = {"tables": tables, "figures": figures, "curves": curves, "report": report}
 BASE = (40.0, 41.0, 42.0)
 GAINS = {"Mimetic": (5.0, 6.0, 7.5), "Imp.-3": (3.0, -4.0, 2.0), "Imp.-5": (-2.0, -2.5, -3.0)}
