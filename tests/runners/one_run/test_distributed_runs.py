@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from tests.faults import harness
-from tests.runners.cli.test_cli import changed, write
 from tests.runners.worlds import Died, at_call, together
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.grids.schema import Cell
@@ -177,7 +177,14 @@ def test_the_command_line_refuses_half_an_environment(here, monkeypatch):
 
 def test_the_command_line_under_torchrun(tmp_path):
     """Its variables, that is, which are what we read of it."""
-    write(tmp_path / "together.yaml", changed(blocks__0__recipe={"name": "small", "epochs": 1, "batch_size": 15}))
+    block = {
+        "datasets": [{"name": "digits", "train_size": 100}],
+        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1},
+        "recipe": {"name": "small", "epochs": 1, "batch_size": 15},
+        "seeds": [0],
+    }
+    rows = {"Mimetic": {"base": "kaiming_uniform", "method": "mimetic"}, "Base": {"base": "trunc_normal"}}
+    (tmp_path / "together.yaml").write_text(yaml.safe_dump({"title": "Together", "rows": rows, "blocks": [block]}))
     arguments = ["run", "together.yaml", "--device", "cpu", "--results", "here", "--micro-batch", "4"]
     ended = together(2, vitinit, tmp_path, *arguments, "--executor", "inline")
     assert [code for code, *_ in ended] == [0, 0], ended
