@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
+import os
+import pty
 import re
 import shlex
+import struct
+import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -24,6 +30,7 @@ from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.printing.reading import sentences, without_numbers
 from vitinit.analysis.tables.registry import build
 
+ROOT = Path(__file__).parents[2]
 COMMANDS = {"tables": tables, "figures": figures, "curves": curves, "report": report}
 BASE = (40.0, 41.0, 42.0)
 GAINS = {"Mimetic": (5.0, 6.0, 7.5), "Imp.-3": (3.0, -4.0, 2.0), "Imp.-5": (-2.0, -2.5, -3.0)}
@@ -90,11 +97,33 @@ def test_a_column_without_a_number_takes_no_room(records: Path) -> None:
     assert "ConViT" in printed, "the row stays"
 
 
-def test_on_a_terminal_nothing_is_wider_than_it_and_all_is_short(records: Path, capsys, monkeypatch) -> None:
-    monkeypatch.chdir(records.parent)
-    monkeypatch.setenv("COLUMNS", "80")
-    assert tables.main(["--results", "records"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_on_a_terminal_nothing_is_wider_than_it_and_all_is_short(records: Path, tmp_path: Path) -> None:
+    """A pseudo-terminal of 80 columns, without a word of it in the environment."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "r").symlink_to(records)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vitinit.analysis.tables", "--results", "r"],
+        cwd=tmp_path / "x",
+        env={**environment, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    said = b""
+    with io.FileIO(ours) as terminal:
+        while True:
+            try:
+                said += (part := terminal.read(65536) or b"")
+            except OSError:  # closed at the other end
+                break
+            if not part:
+                break
+    assert process.wait() == 0, said.decode()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).splitlines()
     assert max(map(cell_len, lines)) <= 80
     assert len(lines) <= 45
     assert any(line.split()[:1] == ["Mimetic"] for line in lines)
