@@ -22,7 +22,7 @@ FFCV_BUILDS := $(shell pkg-config --exists opencv4 libturbojpeg 2>/dev/null && c
 ON_GPU = $(shell grep -lE '\bDEVICES\b' -r tests --include='test_*.py')
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-saving bench-solvers bench-speed bench-fidelity bench-scale results test \
+.PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-speed bench-fidelity bench-scale results test \
   test-faults test-slow test-gpu test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-datasets test-browser test-wheel test-examples test-latex \
   test-slurm slurm-up slurm-down docs check format lock clean
 
@@ -160,14 +160,8 @@ slurm-up: ## SLURM here (Debian, as root); prints what to source
 slurm-down: ## Stop it
 	@slurm/single_node/down.sh
 
-bench-saving: setup ## What checkpoints cost
-	PYTHONPATH=. $(BIN)/python tests/scale/saving.py
-
 bench-speed: setup ## Speed of loaders, training, initialisers, checkpoints
 	PYTHONPATH=. $(BIN)/python tests/scale/speed.py
-
-bench-solvers: setup ## What impulse solvers cost
-	PYTHONPATH=. $(BIN)/python tests/scale/solvers.py
 
 bench-fidelity: setup ## How much attention impulse solvers put on their target
 	PYTHONPATH=. $(BIN)/python tests/scale/fidelity.py

@@ -143,16 +143,24 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def here(capsys, monkeypatch, tmp_path):
+def vitinit(capsys, monkeypatch):
+    """Call the command line in this process; return exit code, what it printed and its error line."""
+    monkeypatch.setattr(console, "width", 300)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        return stop.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def here(vitinit, monkeypatch, tmp_path):
     """Run the command line in this process and in tmp_path; return its exit code and what it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VITINIT_DATA", "nothing")
     monkeypatch.setattr(console, "width", 200)
-
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return stop.value.code or 0, capsys.readouterr().out
-
-    return run
+    return lambda *arguments: vitinit(*arguments)[:2]

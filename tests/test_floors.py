@@ -6,6 +6,7 @@ An import counts wherever it stands: at the top of a file, inside a function, or
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from tests.processes import fresh
+from tests.processes import in_turn
 from vitinit import analysis
 
 ROOT = Path(__file__).parents[1]
@@ -171,72 +172,84 @@ def test_what_analysis_needs_is_what_it_imports() -> None:
     assert (libraries - come_along) | {"bokeh"} == set(analysis.NEEDS)  # of bokeh its JavaScript is read
 
 
-TORCHLESS = (
-    "vitinit.analysis.tables.__main__",
-    "vitinit.analysis.figures.__main__",
-    "vitinit.analysis.curves.__main__",
-    "vitinit.analysis.report.__main__",
-    "vitinit.analysis.choose",
-    "vitinit.benchmark.grids.grid",
-    "vitinit.benchmark.records.store",
-    "vitinit.runners.one_run.claims",
-    "vitinit.runners.cli.main",
-    "vitinit.runners.launching.plan",
-    "vitinit.slurm.check",
-    "vitinit",
+LIGHT = (
+    (
+        ("vitinit",),
+        "torch timm torchvision transformers lightning vitinit.analysis vitinit.benchmark vitinit.runners",
+    ),
+    (
+        (
+            *(f"vitinit.analysis.{name}.__main__" for name in ("tables", "figures", "curves", "report")),
+            *("vitinit.analysis.choose", "vitinit.analysis.tables.registry:TABLES"),
+            *("vitinit.analysis.figures.registry:FIGURES", "vitinit.analysis.curves.registry:CURVES"),
+        ),
+        "torch timm pandas scipy matplotlib vitinit.runners",
+    ),
+    (
+        (
+            *("vitinit.benchmark.grids.grid", "vitinit.benchmark.records.store", "vitinit.runners.one_run.claims"),
+            *("vitinit.runners.cli.main", "vitinit.runners.launching.plan", "vitinit.slurm.check"),
+        ),
+        "torch",
+    ),
 )
+"""Modules, or registries to be searched, that are imported in this order, and what none of them may bring."""
+IMPORT = """
+import importlib, json, sys
+for names, heavy in json.loads(sys.argv[1]):
+    for name in names:
+        module, _, registry = name.partition(":")
+        found = importlib.import_module(module)
+        if registry:
+            getattr(found, registry).entries()
+        if brought := set(heavy.split()) & sys.modules.keys():
+            sys.exit(f"{name} brings {brought}")
+from vitinit.runners.basics.environment import code, source_hash
+sys.exit(0 if code()["source"] == source_hash() and "torch" not in sys.modules else "code() needs torch")
+"""
 
 
-def test_the_public_module_brings_no_other_floor_and_has_the_version_of_the_distribution() -> None:
-    version = re.search(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    code = "import sys, vitinit; print(vitinit.__version__, *(name.removeprefix('vitinit.') for name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    found, *modules = done.stdout.split()
-    assert version
-    assert found == version[1]
-    assert set(modules) & {*MAY_IMPORT, "timm", "torchvision", "transformers", "lightning"} == {
-        "initializers",
-        "vitinit",
-    }
-
-
-def test_no_torch_before_it_is_needed() -> None:
-    code = "import importlib, sys\nfor name in sys.argv[1:]:\n  importlib.import_module(name)\n  "
-    code += "if 'torch' in sys.modules: sys.exit(name)"
-    done = subprocess.run([sys.executable, "-c", code, *TORCHLESS], cwd=ROOT, capture_output=True, text=True)
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    """Of what a login node runs; nor does the public module bring another floor."""
+    command = [sys.executable, "-c", IMPORT, json.dumps(LIGHT)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_grid_that_was_resolved_before_is_planned_without_torch(here, monkeypatch, tmp_path) -> None:
-    """Also under other seeds, and by another command."""
-    code = "import sys, atexit, vitinit.runners.cli.main as c; "
-    code += "atexit.register(lambda: print('torch' in sys.modules)); c.main()"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert here("plan", "smoke")[0] == 0
-    assert list(tmp_path.glob("cache/vitinit/fits/*")), "asked, with torch"
-    for arguments in (("plan", "smoke", "--seeds", "0-3", "--device", "cpu"), ("status", "smoke")):
-        command = [sys.executable, "-c", code, *arguments]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == "False", arguments
-
-
-def test_initialisers_are_listed_without_torch_from_the_second_time_on(tmp_path: Path) -> None:
-    """Not so where another package has some: a change of theirs would not be seen."""
-    script = """
-import sys
-import vitinit.runners.cli.main
-sys.dont_write_bytecode = True
-sys.argv[1:] = ["list", "initializers"]
-try:
-    vitinit.runners.cli.main.main()
-finally:
-    print("vitinit.initializers.registry" in sys.modules)  # it imports torch
+AND_TORCH = """
+import json, sys
+from vitinit.runners.cli.main import main
+for words in json.loads(sys.argv.pop()):
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as stop:
+        assert not stop.code
+print("torch" in sys.modules)
 """
-    first, second = (fresh("-c", script, cwd=tmp_path, VITINIT_CACHE=str(tmp_path / "cache")) for _ in range(2))
-    assert first.stdout.splitlines()[-1] == "True", first.stderr
-    assert second.stdout.splitlines() == [*first.stdout.splitlines()[:-1], "False"]
+
+
+def test_what_was_asked_of_torch_before_is_not_asked_again(here, monkeypatch, tmp_path: Path) -> None:
+    """A grid that was resolved, also under other seeds and by another command; and the initialisers that are listed."""
+    monkeypatch.setenv("VITINIT_CACHE", str(tmp_path / "cache"))
+    assert here("plan", "smoke")[0] == 0
+    listed = here("list", "initializers")[1]
+    commands = [
+        ["plan", "smoke", "--seeds", "0-3", "--device", "cpu"],
+        ["status", "smoke"],
+        ["list", "initializers"],
+    ]
+    command = [sys.executable, "-c", AND_TORCH, json.dumps(commands)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-len(listed.split()) - 1 :] == [*listed.split(), "False"]
+
+
+def test_initialisers_of_another_package_are_asked_each_time(here, monkeypatch, tmp_path: Path) -> None:
+    """A change of theirs would not be seen."""
+    monkeypatch.setenv("VITINIT_CACHE", str(tmp_path / "cache"))
+    assert here("list", "initializers")[0] == 0
     info = tmp_path / "theirs-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
@@ -247,5 +260,5 @@ finally:
             "    name = 'theirs'\n"
         )
         (tmp_path / "their_module.py").write_text(code)
-        listed = fresh("-c", script, cwd=tmp_path, path=(tmp_path, ROOT), VITINIT_CACHE=str(tmp_path / "cache")).stdout
-        assert f"theirs (method): {said}" in listed
+        (listed, *_) = in_turn(("list", "initializers"), cwd=tmp_path, path=(tmp_path, ROOT), VITINIT_CACHE="cache")
+        assert f"theirs (method): {said}" in listed[1]

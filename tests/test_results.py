@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -93,28 +90,24 @@ def test_tables_have_a_row_a_run_and_a_row_an_epoch(root):
         vitinit.records("tinny", root)
 
 
-def vitinit_studies(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "vitinit.runners.cli", "studies", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "COLUMNS": "120"}
-    return subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-
-
-def test_a_study_is_listed_and_removed_but_not_while_a_run_is_going_on(root, tmp_path):
-    folder = tmp_path / "local"
+def test_a_study_is_listed_and_removed_but_not_while_a_run_is_going_on(root, tmp_path, vitinit, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path("local")
     for name in ("tiny", "other"):
         (folder / name).mkdir(parents=True)
         for file in (root / "tiny").glob("*.json"):
             (folder / name / file.name).write_bytes(file.read_bytes().replace(b'"tiny"', f'"{name}"'.encode()))
-    listed = vitinit_studies("--results", str(folder), cwd=tmp_path)
-    assert ["tiny", "2"] in [line.split()[:2] for line in listed.stdout.splitlines()]
-    unasked = vitinit_studies("rm", "tiny", "--results", str(folder), cwd=tmp_path)
-    assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
+
+    listed = vitinit("studies", "--results", "local")[1]
+    assert ["tiny", "2"] in [line.split()[:2] for line in listed.splitlines()]
+    remove = ("studies", "rm", "tiny", "--results", "local")
+    code, _, err = vitinit(*remove)
+    assert (code, "--yes" in err) == (2, True)
     with claims.held(claims.folder(folder, "tiny", spec().run_id), Stop()):
-        refused = vitinit_studies("rm", "tiny", "--yes", "--results", str(folder), cwd=tmp_path)
-    assert (refused.returncode, "is going on" in refused.stderr) == (2, True)
+        code, _, err = vitinit(*remove, "--yes")
+        assert (code, "is going on" in err) == (2, True)
     assert (folder / "tiny").is_dir()
-    done = vitinit_studies("rm", "tiny", "--yes", "--results", str(folder), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert vitinit(*remove, "--yes")[0] == 0
     assert [path.name for path in folder.iterdir()] == ["other"]
     for name in ("..", "tiny"):
-        assert vitinit_studies("rm", name, "--yes", "--results", str(folder), cwd=tmp_path).returncode == 2
+        assert vitinit("studies", "rm", name, "--yes", "--results", "local")[0] == 2

@@ -59,6 +59,17 @@ def _settings(root: Path) -> None:
         write(root, with_probes(solved("Imp.-3", seed, 0.2, 1.0)), done("Placebo of Mimetic", (31.0,), seed=seed))
 
 
+def _more_probes(root: Path) -> None:
+    """Probes that the schema has no field for."""
+    for row, seed in product(("Kaiming uniform", "Mimetic"), (0, 1)):
+        record = with_probes(done(row, seed=seed))
+        depth, heads = record.spec.model.depth, record.spec.model.heads
+        by_head = [[float(head + layer) for head in range(heads)] for layer in range(depth)]
+        more = {"<b>by head</b>": by_head, "by_layer": [float(layer) for layer in range(depth)]}
+        probes = [probe.model_copy(update={"more": more}) for probe in record.probes]
+        write(root, record.model_copy(update={"probes": probes}))
+
+
 SYNTHETIC: dict[str, Callable[[Path], object]] = {
     "everything": everything,
     "one run": _one_run,
@@ -67,6 +78,7 @@ SYNTHETIC: dict[str, Callable[[Path], object]] = {
     "names that are markup": _names_that_are_markup,
     "unlike runs": _unlike_runs,
     "settings": _settings,
+    "more probes": _more_probes,
 }
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from scipy.stats import t
 from synthetic_records import done, several, skipped, write
 
-from tests.records import REFERENCE
+from tests.records import REFERENCE, sign_flip
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables import contrasts
@@ -27,16 +27,6 @@ TOP1 = {
 }
 CONTRASTS = [("Mimetic", "Kaiming uniform"), ("Mimetic", "Imp.-3"), ("Imp.-3", "Kaiming uniform")]
 LARGEST = contrasts.label(CONTRASTS[0]), "cifar10"
-
-
-def sign_flip(differences: list[float]) -> float:
-    """Every one of the 2^n ways to give them signs, counted."""
-    observed = abs(sum(differences)) - 1e-9
-    sums = [
-        abs(sum(sign * d for sign, d in zip(signs, differences, strict=True)))
-        for signs in product((-1, 1), repeat=len(differences))
-    ]
-    return sum(each >= observed for each in sums) / len(sums)
 
 
 @pytest.fixture
@@ -65,7 +55,7 @@ def test_differences_and_p_are_those_counted_by_hand(results: Path) -> None:
     p = {}
     for pair in CONTRASTS:
         by_seed = [a - b for a, b in zip(TOP1[pair[0]], TOP1[pair[1]], strict=True)]
-        p[pair] = sign_flip(by_seed)
+        p[pair] = sign_flip(pd.Series(by_seed))
         cell = table.cells[contrasts.label(pair), "cifar10"]
         assert cell.ours
         assert cell.ours.mean == pytest.approx(sum(TOP1[pair[0]]) / 8)

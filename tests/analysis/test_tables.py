@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -335,15 +333,3 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path, module, capsys):
         (tmp_path / "empty").mkdir(exist_ok=True)
         assert module.main([*map(str, arguments)]) == 2
         assert re.fullmatch(rf"error: {says}.+\n", capsys.readouterr().err)
-
-
-def test_imports_stay_light():
-    script = (
-        "import sys, vitinit.analysis.tables.__main__, vitinit.analysis.figures.__main__;"
-        "import vitinit.analysis.curves.__main__;"
-        "from vitinit.analysis.tables.registry import TABLES; from vitinit.analysis.figures.registry import FIGURES;"
-        "from vitinit.analysis.curves.registry import CURVES; [each.entries() for each in (TABLES, FIGURES, CURVES)];"
-        "print(sorted({'torch', 'timm', 'pandas', 'scipy', 'matplotlib', 'vitinit.runners'} & sys.modules.keys()))"
-    )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
@@ -14,8 +12,6 @@ from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.environment import code
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.cli import main as cli
-from vitinit.runners.cli.options import console
 from vitinit.runners.one_run.carry_out import carry_out
 
 
@@ -39,21 +35,6 @@ def recorded(tmp_path_factory) -> RunRecord:
     torch.set_num_threads(threads)
     assert isinstance(outcome, RunRecord)
     return Store(root).outcome("tiny", outcome.run_id)
-
-
-@pytest.fixture
-def vitinit(capsys, monkeypatch):
-    """Call the command line in this process; return exit code, what it printed and its error line."""
-    monkeypatch.setattr(console, "width", 300)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        return stop.value.code or 0, printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture

@@ -1,15 +1,20 @@
-"""One small run of this machine and this code, and its record with changes."""
+"""One small run of this machine and this code, its record with changes, and a tier of such runs."""
 
 from __future__ import annotations
 
 import json
+import runpy
+import sys
+from pathlib import Path
 
 import torch
+import yaml
 
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 
+ROOT = Path(__file__).parents[2]
 NOW = "2026-01-01T00:00:00+00:00"
 THREAD = 1
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
@@ -32,3 +37,25 @@ def altered(record: RunRecord, **changes) -> RunRecord:
     if "spec" in changes:
         content["run_id"] = RunSpec.model_validate(changes["spec"]).run_id
     return RunRecord.model_validate_json(json.dumps(content))
+
+
+def tiny_tier(folder: Path) -> str:
+    """Write a tier of `vitinit rank` of one epoch on 100 digits; return what `rank.TIERS` calls it."""
+    tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
+    tier["blocks"][0] |= {
+        "datasets": [{"name": "digits", "train_size": 100}],
+        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 4, "depth": 1},
+        "recipe": {"name": "small", "epochs": 1, "batch_size": 50},
+    }
+    (folder / "tier.yaml").write_text(yaml.safe_dump(tier))
+    return f"{folder}/tier"
+
+
+def inside(module: str, arguments: list[str], *_: object) -> int:
+    """In place of `rank.call`: one of our commands in this process."""
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from vitinit.benchmark.grids.grid import load
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import NEVER_FOLDED
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.cli import main as cli
 from vitinit.runners.cli import plan as cli_plan
 from vitinit.runners.cli.options import console
 from vitinit.runners.launching.plan import Planned, plan
@@ -33,16 +31,14 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def vitinit(capsys, monkeypatch):
-    """Run the command line in this process and return what it printed."""
-    monkeypatch.setattr(console, "width", NEVER_FOLDED)  # as into a pipe
+def vitinit(vitinit, monkeypatch):
+    """Run the command line in this process and return what it printed, as into a pipe."""
+    monkeypatch.setattr(console, "width", NEVER_FOLDED)
 
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["vitinit", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        assert not stop.value.code
-        return capsys.readouterr().out
+        code, printed, _ = vitinit(*arguments)
+        assert code == 0
+        return printed
 
     return run
 

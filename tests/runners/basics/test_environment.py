@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from tests.processes import fresh
-from vitinit.runners.basics import environment as provenance
 from vitinit.runners.basics.environment import (
     blas,
     code_in,
@@ -158,14 +157,6 @@ def test_what_git_cannot_say_is_left_open_and_a_hooks_environment_does_not_misle
     assert code_in(checkout)["commit"] is None, "no commit yet"
     monkeypatch.setenv("PATH", str(checkout / "empty"))
     assert code_in(checkout) == {"commit": None, "dirty": None, "diff": None, "source": found["source"]}
-
-
-def test_the_code_of_a_process_is_taken_once_and_without_torch():
-    text = (
-        "import sys; from vitinit.runners.basics.environment import code, source_hash; first = code();"
-        "assert first is code() and first['source'] == source_hash(); sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", text], cwd=provenance.ROOT).returncode == 0
 
 
 def test_environment_of_a_run_on_a_cpu(monkeypatch):

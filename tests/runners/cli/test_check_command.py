@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitinit.runners.cli import main as cli
-
 FILE = """
 from torch import nn
 from timm.models.vision_transformer import VisionTransformer
@@ -36,20 +34,12 @@ model = make_model()
 
 
 @pytest.fixture
-def check(capsys, monkeypatch, tmp_path):
+def check(vitinit, monkeypatch, tmp_path):
     """Run `vitinit check` in tmp_path, which holds FILE; return exit code, page and error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("mine.py").write_text(FILE)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["vitinit", "check", *arguments])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return run
+    return lambda *arguments: vitinit("check", *arguments)
 
 
 @pytest.mark.parametrize("name", ["mine.py:make_model", "mine:make_model", "mine.py:model"])

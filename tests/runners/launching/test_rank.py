@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import runpy
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from tests.processes import FORKS, PATIENCE, default_signals, fresh, until
+from tests.runners.small_run import inside, tiny_tier
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
@@ -217,25 +217,12 @@ FAILS = MINE.replace("import torch\n", "import multiprocessing\nfrom pathlib imp
 )
 
 
-def inside(module: str, arguments: list[str], *_: object) -> int:
-    """In place of `rank.call`: one of our commands in this process."""
-    sys.argv = [module, *arguments]
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
-
-
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the quick tier one epoch on digits, its looks at 2 and 4 seeds, and every command one of this process."""
-    tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
-    tier["blocks"][0] |= {"recipe": {"name": "small", "epochs": 1}}
-    (tmp_path / "tier.yaml").write_text(yaml.safe_dump(tier))
+    """Make the quick tier a tiny one, its looks at 2 and 4 seeds, and every command one of this process."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
-    monkeypatch.setitem(rank.TIERS, "quick", f"{tmp_path}/tier")
+    monkeypatch.setitem(rank.TIERS, "quick", tiny_tier(tmp_path))
     monkeypatch.setattr(looks, "PLAN", ((2, 0.01), (4, 0.2)))
     monkeypatch.setattr(rank, "call", inside)
     monkeypatch.setattr("vitinit.runners.cli.rank.default_workers", lambda *_: 1)
@@ -273,6 +260,8 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, ti
 
 def test_a_budget_decides_how_far_and_never_the_answer(tmp_path: Path, vitinit, undisturbed, tiny, monkeypatch) -> None:
     """One call, or one seed a call: the same looks at the same numbers, and what was planned before the first run."""
+    in_line = {"local": "inline"}
+    monkeypatch.setattr(rank, "call", lambda module, words: inside(module, [in_line.get(word, word) for word in words]))
     (tmp_path / "mine.py").write_text(MINE)
     taken = []
     for results, calls in (("one", [["--budget", "1h"]]), ("many", [["--budget", "1s"]] * 6)):

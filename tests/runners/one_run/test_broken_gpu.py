@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from tests.faults import harness
-from tests.processes import FORKS, PATIENCE
 from tests.runners import job
 from tests.runners.worlds import Died, at_call, together
 from vitinit.benchmark.datasets import load as datasets
@@ -20,9 +19,11 @@ from vitinit.benchmark.terminal import Terminal
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.setting import Setting
 from vitinit.runners.basics.stop import Stop
+from vitinit.runners.launching import cluster
 from vitinit.runners.launching.execute import execute
 from vitinit.runners.launching.inline import Inline, in_turn, shared
 from vitinit.runners.launching.local import Local
+from vitinit.runners.one_run import lost
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.terminal.display import Display
 from vitinit.runners.training import train
@@ -107,18 +108,23 @@ def test_an_index_out_of_range_on_the_device_is_an_error_of_the_run(tmp_path, br
 
 
 @pytest.mark.parametrize(("restarts", "allowed", "requeued"), [(0, True, True), (0, False, False), (9, True, False)])
-def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(tmp_path, cluster_says, restarts, allowed, requeued):
+def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(
+    tmp_path, cluster_says, monkeypatch, restarts, allowed, requeued
+):
     said = "exit 0" if allowed else "echo 'scontrol: error: requeue is disabled' >&2; exit 1"
     cluster_says(
         scontrol=f'echo "$@" >> {tmp_path}/asked; case "$*" in *show*) echo "JobId=7 JobState=RUNNING Restarts=0 ";; '
         f"*) {said};; esac"
     )
     (tmp_path / "asked").touch()
-    process = FORKS.Process(target=job.carried_out, args=(tmp_path, False, os.environ["PATH"], NOWHERE, restarts))
-    process.start()
-    process.join(PATIENCE)
-    process.kill()
-    assert process.exitcode == (0 if requeued else 1)
+    for name, value in job.JOB.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
+    monkeypatch.setattr(lost.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(cluster, "_carry_out", lambda *_: refuse(torch.device(NOWHERE)))
+    with pytest.raises(SystemExit) as end:
+        cluster.carry_out_pack(job.pack(tmp_path))
+    assert end.value.code == (0 if requeued else 1)
     assert ("requeue 7" in (tmp_path / "asked").read_text()) == (restarts == 0)
     contents = Store(tmp_path).read("smoke")
     assert (contents.done, contents.failed) == ({}, {})

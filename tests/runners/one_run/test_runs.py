@@ -50,11 +50,11 @@ def on_device(root, device: str) -> Setting:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("number", [0, 5, 10, 3])
+@pytest.mark.parametrize("number", [0, 10])
 def test_stopped_after_every_epoch_and_at_every_evaluation_it_ends_with_the_same_bits(
     tmp_path, number, device, monkeypatch
 ):
-    """Dropout augmented, a ConViT in bf16, frozen queries of a base in fp16, a ConvMixer."""
+    """Dropout augmented, and frozen queries of a base in fp16."""
     cell = cells(tmp_path, epochs=3)[number]
     if number == 10:  # what a base keeps from training stays so
         base = InitializerSpec(name="moco_v3", params={"stop_grad_conv1": True})

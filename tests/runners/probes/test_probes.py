@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from timm.models.convit import GPSA, MHSA
 from torch import nn
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
-from tests.processes import fresh
 from vitinit.analysis.curves.layers import _over_heads, more
 from vitinit.analysis.frame import load_all
 from vitinit.benchmark.grids.resolve import resolve_model
@@ -45,7 +43,7 @@ from vitinit.runners.one_run.observer import Observer
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.quantities.effective_receptive_field import receptive_field
 from vitinit.runners.probes.quantities.impulse_mass import target_mass
-from vitinit.runners.probes.registry import Seen, probes
+from vitinit.runners.probes.registry import REGISTRY, Seen, probes
 from vitinit.runners.probes.take import take as probe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -415,17 +413,6 @@ def test_a_model_whose_maps_cannot_be_kept_says_so(tmp_path, preset, why):
 # What every probe keeps to; and one that is added by one file is recorded and drawn.
 
 PRESETS = ("vit_micro", "convit_micro", "deit_micro", "cait_micro", "swin_micro")
-MEAN_KEY = '''
-from vitinit.runners.probes.registry import Seen, probe
-
-
-@probe
-def mean_column(seen: Seen):
-    """Mean number of the column that attention falls on, L x H: 3.5 on eight columns where it is uniform."""
-    rows, columns = seen.grid
-    received = [maps_HNN.mean(-2).unflatten(-1, (rows, columns)).sum(-2) for maps_HNN in seen.attention.maps]
-    return [each @ each.new_tensor(range(columns)) for each in received]
-'''
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -470,25 +457,17 @@ def test_a_swin_of_one_stage_and_one_window_has_the_reference_too() -> None:
     assert all(0 < float(value) < 4 for layer in by_layer for value in layer)
 
 
-def test_a_probe_of_one_more_file_is_recorded_and_drawn(tmp_path: Path) -> None:
-    dropped = tmp_path / "dropped"
-    dropped.mkdir()
-    (dropped / "mean_column.py").write_text(MEAN_KEY)
-    code = f"""
-import sys
-import vitinit.runners.probes.quantities
-vitinit.runners.probes.quantities.__path__.append({str(dropped)!r})  # as if the file lay in the folder
-from vitinit.runners.cli.main import main
-sys.argv = ["vitinit", "run", "smoke", "--executor", "inline", "--only", "row=Mimetic", "--limit", "1"]
-main()
-"""
-    done = fresh("-c", code, cwd=tmp_path)
-    assert "1 run finished" in done.stdout, done.stdout + done.stderr
-    (path,) = (tmp_path / "results/local/smoke").glob("*.json")
-    for entry in json.loads(path.read_text())["probes"]:
-        (layers,) = entry["more"].values()
-        assert list(entry["more"]) == ["mean_column"]
-        assert all(2 < head < 5 for layer in layers for head in layer), layers
-    (study,) = load_all([tmp_path / "results/local"])
+def test_a_probe_that_the_record_has_no_field_for_is_recorded_and_drawn(tmp_path: Path, monkeypatch) -> None:
+    def mean_column(seen: Seen):
+        """Mean number of the column that attention falls on, L x H: 1.5 on four columns where it is uniform."""
+        received = [maps_HNN.mean(-2).unflatten(-1, seen.grid).sum(-2) for maps_HNN in seen.attention.maps]
+        return [each @ each.new_tensor(range(seen.grid[1])) for each in received]
+
+    monkeypatch.setitem(REGISTRY.by_name() and REGISTRY.known, "mean_column", mean_column)
+    carry_out(cell_of("mimetic", tmp_path), setting(tmp_path / "run"), Stop())
+    (study,) = load_all([tmp_path / "run"])
+    (record,) = study.contents.done.values()
+    assert [list(entry.more) for entry in record.probes] == [["mean_column"]] * 3
+    assert all(1 < head < 2 for entry in record.probes for layer in entry.more["mean_column"] for head in layer)
     (figure,) = more(study).values()
     assert "mean_column" in figure.get_suptitle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -90,36 +89,6 @@ def run(data: Data, settings: Recipe, seed: int = 0, **kwargs):
     return model, fit(model, data, settings, seed)
 
 
-class Recorder(nn.Module):
-    """Stands in for a model: hashes what it is shown."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.seen = model, []
-
-    def forward(self, images):
-        if self.training:
-            self.seen.append(hashlib.sha256(images.numpy().tobytes()).hexdigest())
-        return self.model(images)
-
-    def no_weight_decay(self):
-        return set()
-
-
-def test_every_initialiser_sees_the_same_images_in_the_same_order_with_the_same_augmentation(data):
-    seen = []
-    settings = recipe(rand_augment="rand-m9-mstd0.5-inc1")
-    for kwargs in ({"base": "trunc_normal"}, {"method": "mimetic"}, {"method": "impulse"}):
-        model = Recorder(initialised(0, **kwargs))
-        fit(model, data, settings)
-        seen.append(model.seen)
-    assert seen[0] == seen[1] == seen[2]
-    assert len(set(seen[0])) == len(seen[0]) == 3 * (50 // 8)
-    other = Recorder(initialised(1))
-    fit(other, data, settings, 1)
-    assert not set(other.seen) & set(seen[0])
-
-
 def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(data):
     dropping = MODEL.model_copy(update={"drop_path_rate": 0.3, "drop_rate": 0.2})
     torch.manual_seed(1)
@@ -147,18 +116,24 @@ def test_evaluation_counts_every_test_image_once(data):
     assert top1 == pytest.approx(100 * (logits.argmax(-1) == data.held_out.labels).double().mean().item())
 
 
-def test_the_papers_learning_rate_and_a_schedule_per_step_ends_near_its_minimum(data):
+def test_a_row_holds_the_learning_rate_of_its_last_step(data):
+    """One value per epoch, or the last of its steps; `test_schedules.py` has every value of every schedule."""
+    (_, by_epoch), (_, by_step) = (
+        run(data, recipe(schedule_per=per, warmup_epochs=1, warmup_lr=1e-5, min_lr=1e-5)) for per in ("epoch", "step")
+    )
+    assert [row.lr for row in by_epoch] == pytest.approx([1e-5, *(cosine(epoch / 3) for epoch in (1, 2))])
+    assert by_step[-1].lr == pytest.approx(cosine(17 / 18))
+
+
+def cosine(share: float) -> float:
+    return 1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + math.cos(math.pi * share))
+
+
+def test_the_papers_recipe():
     """paper-facts 1.6: lr 1e-3, warm-up 10 epochs from 1e-5, cosine to 1e-6 over 200 epochs, one value per epoch."""
     paper = parts.resolve_recipe({"name": "structured2404"})
-    changes = {"epochs": 40, "warmup_epochs": 10, "batch_size": 25, "precision": "fp32", "rand_augment": None}
-    _, history = run(data, paper.model_copy(update={**changes, "evaluate_every": 40}))
-    for row in history:
-        t = row.epoch - 1
-        cosine = 1e-6 + 0.5 * (1e-3 - 1e-6) * (1 + math.cos(math.pi * t / 40))
-        assert row.lr == pytest.approx(1e-5 + t * (1e-3 - 1e-5) / 10 if t < 10 else cosine), t
-    _, history = run(data, recipe(schedule_per="step", warmup_epochs=1, warmup_lr=1e-5, min_lr=1e-5))
-    steps, last = 3 * 6, 3 * 6 - 1
-    assert history[-1].lr == pytest.approx(1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + math.cos(math.pi * last / steps)))
+    assert (paper.lr, paper.warmup_epochs, paper.warmup_lr, paper.min_lr) == (1e-3, 10, 1e-5, 1e-6)
+    assert (paper.epochs, paper.schedule.name, paper.schedule_per) == (200, "cosine", "epoch")
 
 
 LEARNED = MODEL.model_copy(update={"position": "learned", "pool": "token"})
@@ -412,7 +387,6 @@ def test_a_fingerprint_sees_every_bit():
 # Evaluating less often: the same training, and the same numbers where there are some.
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 EPOCHS = 5
 
 
