@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "report.html",
     )
     parser.add_argument(
-        "--lead", metavar="STUDY", help="study whose answer leads the page (default, of several: one line for each)"
+        "--lead", metavar="STUDY", help="study that leads the page (default: the result with most training)"
     )
     args = parser.parse_args(arguments)
 

@@ -25,19 +25,18 @@ def to_html(
 
     Args:
         sections: One a study.
-        lead: The study whose answer comes first; None: the only one, or of several one line for each.
+        lead: The study whose answer comes first; None: the result with most training.
         board: Tables of the board by title; see `analysis.board`.
     """
     from markupsafe import Markup
 
+    sections = sorted(sections, key=lambda section: (section.study.name == lead, *section.weight), reverse=True)
     drawn = any(drawn.plots for section in sections for drawn in section.figures)
     return template(
         "report.html.j2",
         TEMPLATES,
         sections=sections,
-        first=next((section for section in sections if lead in (None, section.study.name)), None)
-        if lead or len(sections) == 1
-        else None,
+        first=sections[0],
         rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
         datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
         seeds=seeds,

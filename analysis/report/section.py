@@ -97,6 +97,12 @@ class Section:
         return style.score_name(self.study.runs)
 
     @property
+    def weight(self) -> tuple[bool, int]:
+        """Rank of a study on the page: results before choices, then by images seen in the training of all its runs."""
+        seen = sum(run.record.dataset.train * run.record.spec.recipe.epochs for run in self.runs)
+        return not _chooses(self.study), seen
+
+    @property
     def split(self) -> str:
         """On which images: `test`, `validation`, or nothing where it has both."""
         return style.split(self.study.runs)
