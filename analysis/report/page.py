@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vitinit.analysis.board import Entry
 from vitinit.analysis.report.answer import seeds
+from vitinit.analysis.report.packing import packed
 from vitinit.analysis.report.section import SPARK, Section
 from vitinit.analysis.tables.render import template
 
@@ -41,7 +42,7 @@ def to_html(
         datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
         seeds=seeds,
         board=board,
-        library=Markup(_library()) if drawn else "",
+        library=packed(_library()) if drawn else "",
         markup=Markup,
         spark=SPARK,
         shown=SHOWN,
@@ -49,7 +50,6 @@ def to_html(
 
 
 def _library() -> str:
-    """The JavaScript of Bokeh, to stand in the page."""
+    """The JavaScript of Bokeh."""
     folder = resources.files("bokeh") / "server" / "static" / "js"
-    text = "\n".join((folder / name).read_text(encoding="utf-8") for name in LIBRARY)
-    return text.replace("</script", "<\\/script")
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in LIBRARY)
