@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vitinit.analysis.board import Entry
 from vitinit.analysis.report.answer import seeds
+from vitinit.analysis.report.choices import OWN
 from vitinit.analysis.report.packing import packed
 from vitinit.analysis.report.section import SPARK, Section
 from vitinit.analysis.tables.render import template
@@ -41,6 +42,8 @@ def to_html(
         rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
         datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
         seeds=seeds,
+        own=OWN,
+        metrics={name: label for section in sections for name, label in section.metrics.items()},
         board=board,
         library=packed(_library()) if drawn else "",
         markup=Markup,

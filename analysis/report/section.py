@@ -16,11 +16,12 @@ from vitinit.analysis.plotting import style
 from vitinit.analysis.registry import refuse
 from vitinit.analysis.report.answer import Answer, answer
 from vitinit.analysis.report.charts import Plot, plot
+from vitinit.analysis.report.choices import choices, texts
 from vitinit.analysis.report.maps import Maps, attention_maps
 from vitinit.analysis.report.packing import packed
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
-from vitinit.analysis.tables.render import Column, columns, to_csv, to_latex, to_markdown
+from vitinit.analysis.tables.render import Column, columns
 from vitinit.analysis.tables.shared import Table
 from vitinit.analysis.text import count, one_line
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
@@ -81,8 +82,15 @@ class Drawn:
         return bool(self.plots or self.pictures or self.maps)
 
 
-Figures = tuple[list[Drawn], list[str]]
-"""Those of a study, and the errors of those that are missing."""
+@dataclass(frozen=True)
+class Costly:
+    """Parts of a section that take long, of text alone: another process can compute them."""
+
+    figures: list[Drawn]
+    errors: list[str]
+    """Errors of figures that are missing."""
+    metrics: dict[str, str]
+    choices: str
 
 
 @dataclass(frozen=True)
@@ -104,18 +112,14 @@ class Section:
     """Dataset, training, validation and test images, classes, checksum; and in how many runs."""
     provenance: dict[str, list[tuple[str, int]]]
     """By recorded field: values, and in how many runs."""
+    metrics: dict[str, str]
+    """Labels of the metrics that a reader can choose, by name."""
+    choices: str
+    """Gains and tables for each choice; see `choices`."""
+    texts: str
+    """The tables as `analysis.tables` writes them, by name and format, packed."""
     broken: list[VitinitError]
     """Missing parts of the page, because a file of code has an error, or one of attention maps."""
-
-    @property
-    def texts(self) -> str:
-        """The tables as `analysis.tables` writes them, by name and format, packed."""
-        formats = {"LaTeX": to_latex, "Markdown": to_markdown, "CSV": to_csv}
-        return packed(
-            json.dumps(
-                {table.name: {name: write(table) for name, write in formats.items()} for table, _, _ in self.tables}
-            )
-        )
 
     @property
     def score_name(self) -> str:
@@ -135,7 +139,7 @@ class Section:
 
 
 def sections(studies: Sequence[Study], baseline: str | None = None) -> list[Section]:
-    """Gather what the page shows of several studies; their figures are drawn on all cores.
+    """Gather what the page shows of several studies; on all cores.
 
     Args:
         studies: Each with a finished run.
@@ -150,25 +154,25 @@ def sections(studies: Sequence[Study], baseline: str | None = None) -> list[Sect
         return [section(*each) for each in asked]
     _ASKED[:] = asked
     with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
-        drawings = [pool.submit(_draw, place) for place in range(len(asked))]
-        return [section(*each, its) for each, its in zip(asked, drawings, strict=True)]
+        parts = [pool.submit(_costly, place) for place in range(len(asked))]
+        return [section(*each, its) for each, its in zip(asked, parts, strict=True)]
 
 
 _ASKED: list[tuple[Study, str | None]] = []
-"""Studies that forked processes draw."""
+"""Studies for forked processes, which have them without a copy."""
 
 
-def _draw(place: int) -> Figures:
-    return figures(*_ASKED[place])
+def _costly(place: int) -> Costly:
+    return costly(*_ASKED[place])
 
 
-def section(study: Study, baseline: str | None = None, drawings: Future[Figures] | None = None) -> Section:
+def section(study: Study, baseline: str | None = None, parts: Future[Costly] | None = None) -> Section:
     """Gather what the page shows of a study.
 
     Args:
         study: With a finished run.
         baseline: As in `build`.
-        drawings: Its figures, where another process draws them.
+        parts: Those that take long, where another process computes them.
     """
     broken: list[VitinitError] = []
     tables = list(_tables(study, baseline, broken))
@@ -178,19 +182,22 @@ def section(study: Study, baseline: str | None = None, drawings: Future[Figures]
     highest: dict[str, float] = defaultdict(float)
     for record in records:
         highest[study.column[record.run_id]] = max(highest[study.column[record.run_id]], record.best[1])
-    drawn, errors = drawings.result() if drawings else figures(study, baseline)
-    broken += map(VitinitError, errors)
+    its = parts.result() if parts else costly(study, baseline)
+    broken += map(VitinitError, its.errors)
     return Section(
         study=study,
         answer=answer(tables[0], _named(tables, baseline)),
         facts=_facts(study, records),
         tables=list(_with_notes(tables)),
-        figures=[each for each in drawn if each],
-        left_out=_left_out(study, drawn),
+        figures=[drawn for drawn in its.figures if drawn],
+        left_out=_left_out(study, its.figures),
         runs=[_run(record, study.column[record.run_id], highest) for record in records],
         without_numbers=list(_without_numbers(study)),
         images=Counter(_images(record) for record in records),
         provenance=_provenance(records),
+        metrics=its.metrics,
+        choices=its.choices,
+        texts=packed(json.dumps(texts(tables))),
         broken=broken,
     )
 
@@ -266,13 +273,15 @@ def _epochs(record: RunRecord) -> str:
     return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
 
 
-def figures(study: Study, baseline: str | None) -> Figures:
-    """Draw those that there are; without plots and pictures where there would be too many."""
-    broken: list[str] = []
-    return list(_figures(study, baseline, broken)), broken
+def costly(study: Study, baseline: str | None) -> Costly:
+    """Compute what takes long."""
+    errors: list[str] = []
+    figures = list(_figures(study, baseline, errors))
+    return Costly(figures, errors, *(({}, "") if _chooses(study) else choices(study, baseline)))
 
 
 def _figures(study: Study, baseline: str | None, broken: list[str]) -> Iterator[Drawn]:
+    """Those that there are; without plots and pictures where there would be too many."""
     import matplotlib.pyplot as plt
 
     from vitinit.analysis.curves.registry import CURVES

@@ -44,11 +44,12 @@ function link(element) {
   history.replaceState(null, "", "#" + state);
 }
 
-function read() {
+async function read() {
   const hash = location.hash.slice(1);
   if (hash && !hash.includes("=")) return; // a link to a heading
   const wanted = new URLSearchParams(hash);
   for (const [name, {set}] of controls) set(wanted.getAll(name));
+  await choose();
   show();
   at = wanted.get("at") ?? "";
   document.getElementById(at)?.scrollIntoView();
@@ -97,11 +98,49 @@ function show() {
   }
 }
 
-const change = () => { show(); link(); };
+const change = async () => { await choose(); show(); link(); };
 form.addEventListener("change", change);
 form.addEventListener("reset", () => setTimeout(change));
 form.addEventListener("submit", (event) => event.preventDefault());
 form.hidden = false;
+
+// Another baseline or metric: gains and tables that Python has computed take the place of those in the page.
+const unpacked = new Map();
+const original = new Map();
+
+/** What Python packed into a study's section. */
+async function packOf(study, kind) {
+  const pack = document.querySelector(`[data-study="${CSS.escape(study)}"] > .${kind}`);
+  if (pack && !unpacked.has(pack)) unpacked.set(pack, JSON.parse(await unpack(pack.textContent)));
+  return unpacked.get(pack);
+}
+
+function put(place, html) {
+  if (place.shown === html) return;
+  const ids = place.ids ??= all("table", place).map((table) => table.id);
+  place.shown = html;
+  place.innerHTML = html ?? original.get(place);
+  all("table", place).forEach((table, i) => {
+    const held = ["sort", "find"].map((name) => [`${name}.${ids[i]}`, controls.get(`${name}.${ids[i]}`)?.get() ?? []]);
+    table.id = ids[i];
+    tools(table, ids[i]);
+    for (const [name, values] of held) controls.get(name).set(values);
+  });
+}
+
+async function choose() {
+  const metric = form.metric?.value ?? "", baseline = form.baseline.value;
+  for (const place of all("[data-gains]")) {
+    const its = (metric || baseline) && await packOf(place.dataset.gains, "choices");
+    const gains = its && (its[metric] ?? its[""]).gains;
+    put(place, gains ? gains[baseline] ?? gains[""] : undefined);
+    for (const line of all(`[data-default="${CSS.escape(place.dataset.gains)}"]`)) line.hidden = place.shown !== undefined;
+  }
+  for (const place of all("[data-table]")) {
+    const its = metric && await packOf(place.closest(".study").dataset.study, "choices");
+    put(place, its ? its[metric]?.tables[place.dataset.table]?.html : undefined);
+  }
+}
 
 // Attention maps: two sliders move the part of each sheet that is seen.
 for (const figure of all(".maps")) {
@@ -147,7 +186,7 @@ control("open", () => folds.filter((fold) => fold.open).map((fold) => fold.id), 
 // Tables: sorted by a click on a head, filtered by words, copied.
 const MISSING = ["", "–", "none", "unknown"];
 const textOf = (cell) => (cell.querySelector("summary") ?? cell).textContent.trim().replace(/\s+/g, " ");
-const numberIn = (text) => {
+const toNumber = (text) => {
   const found = /^[<≤]? ?([-+−]?[\d,]*\.?\d+(?:e[-+]?\d+)?)(?![\w.])/i.exec(text);
   return found ? Number(found[1].replace("−", "-").replaceAll(",", "")) : NaN;
 };
@@ -170,10 +209,10 @@ function heads(table) {
 function ordered(lines, column, down) {
   const texts = new Map(lines.map((line) => [line, textOf(line.cells[column])]));
   const known = lines.filter((line) => !MISSING.includes(texts.get(line)));
-  const numeric = known.every((line) => !Number.isNaN(numberIn(texts.get(line))));
+  const numeric = known.every((line) => !Number.isNaN(toNumber(texts.get(line))));
   known.sort((a, b) => {
     const [one, other] = [texts.get(a), texts.get(b)];
-    return (down ? -1 : 1) * (numeric ? numberIn(one) - numberIn(other) : one.localeCompare(other));
+    return (down ? -1 : 1) * (numeric ? toNumber(one) - toNumber(other) : one.localeCompare(other));
   });
   return {numeric, lines: [...known, ...lines.filter((line) => !known.includes(line))]};
 }
@@ -233,9 +272,11 @@ function tools(table, name) {
 
 /** A table as `analysis.tables` writes it, which is in the page for those of studies. */
 async function wholeText(table, format) {
-  const its = table.closest("[data-table]")?.dataset.table;
-  const texts = its && table.closest(".study").querySelector(".texts");
-  return texts && JSON.parse(await unpack(texts.textContent))[its][format];
+  const place = table.closest("[data-table]");
+  if (!place) return undefined;
+  const study = place.closest(".study").dataset.study;
+  const tables = place.shown ? (await packOf(study, "choices"))[form.metric.value].tables : await packOf(study, "texts");
+  return tables[place.dataset.table][format];
 }
 
 const TEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "−": "$-$", "±": "$\\pm$", "×": "$\\times$",
@@ -262,4 +303,5 @@ async function copy(text) {
   }
 }
 
+for (const place of all("[data-gains], [data-table]")) original.set(place, place.innerHTML);
 for (const table of all("table")) if (table.tHead && !table.closest("td, th")) tools(table, nameOf(table, "t"));
