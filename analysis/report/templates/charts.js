@@ -231,9 +231,6 @@ const idOf = (button) => `${button.closest("figure").id}.${all(".legend button",
 control("off", () => switches.filter(isOff).map(idOf), (values) => {
   for (const button of switches) button.setAttribute("aria-pressed", String(!values.includes(idOf(button))));
 });
-window.addEventListener("hashchange", read);
-read();
-show();
 const library = document.getElementById("library");
 if (library) unpack(library.textContent).then((text) => {
   const script = document.createElement("script");

@@ -262,6 +262,7 @@ function tools(table, name) {
     });
     bar.append(button);
   }
+  if (table.className === "forest") downloads(table, name, bar);
   bar.append(said);
   if (table.className === "forest") table.after(bar); // what it shows comes first
   else table.before(bar);
