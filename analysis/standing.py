@@ -59,7 +59,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Gain:
+class GainLine:
     """One line of the list of gains over the same base."""
 
     points: float
@@ -154,7 +154,7 @@ def lines(found: Standing, study: frame.Study, beside: Sequence[frame.Study], mo
             versions[name].add(source)
     among = [each for one in beside for each in _among(found, study, one)]
     last, n = found.last, found.last.n if found.last else 0
-    own = [Gain(last.base.gain, _brackets(last.base), f"> {found.row}", n, study.name)] if last else []
+    own = [GainLine(last.base.gain, _brackets(last.base), f"> {found.row}", n, study.name)] if last else []
     return template(
         "standing.txt.j2",
         found=found,
@@ -202,7 +202,7 @@ def _failures(study: frame.Study) -> list[str]:
     ]
 
 
-def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[Gain]:
+def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[GainLine]:
     """Gains over the same base of the methods recorded with this model and recipe, whatever their learning rate.
 
     A gain over a weaker base is larger for that alone, so gains over different bases are not put in one list.
@@ -212,7 +212,7 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[Gai
     ours = study.examples[found.row, None]
     values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
     return [
-        Gain(pair.mean, _brackets(pair.interval), row, pair.n, beside.name)
+        GainLine(pair.mean, _brackets(pair.interval), row, pair.n, beside.name)
         for row, base in own_bases(beside).items()
         if (theirs := beside.examples[row, None]).method and theirs.method.name != "placebo"
         if (theirs.model, theirs.base) == (ours.model, ours.base)

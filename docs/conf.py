@@ -7,9 +7,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
+
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.benchmark.grids.schema import Block, GridFile, Row
+from vitinit.benchmark.models.registry import families
+from vitinit.benchmark.spec import DatasetSpec, Recipe
 
 ROOT = Path(__file__).parents[1]
+ANNOTATED = r"Annotated\[(\w+(?:\[[^]]*\])?), [^]]*\]"
+"""A type and its checks, as the source has them."""
 
 project = "vitinit"
 copyright = "2026 the vitinit authors, MIT licence"
@@ -78,6 +89,13 @@ docs/how-to/compare-studies
 
 ```{toctree}
 :hidden:
+:caption: Figures
+
+docs/gallery
+```
+
+```{toctree}
+:hidden:
 :glob:
 :caption: Studies
 
@@ -90,6 +108,7 @@ results/submissions/README
 :hidden:
 :caption: Reference
 
+docs/reference/grid-file
 docs/reference/vitinit
 docs/reference/initializers
 docs/reference/methods
@@ -131,6 +150,67 @@ def _completed(app: Sphinx, page: str, text: list[str]) -> None:
         text[0] += CONTENTS
     if page == "docs/reference/methods":
         text[0] += "\n".join(_section(path) for room in ("bases", "methods") for path in _files(room))
+
+    if page == "docs/reference/grid-file":
+        text[0] += _grid_file()
+    if page == "docs/gallery":
+        text[0] += _gallery()
+
+
+def _grid_file() -> str:
+    parts: list[tuple[str, str, type[BaseModel]]] = [
+        ("The file", "", GridFile),
+        ("A row", "`base` and `method` take a name, or a mapping of a name and [its parameters](methods.md).", Row),
+        ("A block", "", Block),
+        (
+            "A dataset",
+            'A name, or a mapping of these. `{python: "my_data.py:MyData"}` names one of your own.',
+            DatasetSpec,
+        ),
+        ("A recipe", "A name, or a mapping of a name and fields that replace those of the recipe.", Recipe),
+        *((f"A model: `arch: {arch}`", family.__doc__ or "", family) for arch, family in families().items()),
+    ]
+    return "\n".join(f"## {title}\n\n{said}\n\n{_fields(of)}\n" for title, said, of in parts)
+
+
+def _fields(of: type[BaseModel]) -> str:
+    """Return a table of a schema's fields, with the text behind each in the source."""
+    lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
+    for name, field in of.model_fields.items():
+        kind, meaning = "", ""
+        for cls in of.__mro__:
+            if not cls.__module__.startswith("vitinit."):
+                continue
+            source = ModuleAnalyzer.for_module(cls.__module__)
+            source.analyze()
+            kind = kind or re.sub(ANNOTATED, r"\1", source.annotations.get((cls.__name__, name), ""))
+            meaning = meaning or " ".join(source.find_attr_docs().get((cls.__name__, name), []))
+        default = field.get_default(call_default_factory=True)
+        shown = "" if default is PydanticUndefined else f"`{getattr(default, 'name', default)!r}`"
+        lines.append(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{name}`", f"`{kind}`", shown, meaning)) + " |"
+        )
+    return "\n".join(lines)
+
+
+def _gallery() -> str:
+    text = ""
+    for path in sorted(ROOT.glob("results/reference/*/figures/*.png")):
+        study, name = path.parts[-3], path.stem.partition("-")[0]
+        module = "figures" if name in FIGURES.by_name() else "curves"
+        drawing = (FIGURES if module == "figures" else CURVES).get(name)
+        text += f"""
+## `{name}` of [{study}](../results/reference/{study}/README.md)
+
+![{name} of {study}](../{path.relative_to(ROOT)})
+
+{drawing.caption}
+
+```
+python -m analysis.{module} --results results/reference --study {study} --figure {name}
+```
+"""
+    return text
 
 
 def _with_texts(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object) -> None:

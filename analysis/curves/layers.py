@@ -15,7 +15,7 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.frame import Study
 from vitinit.analysis.plotting.style import (
     BAND,
-    Look,
+    LineStyle,
     counted,
     file_part,
     legend_below,
@@ -193,7 +193,7 @@ def _draw(axes: Axes, panel: Panel, depth: int) -> dict[str, Line2D]:
     widths = np.linspace(WIDEST, NARROWEST, depth)
     handles = {}
     for place, (layer, numbers) in enumerate(panel.lines.items()):
-        handles[layer] = line_with_band(axes, numbers, Look(mpl.colors.to_hex(colours[place])))
+        handles[layer] = line_with_band(axes, numbers, LineStyle(mpl.colors.to_hex(colours[place])))
         handles[layer].set_linewidth(widths[place])
     return handles
 

@@ -13,7 +13,7 @@ from vitinit.analysis.plotting.style import (
     COLOURS,
     DASHES,
     MARKERS,
-    Look,
+    LineStyle,
     file_part,
     legend_of_panel,
     line_with_band,
@@ -115,7 +115,7 @@ def _figure(chart: Chart) -> Figure:
 def _draw(axes: Axes, panel: Panel) -> None:
     handles = {}
     for place, (value, numbers) in enumerate(panel.lines.items()):
-        look = Look(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)])
+        look = LineStyle(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)])
         handles[value] = line_with_band(axes, numbers, look)
     if panel.scale.log_x:
         axes.set_xscale("log")

@@ -17,18 +17,19 @@ from vitinit.analysis.plotting.gains import (
     seeds_of,
     table_of,
 )
-from vitinit.analysis.plotting.style import Look, label_axes, legend_below, panel_title, panels, safe, score_name
+from vitinit.analysis.plotting.style import LineStyle, label_axes, legend_below, panel_title, panels, safe, score_name
 from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-ITSELF = Look("black", "-", "o")
+ITSELF = LineStyle("black", "-", "o")
 PLACEBO = {
-    "spectrum": Look("#D55E00", "-", "s", filled=False),
-    "norm": Look("#0072B2", "-", "^", filled=False),
-    "entropy": Look("#009E73", "-", "D", filled=False),
+    "spectrum": LineStyle("#D55E00", "-", "s", filled=False),
+    "norm": LineStyle("#0072B2", "-", "^", filled=False),
+    "entropy": LineStyle("#009E73", "-", "D", filled=False),
+    "entries": LineStyle("#CC79A7", "-", "v", filled=False),
 }
 """By what it keeps."""
 LOWEST = 1.3

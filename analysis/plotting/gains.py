@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import Look, safe, span
+from vitinit.analysis.plotting.style import LineStyle, safe, span
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.shared import Table
 
@@ -48,7 +48,7 @@ def one_line_each(axes: Axes, rows: list[str]) -> None:
     axes.grid(axis="x")
 
 
-def draw_estimate(axes: Axes, x: float, y: float, look: Look, across: Interval | None = None) -> Line2D:
+def draw_estimate(axes: Axes, x: float, y: float, look: LineStyle, across: Interval | None = None) -> Line2D:
     """A marker with its interval along x, with caps; returns what a legend shows."""
     if across:
         axes.plot((across.low, across.high), (y, y), color=look.color, marker="|", markersize=6)

@@ -65,7 +65,7 @@ FEW = 10
 
 
 @dataclass(frozen=True)
-class Look:
+class LineStyle:
     """Look of a row in every figure: colour and marker of its method, dash and fill of its base."""
 
     color: str
@@ -87,7 +87,7 @@ class Look:
         return {"color": self.color, "marker": self.marker, "markerfacecolor": face, "markersize": 4.5}
 
 
-def looks(study: Study) -> dict[str, Look]:
+def looks(study: Study) -> dict[str, LineStyle]:
     """By row label, in the order of the tables.
 
     A method with the same parameters has one colour and marker, over all bases and in every study: those of the papers'
@@ -99,7 +99,7 @@ def looks(study: Study) -> dict[str, Look]:
     bases = list(dict.fromkeys([*BASES, *(specs[row].base.name for row in labels)]))
     fixed = ((i, specs[row].method) for i, row in enumerate(ROWS[2:]) if row in specs)
     places = {_identity(method): i for i, method in fixed if method}
-    found: dict[str, Look] = {}
+    found: dict[str, LineStyle] = {}
 
     def place_of(initializer: str) -> int:
         if initializer not in places:
@@ -116,9 +116,9 @@ def looks(study: Study) -> dict[str, Look]:
             color, marker = _of_method(place_of(json.dumps(of, sort_keys=True) if of else _identity(spec.method)))
             marker = PLACEBO_MARKER if of else marker
         base = bases.index(spec.base.name)
-        tried = [Look(color, dash, marker, base == 0) for dash in (*DASHES[base:], *DASHES[:base])]
+        tried = [LineStyle(color, dash, marker, base == 0) for dash in (*DASHES[base:], *DASHES[:base])]
         first = place_of(_identity(spec.base))  # where all dashes are taken
-        others = (Look(_of_method(first + step)[0], DASHES[0], "*", base == 0) for step in range(OWN))
+        others = (LineStyle(_of_method(first + step)[0], DASHES[0], "*", base == 0) for step in range(OWN))
         taken = {replace(look, place=0) for look in found.values()}
         look = next((look for look in (*tried, *others) if look not in taken), tried[0])
         found[row] = replace(look, place=len(found))
@@ -209,7 +209,7 @@ def _letters(axes: Axes) -> int:
     return LETTERS // (spec.get_gridspec().ncols if spec else 1)
 
 
-def line_with_band(axes: Axes, numbers: Line, look: Look, stagger: bool = False) -> Line2D:
+def line_with_band(axes: Axes, numbers: Line, look: LineStyle, stagger: bool = False) -> Line2D:
     """A mean and its band over x, with markers if the look has some or points are few; returns what a legend shows.
 
     Args:

@@ -24,7 +24,7 @@ UNDER = InitializerSpec(name="trunc_normal")
 """The base that methods are asked over."""
 
 
-class Verdict(Frozen):
+class Fit(Frozen):
     """Compatibility of one initialiser, at its defaults, with one family."""
 
     misfit: str = ""
@@ -38,8 +38,8 @@ class Verdict(Frozen):
 class Fits(Frozen):
     """All of them, by initialiser and `arch`."""
 
-    base: dict[str, dict[str, Verdict]]
-    method: dict[str, dict[str, Verdict]]
+    base: dict[str, dict[str, Fit]]
+    method: dict[str, dict[str, Fit]]
 
 
 def fits() -> Fits:
@@ -67,16 +67,16 @@ def smallest(arch: str) -> BaseModelSpec | None:
     return min((families.spec_of({**fields, **size}) for fields in presets), key=lambda spec: spec.size, default=None)
 
 
-def verdict(model: BaseModelSpec, name: str, kind: Literal["base", "method"]) -> Verdict:
+def verdict(model: BaseModelSpec, name: str, kind: Literal["base", "method"]) -> Fit:
     """Return the compatibility of an initialiser at its defaults with a model, or the parameter that it lacks."""
     if condition := registry.get(name).condition:
-        return Verdict(condition=condition)
+        return Fit(condition=condition)
     try:
         part = fitting.resolve_initializer({"name": name}, kind)
     except VitinitError as error:
-        return Verdict(misfit=str(error))
+        return Fit(misfit=str(error))
     misfit = fitting.misfit(model, *((part, None) if kind == "base" else (UNDER, part)))
-    return Verdict(misfit=misfit, ours="" if misfit else fitting.ours(model, part, kind))
+    return Fit(misfit=misfit, ours="" if misfit else fitting.ours(model, part, kind))
 
 
 class Summary(Frozen):

@@ -15,7 +15,7 @@ from torch import nn
 from vitinit.initializers.check.measuring import Measured
 from vitinit.initializers.check.nearest import Purpose
 from vitinit.initializers.check.report import Finding
-from vitinit.initializers.check.watch import Seen
+from vitinit.initializers.check.watch import AttentionSeen
 
 ABOVE_CHANCE = 0.5
 """Nats over ln K. Normal logits of standard deviation s lose s^2 / 2: this is s = 1."""
@@ -123,7 +123,7 @@ def _attention(found: Measured) -> Iterator[Finding]:
         )
 
 
-def limit(one: Seen) -> float:
+def limit(one: AttentionSeen) -> float:
     """sqrt(2 ln N), above which a row of N normal logits concentrates on few keys."""
     return math.sqrt(2 * math.log(one.keys))
 

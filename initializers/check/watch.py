@@ -27,7 +27,7 @@ HOLDERS = (nn.ModuleList, nn.ModuleDict)
 
 
 @dataclass
-class Seen:
+class AttentionSeen:
     """Numbers of one softmax."""
 
     module: str
@@ -63,7 +63,7 @@ class Stream:
 class Watched:
     """All that was seen in one forward pass, in its order."""
 
-    attention: list[Seen] = field(default_factory=list)
+    attention: list[AttentionSeen] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     called: list[str] = field(default_factory=list)
     """Names of all modules that were called."""
@@ -125,7 +125,7 @@ def _among_tokens(keys: int, shape: tuple[int, ...]) -> bool:
 
 
 @torch.no_grad()
-def _seen(name: str, logits: Tensor, out: Tensor, grid: tuple[int, int] | None) -> Seen:
+def _seen(name: str, logits: Tensor, out: Tensor, grid: tuple[int, int] | None) -> AttentionSeen:
     *_, queries, keys = logits.shape
     heads = logits.shape[-3] if logits.ndim > 3 else 1
     rows_RHQK = logits.reshape(-1, heads, queries, keys).float()
@@ -144,7 +144,7 @@ def _seen(name: str, logits: Tensor, out: Tensor, grid: tuple[int, int] | None) 
     share_H = maps_RHQK.mean(2).amax(-1).mean(0)
     first, last = rows_RHQK[0], rows_RHQK[-1]
     by_place = len(rows_RHQK) > 1 and bool(torch.allclose(first, last, rtol=1e-6, atol=0)) and bool(first.any())
-    return Seen(
+    return AttentionSeen(
         module=name,
         keys=keys,
         logits=float(std_H.max()),

@@ -46,6 +46,7 @@ class Placebo(Initializer):
       Norms, ranks and singular values stay, also those of W_q^T W_k and of W_proj W_v. So with every other weight:
       seen as (out, rest), it is rotated from the right;
     - `norm`: Gaussian, with the same Frobenius norm per head and matrix; every other weight as a whole;
+    - `entries`: the same numbers in another order, per head and matrix as in `norm` (arXiv 2511.13945's placebo);
     - `entropy`: as `norm`; then W_q and W_k are scaled, layer by layer from the input on, until the mean attention
       entropy of the layer on training images equals that of the method's.
 
@@ -61,7 +62,7 @@ class Placebo(Initializer):
 
     of: dict[str, Any] = Field({"name": "mimetic"}, validate_default=True)
     """A method: its name, or a mapping with `name` and parameters."""
-    keep: Literal["spectrum", "norm", "entropy"] = "spectrum"
+    keep: Literal["spectrum", "norm", "entries", "entropy"] = "spectrum"
 
     @field_validator("of", mode="before")
     @classmethod
@@ -143,7 +144,7 @@ class Placebo(Initializer):
             else [float(entropy_H.mean()) for entropy_H in measured(model, images_BCHW).entropy]
         )
 
-        treat, word = (_rotated, "rotated") if self.keep == "spectrum" else (_gaussian, "gaussian")
+        treat, word = TREATMENTS.get(self.keep, (_gaussian, "gaussian"))
         with one_thread():
             for weight in weights:
                 weight.set(treat(weight, generator))
@@ -225,6 +226,16 @@ def _gaussian(weight: _Weight, generator: torch.Generator) -> Tensor:
     noise_HXX = torch.randn(value_HXX.shape, dtype=torch.float64, generator=generator)
     norm_H11, noise_norm_H11 = (part.norm(dim=(1, 2), keepdim=True) for part in (value_HXX, noise_HXX))
     return noise_HXX * (norm_H11 / noise_norm_H11)
+
+
+def _shuffled(weight: _Weight, generator: torch.Generator) -> Tensor:
+    value_HXX = weight.get()
+    order_HE = torch.rand(len(value_HXX), value_HXX[0].numel(), dtype=torch.float64, generator=generator).argsort(1)
+    return value_HXX.flatten(1).gather(1, order_HE).view(value_HXX.shape)
+
+
+TREATMENTS = {"spectrum": (_rotated, "rotated"), "entries": (_shuffled, "shuffled")}
+"""What is done with a weight, and the word for it, by what is kept; otherwise it is drawn from a Gaussian."""
 
 
 def orthogonal(size: int, generator: torch.Generator) -> Tensor:

@@ -41,6 +41,10 @@ class ScaledRandom(Initializer):
         """Refuse attention without an MLP in its block."""
         self.blocks_of(model)
 
+    def patterned(self, model: nn.Module) -> bool:
+        """Independent uniform entries and zeros have no pattern."""
+        return False
+
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
         """Draw the weights of every block, and clear the last Linear of its MLP."""

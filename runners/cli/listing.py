@@ -25,7 +25,7 @@ from vitinit.runners.cli.options import console
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from vitinit.benchmark.grids.fits import Verdict
+    from vitinit.benchmark.grids.fits import Fit
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
@@ -306,13 +306,13 @@ def _fits(name: str | None) -> None:
     )
 
 
-def _says(of: Verdict) -> str:
+def _says(of: Fit) -> str:
     if of.misfit:
         return f"no: {of.misfit}"
     return f"yes; ours, in no paper: {of.ours}" if of.ours else f"yes; {of.condition}" if of.condition else "yes"
 
 
-def _cell(of: Verdict, label: str, notes: dict[str, int]) -> str:
+def _cell(of: Fit, label: str, notes: dict[str, int]) -> str:
     """Yes or no, and the number of a note; what several cells say in the same words has one number."""
     if not (of.misfit or of.ours or of.condition):
         return "yes"

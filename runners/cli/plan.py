@@ -445,7 +445,7 @@ def _next(grid: str, planned: list[Planned], *narrowed: object) -> list[str]:
         return [f"next: vitinit run {grid}"]
     if "failed" in states:
         return [f"next: vitinit run {grid} --retry-failed"]
-    return [f"next: python -m analysis.tables --study {Path(grid).stem}"] if states == {"done"} else []
+    return [f"next: python -m vitinit.analysis.tables --study {Path(grid).stem}"] if states == {"done"} else []
 
 
 def _details(planned: list[Planned], contents: Outline) -> list[str]:

@@ -58,7 +58,7 @@ class ComparedPart:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Reproduction:
     """A recorded run and its repetition."""
 
     lines: list[ComparedPart]
@@ -223,7 +223,7 @@ def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loade
         )
 
 
-def compare(then: RunRecord, now: RunRecord) -> Comparison:
+def compare(then: RunRecord, now: RunRecord) -> Reproduction:
     """Compare everything that a record holds, less times, with its repetition.
 
     Args:
@@ -243,7 +243,7 @@ def compare(then: RunRecord, now: RunRecord) -> Comparison:
     for name, record in (("recorded run", then), ("repetition", now)):
         if record.environment.get("changed_while_running"):
             causes.append(f"the {name} was stopped and went on with something changed (changed_while_running)")
-    return Comparison(lines, environment, unrecorded, causes)
+    return Reproduction(lines, environment, unrecorded, causes)
 
 
 def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

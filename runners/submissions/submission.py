@@ -20,12 +20,12 @@ from vitinit.initializers.errors import VitinitError, explain
 
 OUT_OF_TIME = 99
 """Exit code of the process that runs a method, when its processor time is over."""
-Gain = Annotated[float, Field(ge=-100, le=100)]
+Points = Annotated[float, Field(ge=-100, le=100)]
 LARGEST = 2**18
 """Bytes of a method's file or a claim."""
 
 
-class Claim(Frozen):
+class ClaimedGain(Frozen):
     """`claim.yaml`."""
 
     method: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
@@ -36,9 +36,9 @@ class Claim(Frozen):
     protocol: Count
     tier: Literal["quick", "standard"] = "quick"
     base: FolderName = "kaiming_uniform"
-    gain: Gain
+    gain: Points
     """Points over the base."""
-    over_placebo: Gain | None = None
+    over_placebo: Points | None = None
     """Points over the placebo; None where none is claimed."""
 
 
@@ -60,7 +60,7 @@ class Verdict(Frozen):
     look: Look | None = None
 
 
-def read(folder: Path) -> tuple[Claim, bytes]:
+def read(folder: Path) -> tuple[ClaimedGain, bytes]:
     """Return the claim and the method's file.
 
     Raises:
@@ -75,9 +75,9 @@ def read(folder: Path) -> tuple[Claim, bytes]:
             raise VitinitError(f"{path}: has more than {LARGEST:,} bytes")
         content.append(path.read_bytes())
     try:
-        return Claim.model_validate(mapping(content[0], folder / "claim.yaml")), content[1]
+        return ClaimedGain.model_validate(mapping(content[0], folder / "claim.yaml")), content[1]
     except ValidationError as error:
-        raise explain(error, str(folder / "claim.yaml"), Claim) from None
+        raise explain(error, str(folder / "claim.yaml"), ClaimedGain) from None
 
 
 def digest(folder: Path) -> str:
@@ -107,7 +107,7 @@ def add_verdict(folder: Path, verdict: Verdict) -> None:
     (folder / "verdicts.yaml").write_text(yaml.safe_dump({"verdicts": every}, sort_keys=False), encoding="utf-8")
 
 
-def judge(claim: Claim, look: Look) -> tuple[Literal["reproduced", "not reproduced", "tie"], str]:
+def judge(claim: ClaimedGain, look: Look) -> tuple[Literal["reproduced", "not reproduced", "tie"], str]:
     """Compare a claim with what fresh seeds say: rule 1.
 
     A claimed gain is reproduced if the looks show a gain and the claim does not lie above its interval. It is not

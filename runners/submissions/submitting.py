@@ -14,7 +14,7 @@ from vitinit.benchmark.records.looks import LOOKS
 from vitinit.benchmark.records.store import LAYOUT
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.launching import rank
-from vitinit.runners.submissions.submission import Claim
+from vitinit.runners.submissions.submission import ClaimedGain
 
 
 def write(
@@ -49,7 +49,7 @@ def write(
     if not found or found.target or not found.taken:
         raise VitinitError(f"{study}: has no final answer yet: vitinit rank {method} --tier {tier}")
     look = found.taken[-1]
-    claim = Claim(
+    claim = ClaimedGain(
         method=str(fields["name"]).rpartition(":")[2],
         authors=authors,
         words=words,

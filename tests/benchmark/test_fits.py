@@ -49,7 +49,11 @@ def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(found, ar
     for name, kind in [*((name, "base") for name in found.base), *((name, "method") for name in found.method)]:
         verdict = {**found.base, **found.method}[name][arch]
         assert bool(verdict.condition) == (name in ("weight_selection", "placebo"))
-        given = {"weight_selection": {"weights": str(checkpoint)}, "placebo": {"of": "lsuv"}}
+        given = {
+            "weight_selection": {"weights": str(checkpoint)},
+            "placebo": {"of": "lsuv"},
+            "procedural": {"steps": 1, "strings": 2, "batch_size": 2},
+        }
         part = registry.build(name, given.get(name, {}))
         base, method = (part, None) if kind == "base" else (registry.build("trunc_normal", {}), part)
         try:

@@ -62,6 +62,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 NEEDED: dict[str, dict[str, Any]] = {
     "weight_selection": {"weights": str(larger_checkpoint())},
     "lsuv": {"images": 4},
+    "procedural": {"steps": 2, "strings": 8, "batch_size": 4, "kinds": 2},
     "whitened_patches": {"images": 4},
 }
 """Parameters without a usable default, and smaller values of slow ones."""

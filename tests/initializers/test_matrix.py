@@ -51,6 +51,13 @@ KEPT = r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1|logit_scale)$"
 BEHIND = r"|\.blocks\.\d+\.norm[12]\.weight$"
 """Norms that scale branches."""
 NO_TOKENS = {NO_ATTENTION, CHANNELS, COSINES, BRANCHES}
+TOKENS_ALONE = {
+    **dict.fromkeys(("timm BEiT", "timm EVA rotary"), "tells places apart itself"),
+    **{f"{name} Swin": "tells places apart itself" for name in ("timm", "torchvision", "Hugging Face")},
+    **dict.fromkeys(("vit-pytorch ViT", "vit-pytorch SimpleViT"), "cannot be called with tokens alone"),
+    "nn.TransformerEncoder": "no token grid",
+}
+"""Why blocks cannot be trained on strings."""
 UNSEEN = {"torchvision ViT", "nn.TransformerEncoder"}
 """Attention whose Linears are not called."""
 NO_CONVOLUTION = {name for name in zoo.ZOO if name.startswith("vit-pytorch")} | {"timm XCiT"}
@@ -69,6 +76,8 @@ def reason(name: str, method: str) -> str | None:
         return "needs a checkpoint of a larger model"
     if method == "dct" and name.startswith("vit-pytorch"):
         return "needs square matrices"
+    if method == "procedural":
+        return TOKENS_ALONE.get(name) or (known["mimetic"] if known.get("mimetic") in NO_TOKENS else None)
     if method == "critical_scale":
         return "has no token grid" if name == "nn.TransformerEncoder" else reason(name, "zero_query")
     if (

@@ -157,6 +157,14 @@ def test_norms_stay_per_head_and_matrix_and_entries_are_gaussian(of: Any) -> Non
         assert abs((entries**4).mean() - 3) < 5 * math.sqrt(96 / entries.size), "kurtosis of a normal"
 
 
+def test_entries_stay_per_head_and_matrix_in_another_order() -> None:
+    method, shuffled = (made(one)[0] for one in ("mimetic", placebo("mimetic", "entries")))
+    for before, after in zip(weights(method), weights(shuffled), strict=True):
+        for a, b in zip(before, after, strict=True):
+            assert np.array_equal(np.sort(a, None), np.sort(b, None))
+            assert np.abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.2
+
+
 @torch.no_grad()
 def plain_entropies(m: Any, images_BCHW: torch.Tensor) -> list[float]:
     """Mean attention entropy of every layer between patch tokens: softmax written out in float64."""

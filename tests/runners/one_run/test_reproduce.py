@@ -69,6 +69,15 @@ def test_a_run_repeated_by_its_record_is_bitwise_equal(recorded, vitinit, tmp_pa
     assert len(list(folder.glob("*.json"))) == 1, "it ran again, and the earlier repetition was kept"
 
 
+def test_of_several_records_of_a_run_that_of_this_processor_is_repeated(recorded, vitinit):
+    store, elsewhere = Store("results/local"), {**recorded.environment, "processor": "another"}
+    store.write(altered(recorded, study="a", environment=elsewhere))
+    path = store.write(altered(recorded, study="b"))
+    exit_code, printed, _ = vitinit("reproduce", recorded.run_id)
+    assert exit_code == 0
+    assert f"repeating {path} on cpu" in printed
+
+
 def test_a_changed_record_differs(recorded, vitinit):
     history = [row.model_dump() for row in recorded.history]
     history[0]["test_top1"] += 100 * 5 / recorded.dataset.test

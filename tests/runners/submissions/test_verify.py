@@ -21,7 +21,7 @@ from vitinit.runners.launching import rank
 from vitinit.runners.submissions import submission
 from vitinit.runners.submissions import verify as verifying
 from vitinit.runners.submissions.stored import Stored
-from vitinit.runners.submissions.submission import Claim
+from vitinit.runners.submissions.submission import ClaimedGain
 
 ROOT = Path(__file__).parents[3]
 METHOD = """
@@ -140,7 +140,7 @@ def test_seeds_are_nobodys_choice() -> None:
 )
 def test_a_claim_is_judged_by_fixed_rules(claimed, over_placebo, base, placebo, answer) -> None:
     """The interval of fresh seeds is 1 to 3 points."""
-    claim = Claim.model_validate({**CLAIM, "gain": claimed, "over_placebo": over_placebo})
+    claim = ClaimedGain.model_validate({**CLAIM, "gain": claimed, "over_placebo": over_placebo})
     found = [
         Comparison.model_validate({"gain": 2, "low": 1, "high": 3, "p": 0.1, "says": says}) if says else None
         for says in (base, placebo)
@@ -194,7 +194,7 @@ def test_a_submission_is_trained_on_fresh_seeds_and_judged_by_the_rules(submitte
     verdict = submitted(KAIMING, base="trunc_normal", gain=0.5)
     assert verdict.valid
     assert verdict.look
-    assert verdict.answer == submission.judge(Claim.model_validate({**CLAIM, "gain": 0.5}), verdict.look)[0]
+    assert verdict.answer == submission.judge(ClaimedGain.model_validate({**CLAIM, "gain": 0.5}), verdict.look)[0]
     (study,) = (path.parent for path in (tmp_path / "results").glob("rank-Stored-*/LOOKS"))
     runs = [json.loads(path.read_bytes()) for path in study.glob("*.json")]
     top1 = {(run["row"], run["spec"]["seed"]): run["history"][-1]["test_top1"] for run in runs}

@@ -1,0 +1,191 @@
+"""Method `procedural`: blocks that were first trained to close brackets."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitinit.initializers.attention import evaluated, rotary, token_grid
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.registry import Initializer, Progress, Resources, register
+from vitinit.initializers.sharing import repeated
+
+SOURCE = Path(__file__).read_bytes()
+"""This code at import, part of what a kept solution depends on."""
+NORM = 0.02
+"""Euclidean norm of the vectors of symbols and places."""
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+@register
+class Procedural(Initializer):
+    """Procedural warm-up (arXiv 2511.13945; code: zlshinnick/weight-selection, symbolic_pretrain, v7): the blocks are
+    trained on strings of nested brackets first, without an image.
+
+    Each string has as many symbols as the model has patches, of `kinds` kinds of bracket; closing brackets are hidden
+    with probability `hidden`, and a linear head on the last block predicts them. Symbols and places have fixed random
+    vectors. AdamW, linear warm-up over the first fifteenth of the steps, then a cosine to 1e-6. Attention, MLPs and
+    norms of the blocks are kept; embeddings, class token, last norm and head keep their base.
+
+    Ours. 1,000 steps of 64 strings in place of 15,000 of 256. No class token in front of the strings. Symbols have
+    random vectors like places, because the code's rows of an identity matrix need a width of 130. The last norm, which
+    that code keeps, has no part in it.
+
+    Traps. It trains: minutes on a CPU for the smallest models, and the result is kept for other runs of the same start
+    and seed. Its bits depend on processor and number of threads, as those of any training do. Dropout is off.
+    """
+
+    name: ClassVar[str] = "procedural"
+    touches: ClassVar[tuple[str, ...]] = ("*",)
+
+    kinds: PositiveInt = 64
+    """Kinds of bracket."""
+    open: Share = 0.6
+    """Probability of a further opening bracket, where one may stand."""
+    strings: PositiveInt = 20_000
+    """Strings to train on, over and over."""
+    hidden: Share = 0.5
+    """Share of the closing brackets that are hidden."""
+    steps: PositiveInt = 1000
+    batch_size: PositiveInt = 64
+    lr: PositiveFloat = 2e-3
+    weight_decay: float = Field(0.05, ge=0)
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse models whose blocks do not map tokens to tokens by themselves."""
+        self._blocks(model)
+
+    def _blocks(self, model: nn.Module) -> list[nn.Module]:
+        layers = self.blocks_of(model)
+        for layer in layers:
+            why = ""
+            if layer.relative_bias or rotary(model):
+                why = "tells places apart itself"
+            elif layer.block is None or repeated(model, layer.block):
+                why = "has no block of its own"
+            if why:
+                raise VitinitError(
+                    f"method 'procedural' trains blocks on tokens alone: attention {layer.name!r} of "
+                    f"{type(model).__name__} {why}; choose another method"
+                )
+        blocks = [layer.block for layer in layers if layer.block is not None]
+        width, weight = layers[0].query_HdD.shape[-1], layers[0].query_HdD
+        x_BND = torch.zeros(2, math.prod(token_grid(model)), width, dtype=weight.dtype, device=weight.device)
+        with evaluated(model), torch.no_grad():
+            for layer, block in zip(layers, blocks, strict=True):
+                try:
+                    shape = _called(block, x_BND).shape
+                except Exception as error:
+                    raise VitinitError(
+                        f"method 'procedural': {type(block).__name__}, the block of attention {layer.name!r}, cannot "
+                        f"be called with tokens alone ({type(error).__name__}); choose another method"
+                    ) from error
+                if shape != x_BND.shape:
+                    raise VitinitError(
+                        f"method 'procedural': {type(block).__name__}, the block of attention {layer.name!r}, turns "
+                        f"tokens of {tuple(x_BND.shape)} into {tuple(shape)}; choose another method"
+                    )
+        return blocks
+
+    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+        """Train the blocks."""
+        self.apply_with(model, generator, progress, Resources())
+
+    def apply_with(
+        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
+    ) -> None:
+        """Train the blocks, or read what was trained from this start before."""
+        blocks = nn.ModuleList(self._blocks(model))
+        own = [parameter for parameter in blocks.parameters() if parameter.is_floating_point()]
+        seed = int(torch.randint(2**62, (), generator=generator))
+        start = (b"".join(one.detach().cpu().numpy().tobytes() for one in own), str(token_grid(model)).encode())
+        inputs = (SOURCE, self.model_dump_json().encode(), str(seed).encode(), *start)
+        trained = resources.remember(
+            inputs, lambda: self._trained(blocks, math.prod(token_grid(model)), seed, progress)
+        )
+        with torch.no_grad():
+            for parameter, value in zip(own, trained, strict=True):
+                parameter.copy_(value)
+
+    def _trained(self, blocks: nn.ModuleList, tokens: int, seed: int, progress: Progress) -> tuple[Tensor, ...]:
+        """Return the parameters of the blocks after training."""
+        generator = torch.Generator().manual_seed(seed)
+        strings_SN = brackets(self.strings, tokens, self.kinds, self.open, generator)
+        blocks = deepcopy(blocks)
+        own = [parameter.requires_grad_() for parameter in blocks.parameters() if parameter.is_floating_point()]
+        width, device = len(own[0]) if own[0].ndim == 1 else own[0].shape[-1], own[0].device
+        symbols_KD, places_ND = (
+            _directions(count, width, generator).to(device) for count in (2 * self.kinds + 1, tokens)
+        )
+        limit = width**-0.5
+        head_KD = torch.empty(2 * self.kinds, width).uniform_(-limit, limit, generator=generator).to(device)
+        bias_K = torch.zeros(2 * self.kinds, device=device)
+        own_and_head = [*own, head_KD.requires_grad_(), bias_K.requires_grad_()]
+        optimizer = torch.optim.AdamW(own_and_head, lr=self.lr, weight_decay=self.weight_decay)
+        order = torch.empty(0, dtype=torch.long)
+        with evaluated(blocks), torch.enable_grad():
+            for step in range(self.steps):
+                progress(step, self.steps)
+                while len(order) < self.batch_size:
+                    order = torch.cat((order, torch.randperm(self.strings, generator=generator)))
+                string_BN, order = strings_SN[order[: self.batch_size]], order[self.batch_size :]
+                closing_BN = string_BN >= self.kinds
+                hidden_BN = closing_BN & (torch.rand(string_BN.shape, generator=generator) < self.hidden)
+                given_BN = string_BN.masked_fill(hidden_BN, 2 * self.kinds).to(device)
+                x_BND = symbols_KD[given_BN] + places_ND
+                for block in blocks:
+                    x_BND = _called(block, x_BND)
+                logits_MK = functional.layer_norm(x_BND, (width,))[hidden_BN.to(device)] @ head_KD.T + bias_K
+                loss = functional.cross_entropy(logits_MK, string_BN[hidden_BN].to(device))
+                for group in optimizer.param_groups:
+                    group["lr"] = self._rate(step)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return tuple(parameter.detach() for parameter in own)
+
+    def _rate(self, step: int) -> float:
+        warm = max(1, self.steps // 15)
+        if step < warm:
+            return self.lr * (step + 1) / warm
+        done = (step - warm) / max(1, self.steps - warm)
+        return 1e-6 + (self.lr - 1e-6) * (1 + math.cos(math.pi * done)) / 2
+
+
+def brackets(count: int, length: int, kinds: int, share: float, generator: torch.Generator) -> Tensor:
+    """Return strings of nested brackets, `count` x `length` (zlshinnick/procedural-pretraining, dyck.py).
+
+    Kind k opens as k and closes as `kinds` + k. At each place a bracket is opened with probability `share`, where
+    enough places are left to close it; where none is open, always. The last of an odd number of places has one that is
+    never closed.
+    """
+    string_SN = torch.empty(count, length, dtype=torch.long)
+    stack_SN, depth_S = torch.zeros(count, length + 1, dtype=torch.long), torch.zeros(count, dtype=torch.long)
+    row_S = torch.arange(count)
+    for place in range(length):
+        left = length - place
+        kind_S = torch.randint(kinds, (count,), generator=generator)
+        may_open_S = (torch.rand(count, generator=generator) < share) & (depth_S < left - 1)
+        opens_S = (depth_S == 0) | may_open_S
+        top_S = stack_SN[row_S, (depth_S - 1).clamp(min=0)]
+        string_SN[:, place] = torch.where(opens_S, kind_S, kinds + top_S)
+        stack_SN[row_S, depth_S] = torch.where(opens_S, kind_S, stack_SN[row_S, depth_S])
+        depth_S += torch.where(opens_S, 1, -1)
+    return string_SN
+
+
+def _directions(count: int, width: int, generator: torch.Generator) -> Tensor:
+    return NORM * functional.normalize(torch.randn(count, width, generator=generator), dim=-1)
+
+
+def _called(block: nn.Module, x_BND: Tensor) -> Tensor:
+    given = block(x_BND)
+    return given[0] if isinstance(given, tuple) else given
