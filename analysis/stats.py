@@ -185,8 +185,11 @@ def pooled(rows: Sequence[pd.Series[float]]) -> Pooled | None:
 
 def differences(values: pd.Series[float], baseline: pd.Series[float]) -> Floats:
     """One difference per common seed, in the order of the seeds."""
-    # pandas subtracts by index, that is by seed; a seed that only one side has gives NaN.
-    return floats((values - baseline).dropna())
+    # by hand, as a page compares each row with each: pandas takes 20 times as long to subtract by index
+    theirs = dict(zip(baseline.index, baseline.to_numpy(float), strict=True))
+    by_seed = sorted(zip(values.index, values.to_numpy(float), strict=True))
+    found = np.array([value - theirs[seed] for seed, value in by_seed if seed in theirs], dtype=float)
+    return found[~np.isnan(found)]
 
 
 def floats(values: pd.Series[float]) -> Floats:

@@ -55,7 +55,7 @@ class Run:
     spark: str
     """Points of its curve: its score over epochs, from 0 to the highest of the dataset."""
     epochs: str
-    """Its epochs, a line each below a line of heads."""
+    """Its epochs, a line each below a line of heads, between tabs: numbers alone, and so safe in HTML."""
 
 
 @dataclass(frozen=True)
@@ -269,14 +269,16 @@ def _epochs(record: RunRecord) -> str:
         speed = ((epoch.seconds, ".1f"), (epoch.images_per_s, ",.0f"))
         texts = ("–" if value is None else format(value, form) for value, form in (*numbers, *speed))
         lines.append((str(epoch.epoch), *texts))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(map("\t".join, lines))
 
 
 def costly(study: Study, baseline: str | None) -> Costly:
     """Compute what takes long."""
+    import matplotlib as mpl
+
     errors: list[str] = []
-    figures = list(_figures(study, baseline, errors))
+    with mpl.rc_context({"image.interpolation": "none"}):  # SVG then holds a pixel a number: smaller, and sooner drawn
+        figures = list(_figures(study, baseline, errors))
     return Costly(figures, errors, *(({}, "") if _chooses(study) else choices(study, baseline)))
 
 

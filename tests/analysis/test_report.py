@@ -81,6 +81,10 @@ def test_every_run_is_on_the_page_with_the_numbers_of_its_record(few):
         assert {record.environment["commit"][:10], "cpu", record.weights} <= set(words)
         assert all(f"{epoch.train_loss:.4f}" in words for epoch in record.history)
         assert f"vitinit reproduce {run_id}" in shown[run_id]
+        its = text[text.index(f"vitinit reproduce {run_id}") :]
+        lines = its[its.index("<pre") : its.index("</pre>")].splitlines()
+        assert len(lines) == 1 + len(record.history)
+        assert {line.count("\t") for line in lines} == {6}
     assert all(record.dataset.checksum in text for record in records.values())
     assert "vitinit run small" in text
     curves = [attrs["points"].split() for attrs, _ in page.find("polyline") if "stroke" not in attrs]
