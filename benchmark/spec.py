@@ -208,15 +208,20 @@ class Recipe(Frozen):
     name: str
     epochs: Annotated[Count, Field(le=MAX_EPOCHS)]
     batch_size: Count
+    """Images of one optimiser step, over all processes."""
     lr: Positive
+    """Highest learning rate."""
     min_lr: NotNegative = 0.0
+    """Learning rate at the end of the schedule; `step` and `constant` have none."""
     warmup_epochs: WholeNumber = 0
+    """Epochs of linear warm-up, from `warmup_lr` to `lr`."""
     warmup_lr: NotNegative = 0.0
     schedule: AnySchedule = COSINE
     """One of `SCHEDULES` by its name, as `wsd`, or a mapping of its name and fields; after a linear warm-up."""
     schedule_per: Literal["epoch", "step"] = "epoch"
     """The learning rate changes once an epoch (timm's default) or at every optimiser step."""
     weight_decay: NotNegative = 0.0
+    """Not of biases, norms, class token and positions."""
     optimizer: OptimizerSpec = ADAMW
     """One of `vitinit list optimizers` by its name, as `lion`, or a mapping of its name and parameters."""
     layer_decay: Share | None = None
@@ -226,6 +231,7 @@ class Recipe(Frozen):
     eps: Positive = 1e-8
     """Only read by AdamW, as `betas`."""
     clip_grad: Positive | None = None
+    """Largest norm of the gradient over all parameters. None: off."""
     ema: Rate | None = None
     """Decay, a step, of a moving average of the weights (timm's ModelEmaV3), which is evaluated too. None: off."""
     sam: Positive | None = None
@@ -236,6 +242,7 @@ class Recipe(Frozen):
     matrix products and convolutions to 10 bits of mantissa. bf16 and fp16 are torch's autocast. Initialisers compute
     in fp32."""
     hflip: Fraction = 0.0
+    """Probability of a horizontal flip."""
     crop_padding: WholeNumber = 0
     """Zero-pad by this many pixels, then crop at random back to the image size."""
     rand_augment: RandAugmentConfig | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,16 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.miniature import make_source, real_photographs
-from tests.processes import until
-from vitinit.benchmark.datasets.registry import unavailable
-from vitinit.benchmark.spec import DatasetSpec
 from vitinit.runners.basics import machine
 from vitinit.runners.cli import main as cli
 from vitinit.runners.cli.options import console
 
 # The process that leads those of pytest-xdist imports this file too: what needs torch is imported where it is used.
-
-UNPACK = Path(__file__).parents[2] / "shared" / "data" / "unpack.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,29 +92,6 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all pytest-xdist workers of this session have in common."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-
-@pytest.fixture(scope="session")
-def cifar10_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the real CIFAR-10: VITINIT_DATA if it holds it, else unpacked once for all pytest-xdist workers."""
-    spec = DatasetSpec(name="cifar10")
-    given = os.environ.get("VITINIT_DATA")
-    if given and unavailable(spec, Path(given)) is None:
-        return Path(given)
-    if not UNPACK.is_file():
-        pytest.skip(f"no CIFAR-10: VITINIT_DATA does not hold it and there is no {UNPACK}")
-    folder = shared_folder(tmp_path_factory) / "cifar10"
-    try:
-        folder.mkdir()  # atomic: exactly one worker gets past this line
-    except FileExistsError:
-        until((folder / "finished").exists, "unpacking CIFAR-10")
-    else:
-        try:
-            subprocess.run([sys.executable, str(UNPACK), "--dest", str(folder), "cifar-10"], check=True)
-        finally:
-            (folder / "finished").touch()
-    assert unavailable(spec, folder) is None, f"{UNPACK} did not unpack CIFAR-10"
-    return folder
 
 
 @pytest.fixture(scope="session")

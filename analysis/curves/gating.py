@@ -1,4 +1,4 @@
-"""The gates of each GPSA layer over epochs, as Figure 6 of arXiv 2103.10697 shows them."""
+"""Gates of each GPSA layer over epochs, as in Figure 6 of arXiv 2103.10697."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 ACROSS = 5
 COLOURED = COLOURS[:-1]
-"""For heads: black is their mean, in dots above them."""
+"""Colours of heads; their mean is a dotted black line on top."""
 
 
 @CURVES.numbers("gating")
 def over_epochs(study: Study) -> dict[str, Chart]:
-    """A chart per ConViT and dataset, of its first seed: a panel per GPSA layer, a line per head, and their mean."""
+    """Return a chart per ConViT and dataset, of the first seed: a panel per GPSA layer, a line per head, their mean."""
     charts: dict[str, Chart] = {}
     for column, cells in probed(study).items():
         for row, runs in cells.items():
@@ -69,7 +69,7 @@ def _chart(run: RunRecord, seeds: int, column: str) -> Chart:
     place=6,
 )
 def gating(study: Study) -> dict[str, Figure]:
-    """A figure per ConViT and dataset, of its first seed: panels of GPSA layers, a line per head, their mean dotted."""
+    """Return the figures of `over_epochs`, with the mean dotted."""
     return {name: _figure(chart) for name, chart in over_epochs(study).items()}
 
 

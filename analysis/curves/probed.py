@@ -1,4 +1,4 @@
-"""Runs whose records hold probes, and what figures of them share."""
+"""Runs whose records hold probes, and helpers for their figures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDEST, NARROWEST = 2.4, 0.9
-"""Points: lines of the first and of the last layer or head, which is drawn above it where they are the same."""
+"""Line widths in points, of the first and the last layer or head: where lines coincide, both stay visible."""
 SAME = 0.02
-"""Share of the y-axis: lines that are never further apart look like one."""
+"""Share of the y-axis: lines that are always closer look like one."""
 
 NAMED = 4
-"""So many cells without probes are named."""
+"""Upper limit of cells without probes that are named."""
 
 
 def coincide(lines: list[Line], height: float) -> bool:
@@ -28,7 +28,7 @@ def coincide(lines: list[Line], height: float) -> bool:
 
 
 def probed(study: Study) -> dict[str, dict[str, list[RunRecord]]]:
-    """By column and row, in the order of the table: the runs whose records hold probes, by seed."""
+    """Return runs with probes, by column and row in the order of the table, then by seed."""
     found: dict[str, dict[str, list[RunRecord]]] = {}
     for (column, row), records in study.cells.items():
         if runs := [record for record in records if record.probes]:
@@ -37,7 +37,7 @@ def probed(study: Study) -> dict[str, dict[str, list[RunRecord]]]:
 
 
 def without_probes(study: Study) -> list[str]:
-    """A line for the cells of the table whose records hold no probes, where those of others do."""
+    """Return a line that names cells without probes, if other cells have some."""
     missing = [f"{row} ({column})" for (column, row), runs in study.cells.items() if not any(r.probes for r in runs)]
     probed = len(missing) < len(study.cells)
     if not probed or not missing:
@@ -47,7 +47,7 @@ def without_probes(study: Study) -> list[str]:
 
 
 def outer_labels(grid: list[Axes], y: str) -> None:
-    """Names of the axes left and below all panels; numbers of epochs above places without one too."""
+    """Label the axes left of and below all panels; panels with no panel below them get epoch numbers."""
     from matplotlib.ticker import MaxNLocator
 
     if figure := grid[0].get_figure(root=True):  # once: panels are lower than their names are long

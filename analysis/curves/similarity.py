@@ -1,4 +1,4 @@
-"""Heat maps of linear CKA: between layers, between epochs and between initialisations, of runs that have kept maps."""
+"""Heat maps of linear CKA between layers, epochs or initialisations, of runs with `--keep-maps`."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ACROSS = 4
-"""At most so many maps beside one another."""
+"""Upper limit of maps in one row."""
 LARGEST, WRITTEN, NAMED = 1.4, 0.25, 0.115
-"""Inches: a map, the least cell in which its value is written, and the least beside which a name is."""
+"""Inches: largest side of a map, smallest cell with its value written in it, smallest cell with a name beside it."""
 LONGEST, CHARACTER = 24, 0.062
-"""Names are cut to so many characters, of so many inches."""
+"""Longest name, in characters, and width of a character, in inches."""
 RIGHT, TOP, GAP, TITLE = 0.75, 0.3, 0.12, 0.24
-"""Inches: scale, title of the figure, between maps, and above each line of them."""
+"""Inches: colour bar, title of the figure, gap between maps, and title of a row of maps."""
 MOST_LABELS = 6
 """Upper limit of layers or epochs that are all numbered."""
 
 
 @dataclass(frozen=True)
 class Map:
-    """CKA of each of some representations with each other one: numbered upwards, or named from top to bottom."""
+    """Matrix of CKA between representations, numbered from the bottom or named from the top."""
 
     title: str
     values: Floats
@@ -54,7 +54,7 @@ class Map:
     place=9,
 )
 def layers(study: Study) -> dict[str, Figure]:
-    """Between the layers of one run, at initialisation and after training: a figure per dataset, two maps per row."""
+    """Return CKA between the layers of a run, before and after training: a figure per dataset, two maps per row."""
     figures = {}
     for column, runs in kept(study).items():
         lines = []
@@ -72,7 +72,7 @@ def layers(study: Study) -> dict[str, Figure]:
     place=10,
 )
 def epochs(study: Study) -> dict[str, Figure]:
-    """Between the epochs of one run, layer by layer: a figure per row and dataset, where three or more were kept."""
+    """Return CKA between epochs of a run, by layer: a figure per row and dataset with maps of three epochs or more."""
     figures: dict[str, Figure] = {}
     for column, runs in kept(study).items():
         for row, run in runs.items():
@@ -95,7 +95,7 @@ def epochs(study: Study) -> dict[str, Figure]:
     place=11,
 )
 def initializers(study: Study) -> dict[str, Figure]:
-    """Between the rows of a dataset after training, all at one seed: a figure per dataset, a map per layer."""
+    """Return CKA between rows after training, all at one seed: a figure per dataset, a map per layer."""
     import numpy as np
 
     figures = {}
@@ -120,26 +120,26 @@ def _between_layers(row: str, run: Kept, place: int, when: str) -> Map:
 
 
 def _numbers(numbers: Iterable[int]) -> list[str]:
-    """Some of them, where they are many: the others are empty."""
+    """Return labels of numbers, with all but every k-th empty if there are more than `MOST_LABELS`."""
     known = list(numbers)
     step = -(-len(known) // MOST_LABELS)
     return ["" if place % step else str(number) for place, number in enumerate(known)]
 
 
 def _margin(shown: Map) -> float:
-    """Inches left of a map and below it."""
+    """Return the margin left of a map and below it, in inches."""
     return 0.55 if shown.axis else 0.15 + CHARACTER * max(map(len, shown.labels))
 
 
 def _wrap(items: list[T], most: int = ACROSS) -> list[list[T]]:
-    """Lines as long as one another, or nearly so."""
+    """Split items into rows of nearly equal length, at most `most` each."""
     lines = -(-len(items) // most)
     across = -(-len(items) // lines)
     return [items[first : first + across] for first in range(0, len(items), across)]
 
 
 def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]) -> Figure:
-    """Lines of maps on one scale, from the tenth below all values to 1; what they are of, left of and below them."""
+    """Draw rows of maps on one colour scale, from the tenth below all values to 1, with a caption."""
     import matplotlib.pyplot as plt
 
     darkest = math.floor(10 * min(float(each.values.min()) for maps in lines for each in maps)) / 10

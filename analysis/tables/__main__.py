@@ -1,4 +1,4 @@
-"""Tables from records: `python -m analysis.tables` writes all that the records allow, and prints the studies' own."""
+"""Tables from records: `python -m analysis.tables` writes all tables, and prints the main table of each study."""
 
 from __future__ import annotations
 
@@ -30,47 +30,43 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Parse the command line and run."""
     parser = command.parser(
         "vitinit.analysis.tables",
-        "Write all tables from records, and print each study's own with what it says: differences to each method's own "
-        "base.",
+        "Write all tables from records, and print the main table of each study with its verdict: gains over the own "
+        "base of each method.",
         "tables",
     )
     parser.add_argument(
         "--table",
         metavar="NAME",
-        help="one table, as small_start: written and printed (default: all are written)",
+        help="write and print one table, such as small_start (default: write all)",
     )
     parser.add_argument("--all", action="store_true", help="print every table, with its gains and all its notes")
-    parser.add_argument("--gain", action="store_true", help="differences too, with their intervals and p")
-    parser.add_argument(
-        "--rows", metavar="ROW", nargs="+", help="these rows only, in this order; * stands for any text"
-    )
-    parser.add_argument("--drop", metavar="ROW", nargs="+", help="not these rows")
+    parser.add_argument("--gain", action="store_true", help="add paired differences with intervals and p")
+    parser.add_argument("--rows", metavar="ROW", nargs="+", help="only these rows, in this order; * matches any text")
+    parser.add_argument("--drop", metavar="ROW", nargs="+", help="leave these rows out")
     parser.add_argument("--order", metavar="ROW", nargs="+", help="these rows first, in this order")
-    parser.add_argument("--title", metavar="TEXT", help="to begin the caption with (default: the grid's title)")
+    parser.add_argument("--title", metavar="TEXT", help="beginning of the caption (default: the grid's title)")
     parser.add_argument("--label", metavar="NAME", help="for \\ref in LaTeX (default: tab: and the table's name)")
-    parser.add_argument(
-        "--digits", metavar="N", type=int, choices=range(7), help="behind the point (default: 1 for percent)"
-    )
+    parser.add_argument("--digits", metavar="N", type=int, choices=range(7), help="decimals (default: 1 for percent)")
     parser.add_argument("--two-column", action="store_true", help="LaTeX for one column of a two-column article")
     parser.add_argument(
         "--format",
         metavar="NAME",
         action="extend",
         type=lambda text: text.split(","),
-        help=f"what to write, repeated or with commas: {', '.join(FORMATS)} (default: latex)",
+        help=f"formats, repeated or with commas: {', '.join(FORMATS)} (default: latex)",
     )
     parser.add_argument(
         "--metric",
         default="last",
-        help="last or best epoch (default: last), or another metric, as top5: in tables-top5",
+        help="last or best epoch (default: last), or another metric, such as top5 (written to tables-top5)",
     )
     parser.add_argument(
-        "--together", action="store_true", help="a column over all datasets too: mean, middle half's mean, P(better)"
+        "--together", action="store_true", help="add an average over datasets: mean, interquartile mean, P(better)"
     )
-    parser.add_argument("--context", action="store_true", help="print the published tables too, whatever their setting")
+    parser.add_argument("--context", action="store_true", help="print published tables too, of any setting")
     args = parser.parse_args(arguments)
     return command.guarded(lambda: _run(args))
 
@@ -112,7 +108,7 @@ def _run(args: argparse.Namespace) -> None:
         if args.out:
             out = args.out / study.name if len(studies) > 1 else args.out
         command.folder(out)
-        # A row of another study is no reason to refuse this one: its foot says what its differences are to.
+        # The baseline may be a row of another study: this one then compares with own bases, and its notes say so.
         baseline = args.baseline if args.baseline in study.rows else None
         rows = _rows(study, args)
         own = named = None
@@ -154,7 +150,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _rows(study: Study, args: argparse.Namespace) -> list[str] | None:
-    """The rows that the options ask for, in their order; None: all."""
+    """Return the rows chosen by the options, in order; None: all."""
     if not (args.rows or args.drop or args.order):
         return None
     shown = _matching(study.rows, args.rows) if args.rows else study.rows
@@ -164,12 +160,12 @@ def _rows(study: Study, args: argparse.Namespace) -> list[str] | None:
 
 
 def _matching(rows: list[str], patterns: list[str]) -> list[str]:
-    """The rows that are named, in the order of the names; * stands for any text."""
+    """Return the rows that match, in the order of the patterns; * matches any text."""
     return [row for pattern in patterns for row in rows if row == pattern or fnmatchcase(row, pattern)]
 
 
 def _check_rows(args: argparse.Namespace, studies: list[Study]) -> None:
-    """Refuse a row that no study has, and to leave no row."""
+    """Refuse patterns that match no row of any study, and options that leave no row."""
     rows = list(dict.fromkeys(row for study in studies for row in study.rows))
     for pattern in [*(args.rows or []), *(args.drop or []), *(args.order or [])]:
         if not _matching(rows, [pattern]):
@@ -179,7 +175,7 @@ def _check_rows(args: argparse.Namespace, studies: list[Study]) -> None:
 
 
 def _print_brief(console: Terminal, table: Table, named: Table | None, look: TableLayout) -> None:
-    """The table, the comparisons that the grid names, and what they say."""
+    """Print the main table, the table of contrasts, and their reading."""
     for each in (table, named):
         if each:
             _print(console, each, replace(look, title=look.title if each is table else None))
@@ -189,7 +185,7 @@ def _print_brief(console: Terminal, table: Table, named: Table | None, look: Tab
 
 
 def _print(console: Terminal, table: Table, look: TableLayout) -> None:
-    """Caption and table; with `--all` its notes, too."""
+    """Print caption and table; with `--all` the notes, too."""
     console.print(caption(table, look))
     console.print()
     for number, panel in enumerate(to_terminal(table, console.width, look)):

@@ -1,4 +1,4 @@
-"""Cost of the initialisations of a study, and distance from their aim, beside the accuracy that they lead to."""
+"""Attention on the target and cost of the initialisations of a study, beside accuracy."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ NOTES = (
 
 
 def aimed(study: Study) -> bool:
-    """Return True if a method of a finished run has targets to come close to."""
+    """Return True if a method of a finished run has attention targets."""
     return any(record.init.pseudo_input for record in study.contents.done.values())
 
 
 @TABLES.add("_initialization", aimed, place=7)
 def initialization(asked: Asked) -> Table:
-    """The table, of columns where some method has targets; see `NOTES` for what is in it."""
+    """Return the table, of columns where a method has attention targets; `NOTES` describes its cells."""
     from vitinit.analysis.stats import sample
 
     study = asked.study

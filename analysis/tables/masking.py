@@ -14,21 +14,21 @@ from vitinit.benchmark.records.record import RunRecord
 
 PAPER = ("2103.10697", "Table 6")
 TERMS = {"content attention": "content", "positional attention": "position"}
-"""As the paper's cells and as records call them."""
+"""Terms of attention: name in the paper's table, name in records."""
 
 Test = tuple[int, str]
-"""Per cent of the GPSA layers, and the term that is left out in them."""
+"""Share of the GPSA layers, in percent, and the term that they leave out."""
 WHOLE: Test = (0, "")
 
 
 def left_out(study: Study) -> bool:
-    """Return True if a finished run has been tested so."""
+    """Return True if a finished run was evaluated without a term of attention."""
     return any(record.masked for record in study.contents.done.values())
 
 
 @TABLES.add("_masked", left_out, place=6)
 def masking(asked: Asked) -> Table:
-    """The table; see its notes for what is in it."""
+    """Return the table of accuracies without content or positional attention."""
     from vitinit.analysis.stats import sample
 
     study = asked.study
@@ -75,7 +75,7 @@ def masking(asked: Asked) -> Table:
 
 
 def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
-    """Top-1 of each run, by seed."""
+    """Return top-1 of each run by test, in the order of seeds."""
     values: dict[Test, list[float]] = defaultdict(list)
     for run in runs:
         values[WHOLE].append(run.masked[0].top1_whole)

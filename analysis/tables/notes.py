@@ -1,4 +1,4 @@
-"""Caption of a table, and the sentences that the notes of several tables share, computed from the records."""
+"""Captions of tables, and notes that several tables share, computed from records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METRICS = {
 
 
 def quantity(study: Study, metric: str) -> str:
-    """Return the quantity that the numbers of a study are, in one phrase."""
+    """Return the measured quantity in one phrase, such as test top-1 (%) after the last epoch."""
     splits, (first, *rest) = set(study.runs["split"]), study.measured.split(" or ")
     for other in rest:
         columns = [column for column, its in study.metrics.items() if its == other]
@@ -38,7 +38,7 @@ def quantity(study: Study, metric: str) -> str:
 
 
 def caption(table: Table, look: TableLayout = PLAIN) -> str:
-    """Return the caption of a table, the same in every format: title, quantity, n, rule of bold, sources."""
+    """Return the caption of a table, the same in every format: title, quantity, n, meaning of bold, sources."""
     cells = table.cells.values()
     n = usual_seeds(table) or 0
     spread = ", mean ± standard deviation" if any(cell.ours and cell.ours.std is not None for cell in cells) else ""
@@ -63,13 +63,13 @@ def caption(table: Table, look: TableLayout = PLAIN) -> str:
 
 
 def gains(table: Table, look: TableLayout) -> bool:
-    """Return True where columns of differences are shown."""
+    """Return True if the table shows columns of differences."""
     compared = any(cell.against for cell in table.cells.values())
     return compared and bool(table.gain or look.gain or look.whole)
 
 
 def compared_with(baselines: dict[str, str]) -> str:
-    """The row that most others are compared with, and by their names those that are compared with another one."""
+    """Return the most frequent row of comparison, then each other one with the rows that it is for."""
     rows: dict[str, list[str]] = defaultdict(list)
     for row, other in baselines.items():
         rows[other].append(row)
@@ -78,7 +78,7 @@ def compared_with(baselines: dict[str, str]) -> str:
 
 
 def compared_rows(table: Table) -> list[tuple[str, str]]:
-    """Each row that has a difference, with the row that it is to."""
+    """Return each row that has a difference, with its row of comparison."""
     return [
         (row, table.baselines[row])
         for row in dict.fromkeys(row for (row, _), cell in table.cells.items() if cell.against)
@@ -86,7 +86,7 @@ def compared_rows(table: Table) -> list[tuple[str, str]]:
 
 
 def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]], values: bool = True) -> list[str]:
-    """The rows that differ from the one they are compared with in their model or recipe, too."""
+    """Return a note on rows whose model or recipe also differs from their row of comparison."""
     found: dict[str, list[str]] = defaultdict(list)
     for row, other in compared:
         if fields := differing(study, row, other):
@@ -105,7 +105,7 @@ def seeds(table: Table) -> str:
 
 
 def over_fewer_seeds(table: Table) -> list[str]:
-    """The differences for which the other row has not all seeds."""
+    """Return a note on differences whose row of comparison lacks some seeds."""
     short = [
         f"{row} on {column} ({cell.against.n})"
         for (row, column), cell in table.cells.items()
@@ -115,12 +115,12 @@ def over_fewer_seeds(table: Table) -> list[str]:
 
 
 def without_record(study: Study) -> list[str]:
-    """The rows of the grid that have no record at all."""
+    """Return the rows of the grid without any record."""
     return [row for row in study.order if row not in study.rows]
 
 
 def settings(runs: pd.DataFrame) -> list[str]:
-    """Model and epochs of each column; columns with the same are one sentence, rows that differ are named."""
+    """Return model and epochs of the columns. Equal columns share a sentence; rows that differ are named."""
     sentences: dict[str, list[str]] = defaultdict(list)
     warnings = []
     for column, group in runs.groupby("column", sort=False):
@@ -137,12 +137,12 @@ def settings(runs: pd.DataFrame) -> list[str]:
 
 
 def _own_rate(group: pd.DataFrame, run: pd.Series[Any]) -> str:
-    """The learning rate, where rows of a column have different ones."""
+    """Return the learning rate if rows of a column have different ones."""
     return f", learning rate {run['lr']:g}" if group["lr"].nunique() > 1 else ""
 
 
 def mixed_code(table: Table) -> list[str]:
-    """The initialisers whose own file changed between runs of the table, as far as records tell, and their rows."""
+    """Return notes on initialisers whose source file changed between runs of the table, with their rows."""
     sources: dict[str, set[str]] = defaultdict(set)
     rows: dict[str, set[str]] = defaultdict(set)
     for run in table.study.contents.done.values():

@@ -68,19 +68,28 @@ class Row(Frozen):
     """One line of the table: a base, a method over it or none, and what it needs changed in the block's settings."""
 
     base: Named
+    """Initialisation of all weights."""
     method: Named | None = None
+    """Initialisation of some weights, on top of the base. None: the base alone."""
     model: dict[str, Any] = Field(default_factory=dict)
+    """Fields that replace those of the block's model."""
     recipe: dict[str, Any] = Field(default_factory=dict)
-    """For what was chosen for each row on a validation split, the learning rate say (`analysis.choose` writes it)."""
+    """Fields that replace those of the block's recipe, such as a learning rate chosen for this row on a validation
+    split (`analysis.choose` writes it)."""
 
 
 class Block(Frozen):
     """The product of its datasets, rows and seeds."""
 
     datasets: Annotated[list[NamedDataset], Field(min_length=1)]
+    """Each row is trained on each of these."""
     model: dict[str, Any]
+    """`preset` and fields that replace those of the preset, or `arch` and all its fields; `timm` or `python` names
+    a model of timm or your own."""
     recipe: Named
+    """Optimiser, schedule and augmentation."""
     seeds: Seeds
+    """One run per seed; the same seed has the same images, order and augmentation in every row."""
     sweep: dict[str, Any] = Field(default_factory=dict)
     """Lists of values by field, crossed. Under `zip` they go together, and `without` leaves combinations out
     (`benchmark/grids/sweep.py`)."""
@@ -120,11 +129,14 @@ class GridFile(Frozen):
     """Schema of a grid's YAML file."""
 
     title: Annotated[str, Field(max_length=1_000)]
+    """Beginning of the captions of tables and figures."""
     rows: Annotated[dict[Name, Row], Field(min_length=1)]
+    """Initialisations by the name that tables show, in the order of the tables."""
     contrasts: list[tuple[str, str]] = Field(default_factory=list)
     """Contrasts between rows: the first minus the second, by seed. Named before the first run, so that the
     tests of a study are those and no others."""
     blocks: Annotated[list[Block], Field(min_length=1)]
+    """Runs: the product of datasets, rows and seeds of each block."""
 
     @model_validator(mode="after")
     def _contrasts_are_of_rows(self) -> GridFile:

@@ -60,7 +60,9 @@ class BaseModelSpec(Frozen):
     none, and what stands here never changes."""
 
     arch: str
+    """Name of the family."""
     image_size: Count
+    """Side of the images, in pixels."""
 
     @classmethod
     def name(cls) -> str:

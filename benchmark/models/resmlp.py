@@ -1,4 +1,4 @@
-"""timm's ResMLP (arXiv 2105.03404); the sizes, and LayerScale's start in each, are timm's."""
+"""timm's ResMLP (arXiv 2105.03404), with timm's sizes and initial LayerScale."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class ResMLP(TokenMixing):
 
     arch: Literal["resmlp"] = "resmlp"
     layer_scale: Positive
-    """Starting value of every entry of LayerScale; bases and methods leave it so."""
+    """Initial value of every entry of LayerScale; bases and methods do not change it."""
 
     @property
     def mixing(self) -> str:
-        """A matrix."""
+        """Shape of the matrix that mixes patches."""
         return f"{self.tokens} x {self.tokens} patches"
 
     def build(self, classes: int) -> nn.Module:
-        """Timm's model."""
+        """Return timm's model."""
         from functools import partial
 
         from timm.models.mlp_mixer import Affine, MlpMixer, ResBlock
 
-        block: Any = partial(ResBlock, init_values=self.layer_scale)  # which timm's annotation has no place for
+        block: Any = partial(ResBlock, init_values=self.layer_scale)  # timm's annotation does not allow a partial
         return MlpMixer(
             num_classes=classes,
             img_size=self.image_size,

@@ -235,7 +235,7 @@ def _shuffled(weight: _Weight, generator: torch.Generator) -> Tensor:
 
 
 TREATMENTS = {"spectrum": (_rotated, "rotated"), "entries": (_shuffled, "shuffled")}
-"""What is done with a weight, and the word for it, by what is kept; otherwise it is drawn from a Gaussian."""
+"""Treatment of a weight and the word for it, by what is kept; for the others it is drawn from a Gaussian."""
 
 
 def orthogonal(size: int, generator: torch.Generator) -> Tensor:

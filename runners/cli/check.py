@@ -35,14 +35,12 @@ def check(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Dataset whose images are shown: folder:PATH, or one of vitinit list datasets."
-        ),
+        typer.Option(metavar="NAME", help="Dataset of the images: folder:PATH, or one of vitinit list datasets."),
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, metavar="PIXELS", help="Side of the images. Default: the model's own.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the model, and of all that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of all random numbers.")] = 0,
     data_dir: DataOption = None,
 ) -> None:
     """Check whether a model is sound before it is trained, and name the start that its tensors have.

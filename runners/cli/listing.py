@@ -49,7 +49,7 @@ def list_(
         str,
         typer.Argument(help=", ".join(KINDS)),
     ],
-    name: Annotated[str | None, typer.Argument(help="This one only, with all there is to say of it.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Only this one, in full.")] = None,
 ) -> None:
     """List what a grid can name; `fits`: which initialiser fits which model family."""
     if kind not in KINDS:

@@ -33,7 +33,7 @@ DataOption = Annotated[
         metavar="DIR",
         callback=_folder,
         rich_help_panel=WHERE,
-        help="Where datasets lie. Default: $VITINIT_DATA, else ./data.",
+        help="Folder of datasets. Default: $VITINIT_DATA, else ./data.",
     ),
 ]
 
@@ -42,7 +42,7 @@ GridArgument = Annotated[
 ]
 SeedsOption = Annotated[
     str | None,
-    typer.Option(metavar="LIST", rich_help_panel=WHAT, help="In place of the grid's seeds: 0-4 or 0,2,7."),
+    typer.Option(metavar="LIST", rich_help_panel=WHAT, help="Seeds to run in place of the grid's: 0-4 or 0,2,7."),
 ]
 OnlyOption = Annotated[
     list[str] | None,
@@ -67,7 +67,7 @@ SetOption = Annotated[
         "--set",
         metavar="FIELD=VALUE",
         rich_help_panel=WHAT,
-        help="In place of the grid's value: recipe.lr=1e-3, width=96, dataset.train_size=1000. Repeatable.",
+        help="Replace a value of the grid: recipe.lr=1e-3, width=96, dataset.train_size=1000. Repeatable.",
     ),
 ]
 LimitOption = Annotated[
@@ -85,7 +85,7 @@ ProfileOption = Annotated[
         envvar="VITINIT_PROFILE",
         show_envvar=False,
         rich_help_panel=WHERE,
-        help="What a job asks the cluster for: vitinit slurm profiles, or a YAML file. Default: $VITINIT_PROFILE.",
+        help="Requests of a job: a name of vitinit slurm profiles, or a YAML file. Default: $VITINIT_PROFILE.",
     ),
 ]
 

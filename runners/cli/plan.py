@@ -59,16 +59,16 @@ def plan(
     weights: WeightsOption = None,
     fixed: SetOption = None,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Hours in place of the list: from records, else measured in seconds.")
+        bool, typer.Option("--estimate", help="Print hours, not the list: from records, else from a few timed steps.")
     ] = False,
     device: Annotated[
         Literal["auto", "cpu", "cuda"],
-        typer.Option(help="Of the estimate, and of what is warned of. auto: cuda where there is one."),
+        typer.Option(help="Device for the estimate and the warnings. auto: cuda if there is one."),
     ] = "auto",
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
 ) -> None:
-    """Show every run of a grid and what is to become of it. Nothing is written."""
+    """Show every run of a grid and its state: recorded, live, skipped, to do. Nothing is written."""
     loaded = load_grid(grid, seeds, weights, fixed)
     planned, contents = planned_of(loaded, Store(results), only, data_dir)
     planned = limited(planned, limit, ("to do",))
@@ -91,7 +91,7 @@ def status(
     weights: WeightsOption = None,
     fixed: SetOption = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it anew until nothing is live, queued or to do, or until Ctrl-C.")
+        bool, typer.Option("--watch", help="Refresh until nothing is live, queued or to do, or until Ctrl-C.")
     ] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks with --watch.")] = 5.0,
     data_dir: DataOption = None,

@@ -17,8 +17,8 @@ def proposition(
     patch_size: Annotated[int, typer.Option(min=1, help="In pixels.")] = 2,
     kernel_size: Annotated[list[int], typer.Option(min=2, help="f; repeatable.")] = [3],  # noqa: B006
     images: Annotated[int, typer.Option(min=1, help="Drawn from the training split.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
-    tolerance: Annotated[float, typer.Option(min=0, help="Of the rank: smallest over largest singular value.")] = 1e-6,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
+    tolerance: Annotated[float, typer.Option(min=0, help="For the rank: smallest over largest singular value.")] = 1e-6,
     data_dir: DataOption = None,
     out: Annotated[Path, typer.Option(help="Folder for the JSON.")] = LOCAL / "proposition",
 ) -> None:

@@ -27,14 +27,14 @@ def rank(
     ],
     budget: Annotated[
         str,
-        typer.Option(help="Time for seeds: 90s, 30m, 2h. It decides how far, never the answer. One round always runs."),
+        typer.Option(help="Time limit: 90s, 30m, 2h. It limits the seeds, not the answer. One round always runs."),
     ] = "30m",
     tier: Annotated[
         Literal["quick", "standard"],
         typer.Option(help="quick: 0.1 M parameters, five epochs. standard: 0.3 M, forty: a seed takes hours."),
     ] = "quick",
     base: Annotated[
-        str | None, typer.Option(help="What the method leaves alone, named as METHOD is. Default: kaiming_uniform.")
+        str | None, typer.Option(help="Base under the method, written like METHOD. Default: kaiming_uniform.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Changes to the tier's model: {FIELD: VALUE}.")] = None,
     worth: Annotated[

@@ -94,7 +94,7 @@ def run(
     maps_at: options.MapsAtOption = None,
     deterministic: options.DeterministicOption = False,
 ) -> None:
-    """Carry out what a grid still lacks. Run the same command again to go on after a stop.
+    """Run every experiment of a grid that has no record yet. After a stop, the same command resumes.
 
     Exit code 1: a run has failed or was stopped; 130: Ctrl-C; 2: refused.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
-import socket
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torchvision.datasets import CIFAR10, CIFAR100, SVHN, OxfordIIITPet
 
-from vitinit.benchmark.datasets import cifar, downloaded, registry
+from vitinit.benchmark.datasets import cifar, registry
 from vitinit.benchmark.datasets.downloaded import Downloaded
 from vitinit.benchmark.datasets.load import data_dir, download, load
 from vitinit.benchmark.datasets.registry import unavailable
@@ -26,7 +25,6 @@ from vitinit.benchmark.datasets.svhn import SVHN_CROPPED, Svhn
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
-ROOT = Path(__file__).parents[2]
 DIGITS = DatasetSpec(name="digits")
 SVHN_SPEC = DatasetSpec(name="svhn")
 
@@ -120,26 +118,6 @@ def test_data_dir_is_argument_then_environment_then_data(monkeypatch: pytest.Mon
 # --- CIFAR ---
 
 
-def test_cifar10_pixels_and_labels_are_those_in_the_files(cifar10_dir: Path) -> None:
-    data = load(DatasetSpec(name="cifar10"), 32, cifar10_dir)
-    assert (len(data.train.labels), len(data.held_out.labels)) == (50_000, 10_000)
-    files = cifar10_dir / "cifar-10-batches-py"
-    for split, start, name in (
-        (data.train, 0, "data_batch_1"),
-        (data.train, 40_000, "data_batch_5"),
-        (data.held_out, 0, "test_batch"),
-    ):
-        batch = pickle.loads((files / name).read_bytes(), encoding="bytes")
-        assert np.array_equal(split.images[start : start + 10_000].numpy().reshape(10_000, 3072), batch[b"data"])
-        assert split.labels[start : start + 10_000].tolist() == batch[b"labels"]
-    meta = pickle.loads((files / "batches.meta").read_bytes())
-    assert list(data.classes) == meta["label_names"]
-    for channel in range(3):
-        pixels = data.train.images[:, channel] / 255
-        assert pixels.mean().item() == pytest.approx(data.mean[channel], abs=1e-4)
-        assert pixels.std().item() == pytest.approx(data.std[channel], abs=1e-4)
-
-
 @pytest.fixture
 def small_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Files as published, with ten images each, whose md5 this project and torchvision now expect."""
@@ -147,7 +125,7 @@ def small_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
 
     def made(file: str) -> str:
-        images = np.random.default_rng(3).integers(0, 256, (10, 3072), dtype=np.uint8)
+        images = np.random.default_rng(sum(file.encode())).integers(0, 256, (10, 3072), dtype=np.uint8)
         content = pickle.dumps({"label_names": list("abcdefghij"), "data": images, "labels": [*range(10)]})
         (folder / file).write_bytes(content)
         md5 = hashlib.md5(content).hexdigest()
@@ -158,23 +136,16 @@ def small_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(CIFAR10, "test_list", [[file, made(file)] for file, _ in CIFAR10.test_list])
     monkeypatch.setitem(CIFAR10.meta, "md5", made(CIFAR10.meta["filename"]))
     monkeypatch.setitem(vars(cifar.CIFAR10), "images", (50, 10))
-    assert load(DatasetSpec(name="cifar10"), 32, tmp_path).train.labels.tolist() == [*range(10)] * 5
     return folder
 
 
-def test_truncated_cifar_file_is_an_error_that_names_it_and_leaves_it(small_cifar: Path, tmp_path: Path) -> None:
-    damaged = small_cifar / "data_batch_3"
-    content = damaged.read_bytes()[:5_000]
-    damaged.write_bytes(content)
-    spec = DatasetSpec(name="cifar10")
-    assert unavailable(spec, tmp_path) is None
-    message = error_of(spec, 32, tmp_path)
-    expected = dict(CIFAR10.train_list)["data_batch_3"]
-    for part in (str(damaged), "5000 bytes", hashlib.md5(content).hexdigest(), expected, "vitinit data get cifar10"):
-        assert part in message
-    with pytest.raises(VitinitError, match="data_batch_3 is damaged"):
-        download("cifar10", tmp_path)
-    assert damaged.read_bytes() == content
+def test_cifar10_pixels_and_labels_are_those_in_the_files(small_cifar: Path, tmp_path: Path) -> None:
+    data = load(DatasetSpec(name="cifar10"), 32, tmp_path)
+    for split, names in ((data.train, [f"data_batch_{i}" for i in range(1, 6)]), (data.held_out, ["test_batch"])):
+        pixels = np.concatenate([pickle.loads((small_cifar / name).read_bytes())["data"] for name in names])
+        assert np.array_equal(split.images.numpy(), pixels.reshape(-1, 3, 32, 32))
+        assert split.labels.tolist() == [*range(10)] * len(names)
+    assert data.classes == tuple("abcdefghij")
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").is_file(), reason="needs a file that cannot be read from its start")
@@ -191,9 +162,15 @@ def test_a_forged_cifar_file_is_not_unpickled(small_cifar: Path, tmp_path: Path)
         def __reduce__(self) -> tuple[object, ...]:
             return Path.mkdir, (tmp_path / "unpickled",)
 
+    forged, published = small_cifar / "test_batch", cifar.CIFAR10.files["cifar-10-batches-py/test_batch"]
     for name in ("test_batch", "batches.meta"):
-        (small_cifar / name).write_bytes(pickle.dumps(Forged()))
-    assert "test_batch is damaged" in error_of(DatasetSpec(name="cifar10"), 32, tmp_path)
+        (small_cifar / name).write_bytes(content := pickle.dumps(Forged()))
+    message = error_of(DatasetSpec(name="cifar10"), 32, tmp_path)
+    for part in (str(forged), f"{len(content)} bytes", hashlib.md5(content).hexdigest(), published):
+        assert part in message
+    with pytest.raises(VitinitError, match="test_batch is damaged: .* run 'vitinit data get cifar10'"):
+        download("cifar10", tmp_path)
+    assert forged.read_bytes() == content
     assert not (tmp_path / "unpickled").exists()
 
 
@@ -241,13 +218,6 @@ def test_svhn_reads_the_mat_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert counts(load(DatasetSpec(name="svhn", train_size=20), 32, tmp_path)) == [2] * 10
 
 
-def test_svhn_files_other_than_the_published_ones_are_refused(tmp_path: Path) -> None:
-    make_svhn(tmp_path)
-    message = error_of(SVHN_SPEC, 32, tmp_path)
-    assert "train_32x32.mat is damaged" in message
-    assert SVHN.split_list["train"][2] in message
-
-
 def test_the_files_and_their_md5_are_those_of_torchvision() -> None:
     expected = {"svhn": {file: md5 for _, file, md5 in (SVHN.split_list["train"], SVHN.split_list["test"])}}
     for name, theirs in (("cifar10", CIFAR10), ("cifar100", CIFAR100)):
@@ -281,24 +251,6 @@ def test_download_of_a_wrong_file_leaves_nothing(tmp_path: Path, server: str, mo
     with pytest.raises(VitinitError, match=r"put train_32x32\.mat, test_32x32\.mat into"):
         download("svhn", tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
-
-
-def test_download_without_a_network_fails_and_says_what_to_do(tmp_path: Path, monkeypatch) -> None:
-    """A server that accepts and never answers is the slow case."""
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(downloaded, "TIMEOUT_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"http://127.0.0.1:{silent.getsockname()[1]}/file"
-        monkeypatch.setattr(CIFAR10, "url", address)
-        monkeypatch.setitem(SVHN.split_list, "train", [address, *SVHN.split_list["train"][1:]])
-        for name, file in (("cifar10", "batches.meta"), ("svhn", "train_32x32.mat")):
-            with pytest.raises(VitinitError) as info:
-                download(name, tmp_path)  # without a limit it would hang here
-            assert str(info.value).startswith(f"cannot download {name} (")
-            assert file in str(info.value)
-            assert f"into {tmp_path}" in str(info.value)
-            assert "\n" not in str(info.value)
-            assert socket.getdefaulttimeout() is None
 
 
 def test_there_is_nothing_to_download_for_digits_and_folder() -> None:

@@ -111,9 +111,8 @@ def test_a_plan_refuses_what_masks_cannot_follow(tmp_path: Path) -> None:
         ("deit_micro", "", "a distilled DeiT cannot classify each patch token"),
     ):
         file.write_text(GRID.format(preset=preset, more=more))
-        with pytest.raises(VitinitError, match=f"grid 'masks', row 'Base': .*{words}") as caught:
+        with pytest.raises(VitinitError, match=f"grid 'masks', row 'Base': .*{words}"):
             grid.load(str(file))
-        assert "\n" not in str(caught.value)
     file.write_text(GRID.format(preset="vit_micro", more=""))
     (cell,) = grid.load(str(file)).cells
     assert not cell.misfit

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from stored_records import REFERENCE, undigested
 
 from vitinit.benchmark import spec
@@ -118,57 +120,15 @@ def test_a_record_of_before_the_later_fields_has_its_id() -> None:
         assert RunSpec.model_validate(content["spec"]).run_id == path.stem
 
 
-OTHER: dict[str, dict[str, object]] = {
-    "dataset": {
-        "name": "cifar10",
-        "path": "images",
-        "train_size": 999,
-        "val_size": 10,
-        "train_draw": "seed",
-        "evaluate_on": "val",
-    },
-    "base": {"name": "trunc_normal", "params": {"std": 0.03}},
-    "method": {"name": "mimetic", "params": {}},
-    "recipe": {
-        "name": "other",
-        "epochs": 7,
-        "batch_size": 64,
-        "lr": 0.0011,
-        "min_lr": 0.0,
-        "warmup_epochs": 2,
-        "warmup_lr": 0.0,
-        "schedule_per": "epoch",
-        "weight_decay": 0.1,
-        "betas": [0.9, 0.99],
-        "eps": 1e-6,
-        "clip_grad": None,
-        "label_smoothing": 0.1,
-        "precision": "bf16",
-        "hflip": 0.5,
-        "crop_padding": 1,
-        "rand_augment": "rand-m9",
-        "mixup": 0.8,
-        "cutmix": 1.0,
-        "mix_images": 8,
-        "random_erasing": 0.25,
-        "crop_scale": [0.08, 1.0],
-        "crop_ratio": [0.75, 1.3],
-        "crop_pct": 0.875,
-        "statistics": "imagenet",
-        "order": "blocks",
-        "evaluate_every": 2,
-        "optimizer": {"name": "lion", "params": {}},
-        "layer_decay": 0.75,
-        "schedule": {"name": "linear"},
-        "augment": [{"name": "augmix", "params": {}}],
-        "ema": 0.99,
-        "sam": 0.05,
-        "erasing_noise": "image",
-    },
-}
-"""Another value for every field of a spec; those of models are in test_model_contract.py."""
+KINDS = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}
+VALUES: list[object] = [
+    *(None, 0.0, 1e-6, 0.1, 0.5, 2, 8, 999, "other", "cifar10", "imagenet", "seed", "val", "epoch", "blocks", "image"),
+    *("bf16", "rand-m9", [0.08, 1.0], [0.75, 1.3], [0.9, 0.99], [{"name": "augmix", "params": {}}], {"std": 0.03}),
+    *({"name": "lion", "params": {}}, {"name": "linear"}),
+]
+"""Each field takes some of these; those of models are in test_model_contract.py."""
 TOGETHER = {
-    ("dataset", "path"): {"name": "folder"},
+    ("dataset", "path"): {"name": "folder", "path": "others"},
     ("dataset", "train_draw"): {"train_size": 999},
     ("dataset", "evaluate_on"): {"val_size": 10},
     ("recipe", "mix_images"): {"mixup": 0.8},
@@ -182,19 +142,24 @@ def reference_run(**parts: object) -> RunSpec:
     return RunSpec.model_validate(json.loads(REFERENCE[0].read_bytes())["spec"] | parts)
 
 
-def test_every_part_of_a_spec_counts() -> None:
-    for part, field in [(each, field) for each in OTHER for field in OTHER[each]]:
-        of = json.loads(REFERENCE[0].read_bytes())["spec"][part] | TOGETHER.get((part, field), {})
-        # a dataset has a path if and only if it is a folder's
-        before = reference_run(**{part: {**of, "path": "others"} if field == "path" else of})
-        assert reference_run(**{part: {**of, field: OTHER[part][field]}}).run_id != before.run_id, field
+@pytest.mark.parametrize("part", KINDS)
+def test_every_field_counts(part: str) -> None:
+    """Whatever values a field takes, each is another run."""
+    content = json.loads(REFERENCE[0].read_bytes())["spec"][part]
+    for field in KINDS[part].model_fields:
+        base = {**content, **TOGETHER.get((part, field), {})}
+        runs = [reference_run(**{part: base})]
+        for value in VALUES:
+            with suppress(ValidationError, VitinitError):
+                runs.append(reference_run(**{part: {**base, field: value}}))
+        values = {repr(getattr(getattr(run, part), field)) for run in runs}
+        assert len(values) > 1, f"{field}: give it another value in VALUES"
+        assert len({run.run_id for run in runs}) == len(values), field
+
+
+def test_every_part_counts() -> None:
+    assert RunSpec.model_fields.keys() == KINDS.keys() | {"model", "seed"}
     assert len({run.run_id for run in (reference_run(), reference_run(seed=5), reference_run(method=None))}) == 3
-
-
-def test_every_field_has_another_value_above() -> None:
-    kinds = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}
-    assert {part: set(kind.model_fields) for part, kind in kinds.items()} == {part: set(OTHER[part]) for part in OTHER}
-    assert RunSpec.model_fields.keys() == kinds.keys() | {"model", "seed"}
 
 
 def test_a_file_that_lay_elsewhere_is_no_other_setting_and_another_file_is() -> None:

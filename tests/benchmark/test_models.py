@@ -15,7 +15,6 @@ from pydantic import ValidationError
 from timm.models.convit import GPSA, MHSA
 from timm.models.convmixer import ConvMixer
 from torch import nn
-from torch.nn import functional as F
 
 from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.models.convit import ConViT
@@ -103,8 +102,9 @@ def test_vit_tiny_with_learned_positions_and_class_token_is_timms() -> None:
     with torch.no_grad():
         torch.testing.assert_close(ours.eval()(images), theirs.eval()(images))
     scaled = build_model(changed(spec, layer_scale=1e-5), 1000), timm.create_model(theirs_name, init_values=1e-5)
-    shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in scaled]
-    assert shapes[0] == shapes[1]
+    scales = [{name: value for name, value in m.named_parameters() if name.endswith("gamma")} for m in scaled]
+    torch.testing.assert_close(*scales)
+    assert len(scales[0]) == 2 * 12
 
 
 def test_the_papers_vit() -> None:
@@ -136,29 +136,6 @@ def test_sincos_is_added_to_the_patches_and_gives_a_class_token_no_position() ->
         tokens = m._pos_embed(torch.zeros(1, 16, 24))
     torch.testing.assert_close(tokens[0, 0], torch.full((24,), 0.5))
     torch.testing.assert_close(tokens[0, 1:], m.pos_embed[0])
-
-
-def test_layer_scale_multiplies_what_attention_and_mlp_add() -> None:
-    m = build_model(changed(SMALL, layer_scale=1e-5), 10).eval()
-    plain = build_model(SMALL, 10).eval()
-    for each in (m, plain):
-        registry.build("kaiming_uniform", {}).apply(each, torch.Generator().manual_seed(0), lambda done, total: None)
-    scales = {name for name, _ in m.named_parameters() if name.endswith("gamma")}
-    assert scales == {f"blocks.{block}.ls{branch}.gamma" for block in range(2) for branch in (1, 2)}
-    for name, parameter in m.named_parameters():
-        if name in scales:
-            assert torch.equal(parameter, torch.full((24,), 1e-5)), "a base leaves it"
-            assert parameter.requires_grad
-    assert m.state_dict().keys() - scales == plain.state_dict().keys()
-    assert all(torch.equal(value, m.state_dict()[name]) for name, value in plain.state_dict().items())
-    gammas_BD = torch.randn(4, 24, generator=torch.Generator().manual_seed(1))
-    x = torch.randn(2, 16, 24, generator=torch.Generator().manual_seed(2))
-    with torch.no_grad():
-        for gamma_D, name in zip(gammas_BD, sorted(scales), strict=True):
-            m.get_parameter(name).copy_(gamma_D)
-        middle = x + gammas_BD[0] * m.blocks[0].attn(m.blocks[0].norm1(x))
-        expected = middle + gammas_BD[1] * m.blocks[0].mlp(m.blocks[0].norm2(middle))
-        torch.testing.assert_close(m.blocks[0](x), expected)
 
 
 def test_a_model_is_told_in_a_phrase_of_what_is_not_usual_in_its_family() -> None:
@@ -197,7 +174,7 @@ def test_convit_tiny_is_timms() -> None:
     assert eps[0] == eps[1]
 
 
-def test_convit_sizes_are_those_of_its_table_1() -> None:
+def test_convit_sizes_are_those_of_its_table_1(undrawn) -> None:
     for name, published_millions in (("convit_tiny", 6), ("convit_small", 27), ("convit_base", 86)):
         spec = preset(name, image_size=224, patch_size=16)
         # the paper rounds some sizes and truncates others: 5.7, 27.8 and 86.5 are its 6, 27 and 86
@@ -207,24 +184,6 @@ def test_convit_sizes_are_those_of_its_table_1() -> None:
 def _on_meta(spec: ModelSpec) -> nn.Module:
     with torch.device("meta"):
         return build_model(spec, 1000)
-
-
-def test_after_a_base_outputs_are_finite_and_features_differ_between_images() -> None:
-    images = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-    for base in registry.names("base"):
-        for spec in (SMALL, SMALL_TOKEN, SMALL_CONVIT, SMALL_CONVMIXER):
-            m = build_model(spec, 7).eval()
-            with torch.no_grad():
-                for parameter in m.parameters():
-                    parameter.fill_(float("nan"))
-            registry.build(base, {}).apply(m, torch.Generator().manual_seed(0), lambda done, total: None)
-            with torch.no_grad():
-                logits, features = m(images), m.forward_features(images)
-            assert logits.shape == (3, 7)
-            assert logits.isfinite().all(), base
-            assert features.std(0).max() > 0, (
-                "of some tokens: a head may start at 0, and a class token that sees nothing"
-            )
 
 
 def test_rates_reach_the_model() -> None:
@@ -333,13 +292,11 @@ def test_convit_computes_what_timms_does_gradients_too(gate: float) -> None:
     for output in outputs:
         output.square().sum().backward()
     for (name, parameter), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
 
 
 @pytest.mark.parametrize("kernel_size", [3, 8])
-def test_convmixer_is_timms_and_the_papers(kernel_size: int) -> None:
-    """Patch embedding, GELU, BatchNorm; then x + BN(GELU(spatial filters)), BN(GELU(channel mixing)); mean; head."""
+def test_convmixer_is_timms(kernel_size: int) -> None:
     spec = changed(SMALL_CONVMIXER, kernel_size=kernel_size)
     ours = build_model(spec, 10).double()
     theirs = ConvMixer(24, 2, kernel_size=kernel_size, patch_size=4, num_classes=10).double()
@@ -349,27 +306,7 @@ def test_convmixer_is_timms_and_the_papers(kernel_size: int) -> None:
             if value.is_floating_point():
                 value.uniform_(0.1 if name.endswith("running_var") else -1, 1, generator=draws)
     theirs.load_state_dict(ours.state_dict())
-    weights = ours.state_dict()
     images = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=draws)
-
-    def normed(x: torch.Tensor, name: str) -> torch.Tensor:
-        mean, var, scale, bias = (
-            weights[f"{name}.{part}"][:, None, None] for part in ("running_mean", "running_var", "weight", "bias")
-        )
-        return (F.gelu(x) - mean) / (var + 1e-5).sqrt() * scale + bias
-
-    x = normed(F.conv2d(images, weights["stem.0.weight"], weights["stem.0.bias"], stride=4), "stem.2")
-    before, after = (kernel_size - 1) // 2, kernel_size // 2
-    for block in ("blocks.0", "blocks.1"):
-        around = F.pad(x, (before, after, before, after))
-        filters = weights[f"{block}.0.fn.0.weight"][:, 0], weights[f"{block}.0.fn.0.bias"]
-        windows = around.unfold(2, kernel_size, 1).unfold(3, kernel_size, 1)
-        spatial = torch.einsum("bchwpq,cpq->bchw", windows, filters[0]) + filters[1][:, None, None]
-        x = x + normed(spatial, f"{block}.0.fn.2")
-        mixed = torch.einsum("bchw,dc->bdhw", x, weights[f"{block}.1.weight"][:, :, 0, 0])
-        x = normed(mixed + weights[f"{block}.1.bias"][:, None, None], f"{block}.3")
-    by_hand = x.mean((2, 3)) @ weights["head.weight"].T + weights["head.bias"]
-    torch.testing.assert_close(ours.eval()(images), by_hand, rtol=1e-10, atol=1e-10)
     for train in (False, True):  # in training BatchNorm takes the batch's statistics
         torch.testing.assert_close(ours.train(train)(images), theirs.train(train)(images), rtol=1e-12, atol=1e-12)
 

@@ -1,4 +1,8 @@
-"""Pathfinder: tracing solves it, and nothing else does."""
+"""Pathfinder: its bits, and that tracing solves it.
+
+These bits were also measured once: to linear classifiers of levels, of 5 x 5 patches and of 8 x 8 pixels, and of the
+distance between the dots, both classes look alike. As long as the checksums below hold, that holds.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from dataset_helpers import NOWHERE, counts, error_of, rows
+from dataset_helpers import NOWHERE, counts, rows
 from scipy import ndimage
-from scipy.stats import binom
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler
 
 from vitinit.benchmark.datasets import pathfinder, registry
 from vitinit.benchmark.datasets.load import download, load
@@ -120,90 +119,10 @@ def test_both_classes_have_the_same_paths_and_dots_as_far_apart(name: str) -> No
     assert offset[:, 1].min() >= 13
 
 
-def test_the_straight_line_between_the_dots_tells_less_the_more_paths_bend() -> None:
-    """The best rule of the kind "one path if so many of 16 points on the line between the dots are inked"."""
-    right = []
-    for name in DIFFICULTIES:
-        images, labels = grey(name)
-        first, second = np.moveaxis(centres(name), 1, 0)
-        share = np.linspace(0, 1, 18)[1:-1, None]
-        rows, columns = np.moveaxis(np.rint(first[:, None] * (1 - share) + second[:, None] * share).astype(int), 2, 0)
-        inked = (images[np.arange(len(images))[:, None], rows, columns] > 0).sum(1)
-        right.append(max(float(np.mean((inked >= least) == labels)) for least in range(17)))
-    assert right == sorted(right, reverse=True)
-    assert 0.70 < right[0] < 0.80
-    assert right[2] < 0.60
-
-
-def levels(images: np.ndarray) -> np.ndarray:
-    """How many pixels of an image have each level."""
-    return np.stack([(images == level).sum((1, 2)) for level in (0, PATH, DOT)], axis=1)
-
-
-def patches(images: np.ndarray) -> np.ndarray:
-    """How often each of the 500 most frequent 5 x 5 patches occurs in an image."""
-    digits = np.searchsorted([0, PATH, DOT], images)
-    shifted = [digits[:, row : row + 28, column : column + 28] for row in range(5) for column in range(5)]
-    codes = sum(3**place * part for place, part in enumerate(shifted))
-    _, kind, count = np.unique(codes, return_inverse=True, return_counts=True)
-    rank = np.argsort(np.argsort(-count, kind="stable"))[kind.ravel()].reshape(len(images), -1)
-    image = np.arange(len(images))[:, None]
-    bag = np.zeros((len(images), 501))
-    np.add.at(bag, (image, np.minimum(rank, 500)), 1)
-    return bag[:, :500]
-
-
-def coarse(images: np.ndarray) -> np.ndarray:
-    """The image at 8 x 8 pixels."""
-    return images.reshape(-1, 8, 4, 8, 4).mean((2, 4)).reshape(-1, 64)
-
-
-def is_chance(correct: np.ndarray, more: float = 0.0) -> bool:
-    """Whether so many right answers are chance: within 99.9 % around a half, or up to `more` above."""
-    low, high = binom.interval(0.999, len(correct), 0.5)
-    return bool(low <= correct.sum() <= high + more * len(correct))
-
-
-@each
-def test_what_is_local_says_nothing(name: str) -> None:
-    images, labels = grey(name)
-    for features in (levels, patches, coarse):
-        x = features(images)
-        linear = make_pipeline(MaxAbsScaler(), LogisticRegression(C=0.1)).fit(x[:TRAIN], labels[:TRAIN])
-        assert is_chance(linear.predict(x[TRAIN:]) == labels[TRAIN:]), features.__name__
-
-
-@each
-def test_where_the_dots_are_says_next_to_nothing(name: str) -> None:
-    """Of their distance nothing; of their places, to a classifier that is not linear, at most 3 points over chance."""
-    _, labels = grey(name)
-    dots = centres(name)
-    offset, middle = np.abs(dots[:, 0] - dots[:, 1]), np.abs(dots.sum(1) - 31)
-    distance = np.hypot(*offset.T)[:, None]
-    linear = LogisticRegression().fit(distance[:TRAIN], labels[:TRAIN])
-    assert is_chance(linear.predict(distance[TRAIN:]) == labels[TRAIN:])
-    x = np.concatenate([dots.reshape(-1, 4), distance, offset, np.sort(offset), middle, np.sort(middle)], axis=1)
-    forest = RandomForestClassifier(50, min_samples_leaf=20, random_state=0).fit(x[:TRAIN], labels[:TRAIN])
-    assert is_chance(forest.predict(x[TRAIN:]) == labels[TRAIN:], more=0.03)
-
-
-def test_difficulty_raises_length_and_ink() -> None:
-    """Measured in the images: the path between the dots of the class `one path`, and all there is to look at."""
-    ink = [int((grey(name)[0] == PATH).sum()) for name in DIFFICULTIES]
-    spread = []
-    for name in DIFFICULTIES:
-        between = np.abs(np.diff(centres(name)[1::2], axis=1)).max(2)
-        spread.append(float(between.mean()))
-    assert ink == sorted(set(ink))
-    assert spread == sorted(set(spread))
-    assert [name for name in registry.names() if name in DIFFICULTIES] == list(DIFFICULTIES)
-
-
 def test_it_is_always_there_and_named_in_full() -> None:
     for name in DIFFICULTIES:
         assert unavailable(DatasetSpec(name=name), NOWHERE) is None
         with pytest.raises(VitinitError, match="drawn whenever it is used; to download: .*cifar10"):
             download(name, NOWHERE)
-    assert "pathfinder-medium" in error_of(DatasetSpec(name="pathfinder"))
     with pytest.raises(VitinitError, match="did you mean 'pathfinder-medium'"):
         resolve_dataset({"name": "pathfinder-medum"})

@@ -1,4 +1,8 @@
-"""Shapes: masks are those of real discs, squares and triangles, and nothing but the outline tells them apart."""
+"""Shapes: their bits, and masks that are those of real discs, squares and triangles.
+
+These bits were also measured once: levels of pixels and averages of patches do not tell the classes apart. As long as
+the checksum below holds, that holds.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,10 @@ import numpy as np
 import pytest
 import torch
 from dataset_helpers import NOWHERE
-from torch.nn import functional as F
 
 from vitinit.benchmark.datasets import shapes
 from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.datasets.shapes import CLASSES, SIZE, UNIT
+from vitinit.benchmark.datasets.shapes import SIZE, UNIT
 from vitinit.benchmark.image_files.arrays import IGNORED, Data, in_memory
 from vitinit.benchmark.spec import DatasetSpec
 
@@ -78,22 +81,6 @@ def test_a_mask_is_the_kind_of_what_a_pixel_shows() -> None:
     assert np.array_equal(whole()[1][: shapes.BLOCK], found)
 
 
-def test_no_pixel_by_itself_tells_its_class() -> None:
-    images, masks = whole()
-    shares = np.bincount(masks.ravel()) / masks.size
-    assert shares[1:] == pytest.approx([shares[1:].mean()] * 3, rel=0.03), "equally large, and equally often"
-    levels = images.transpose(0, 2, 3, 1)
-    for channel in range(3):
-        means = [levels[masks == kind][:, channel].mean() for kind in range(len(CLASSES))]
-        spreads = [levels[masks == kind][:, channel].std() for kind in range(len(CLASSES))]
-        assert max(means) - min(means) < 2.5
-        assert max(spreads) - min(spreads) < 2.5
-    objects = shapes.scenes(np.random.RandomState(0), 4000)
-    for kind in (1, 2, 3):
-        its = objects.kinds == kind
-        assert objects.radii[its].mean() == pytest.approx(objects.radii[objects.kinds > 0].mean(), rel=0.01)
-
-
 def test_it_is_loaded_at_its_size_and_at_others_the_nearest_pixels_class() -> None:
     data = load(DatasetSpec(name="shapes", train_size=20, val_size=10, evaluate_on="val"), SIZE, NOWHERE)
     assert isinstance(data, Data)
@@ -130,17 +117,3 @@ def test_a_subset_holds_the_smaller_one_and_a_redrawn_one_is_another() -> None:
     sets = [{image.numpy().tobytes() for image in data.train.images} for data in (small, large, redrawn)]
     assert sets[0] < sets[1]
     assert sets[1] != sets[2]
-
-
-def test_averages_of_a_patch_hardly_tell_what_is_in_it() -> None:
-    """Nearest mean of the level and its spread in 4 x 4 patches, without neighbours: near to background everywhere."""
-    images, masks = (torch.from_numpy(each[:2000]) for each in whole())
-    patches = F.unfold(images.float(), 4, stride=4).unflatten(1, (3, 16))  # N x 3 x 16 x 64
-    features = torch.cat([patches.mean(2), patches.std(2)], dim=1).transpose(1, 2).flatten(0, 1)
-    kinds = F.unfold(masks[:, None].float(), 4, stride=4).transpose(1, 2).flatten(0, 1)
-    pure = (kinds == kinds[:, :1]).all(1) & (kinds[:, 0] > 0)
-    x, y = features[pure].double(), kinds[pure, 0].long()
-    half = len(x) // 2
-    means = torch.stack([x[:half][y[:half] == kind].mean(0) for kind in (1, 2, 3)])
-    found = torch.cdist(x[half:], means).argmin(1) + 1
-    assert abs(float((found == y[half:]).double().mean()) - 1 / 3) < 0.05

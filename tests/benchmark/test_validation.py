@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from dataset_helpers import NOWHERE, error_of, make_folder, rows
+from dataset_helpers import NOWHERE, error_of, rows
 from pydantic import ValidationError
 
 from vitinit.benchmark.datasets.load import load
@@ -61,15 +61,6 @@ def test_what_is_held_out_is_the_test_split_or_the_validation_part() -> None:
     assert not rows(on_val.held_out.images) & test
     assert len({whole.checksum, on_val.checksum, on_test.checksum}) == 3
     assert on_val.mean == whole.mean
-
-
-def test_of_a_folder_too(tmp_path) -> None:
-    make_folder(tmp_path / "train", {"a": 12, "b": 8})
-    make_folder(tmp_path / "test", {"a": 2, "b": 2})
-    spec = DatasetSpec(name="folder", path=str(tmp_path), train_size=10, val_size=5, evaluate_on="val")
-    data, whole = load(spec, 8, NOWHERE), load(DatasetSpec(name="folder", path=str(tmp_path)), 8, NOWHERE)
-    assert rows(data.train.images) | rows(data.held_out.images) <= rows(whole.train.images)
-    assert len(rows(data.train.images) | rows(data.held_out.images)) == 15
 
 
 def test_sizes_that_do_not_fit_are_one_line() -> None:

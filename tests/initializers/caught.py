@@ -77,8 +77,6 @@ def value_path(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     model(images_BCHW)
     for hook in hooks:
         hook.remove()
-    assert first is not None
-    assert given is not None
     norm = getattr(first, "norm", None)
     if isinstance(norm, nn.LayerNorm):  # inside the module, before W_v
         first.norm = nn.Identity()

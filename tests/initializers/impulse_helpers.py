@@ -67,22 +67,17 @@ def adam_by_hand(
     key: np.ndarray,
     steps: int,
     lr: float,
-    key_axis: int = 1,
-    last_renormalisation: int = 10**9,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The loop of 2404.01139 in float64 with the gradients of softmax and MSE worked out on paper.
-
-    `key_axis` and `last_renormalisation` are there to see that the test would notice another loop.
-    """
+    """The loop of 2404.01139 in float64 with the gradients of softmax and MSE worked out on paper."""
     query, key = query.copy(), key.copy()
     scale = query.shape[2] ** -0.5
     n_q = np.mean([np.linalg.norm(query[h, :, c]) for h in range(len(query)) for c in range(query.shape[2])])
     moments = [np.zeros_like(x) for x in (query, query, key, key)]
     for step in range(steps):
-        if step % 100 == 0 and step <= last_renormalisation:
+        if step % 100 == 0:
             for h in range(len(query)):
                 query[h] *= n_q / np.linalg.norm(query[h], axis=0)  # each column, over D
-                key[h] *= n_q / np.linalg.norm(key[h], axis=key_axis - 1, keepdims=True)
+                key[h] *= n_q / np.linalg.norm(key[h], axis=0)  # each input feature, over d
         d_query, d_key = np.zeros_like(query), np.zeros_like(key)
         for h in range(len(query)):
             m = softmax(scale * pseudo @ query[h] @ key[h] @ pseudo.T)
@@ -106,10 +101,13 @@ def svd_by_hand(
     g: torch.Generator,
     norm: float = 7.0,
     rank: int | None = None,
+    signal: float = 1000.0,
+    noise: float = 3.0,
+    noise_std: float = 0.6,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Q (heads x D x d) and K (heads x d x D) of 2505.19985's code."""
-    noise = f64(torch.nn.init.trunc_normal_(torch.empty(targets.shape), std=0.6, generator=g))
-    wanted = 1000 * targets + 3 * noise * (targets == 0)
+    drawn = f64(torch.nn.init.trunc_normal_(torch.empty(targets.shape), std=noise_std, generator=g))
+    wanted = signal * targets + noise * drawn * (targets == 0)
     eigenvalues, eigenvectors = np.linalg.eigh(pseudo.T @ pseudo)
     top = np.argsort(eigenvalues)[::-1][: rank or features]
     inverse = sum(np.outer(eigenvectors[:, i], eigenvectors[:, i]) / eigenvalues[i] for i in top) @ pseudo.T

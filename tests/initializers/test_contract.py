@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from small_models import ARCHS, differing, generator, images, larger_checkpoint, model, silent, state, streams
+from small_models import (
+    ARCHS,
+    differing,
+    generator,
+    global_state,
+    images,
+    larger_checkpoint,
+    model,
+    silent,
+    state,
+    streams,
+)
 
 from tests.pretended_gpu import CPU, GPU, pretended_gpu
 from vitinit.benchmark.grids.resolve import resolve_model
@@ -23,12 +34,9 @@ BASES = registry.names("base")
 METHODS = registry.names("method")
 
 PARAMETERS: dict[str, list[dict[str, Any]]] = {
-    "jax_vit": [{"qkv": "fused", "head_bias": -2.0, "position_std": 0.02}],
-    "orthogonal": [{"qkv": "fused", "gain": 2.0}, {"qkv": "per_head"}],
+    "orthogonal": [{"qkv": "per_head"}],
     "spectral": [{"draw": "normal"}],
-    "sinusoidal": [{"qkv": "fused", "variance": "fan_in"}],
-    "zero": [{"hadamard": "paper", "last_of_branch": "identity"}],
-    "mimetic": [{"noise": "uniform", "vproj_order": "released"}, {"parts": "qk"}, {"parts": "vo", "mlp_mean": 0.01}],
+    "mimetic": [{"noise": "uniform", "vproj_order": "released"}, {"parts": "vo", "mlp_mean": 0.01}],
     "impulse": [
         {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18.0, "value_proj": "released"},
         {"solver": {"name": "gradient", "steps": 3}, "kernel_size": 5},
@@ -36,19 +44,9 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
         {"pseudo_input_later": "position+normal", "solver": "svd", "control": "random_binary", "weight_norm": 3.0},
         {"pseudo_input": "uniform", "control": "constant_offset"},
     ],
-    "convit_gpsa": [
-        {"train_gating": False, "gate": 0.0},
-        {"conv_init": False},
-        {"train_gating": False, "train_gpsa": False},
-    ],
-    "conv_filters": [
-        {"filter": "random"},
-        {"filter": "box", "entries": 4, "frozen": False},
-        {"filter": "gaussian", "variance": 0.5},
-    ],
-    "conditioned": [{"value": "slices"}, {"value": "keep", "scale": "base"}],
-    "dct": [{"matrix": "query"}, {"matrix": "value"}],
-    "depth_scaled": [{"rule": "gpt2"}],
+    "convit_gpsa": [{"conv_init": False}, {"train_gating": False, "train_gpsa": False}],
+    "conv_filters": [{"filter": "random"}, {"filter": "box", "entries": 4}, {"filter": "gaussian", "variance": 0.5}],
+    "conditioned": [{"value": "keep", "scale": "base"}],
     "lsuv": [{"images": 3, "center": True, "tries": 1}],
     "weight_selection": [{"qkv": "per_matrix"}],
     "placebo": [
@@ -96,10 +94,6 @@ def cases(archs: int = 3) -> list[Any]:
     return found
 
 
-def global_draws() -> tuple[float, float, float]:
-    return float(torch.rand(())), float(np.random.rand()), random.random()
-
-
 def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed)
@@ -121,8 +115,7 @@ def test_what_every_initializer_promises(base: str, name: str, params: dict[str,
             parameter.detach().fill_(there)
         flags = [parameter.requires_grad for parameter in m.parameters()]
         seed_all(built)
-        expected = global_draws()
-        seed_all(built)
+        around = global_state()
         chosen = build(base) if method else made
         given["init/base"].manual_seed(1 if method else seed)
         given["init/method"].manual_seed(seed)
@@ -134,7 +127,7 @@ def test_what_every_initializer_promises(base: str, name: str, params: dict[str,
             chosen.apply_with(m, given["init/base"], silent, RESOURCES)
             if method and with_method:
                 method.apply_with(m, given["init/method"], silent, RESOURCES)
-        assert global_draws() == expected, "global generators are left alone"
+        assert global_state() == around
         assert m.training == (built == 1)
         if not (method and with_method):
             assert flags == [parameter.requires_grad for parameter in m.parameters()]
@@ -154,6 +147,7 @@ def test_what_every_initializer_promises(base: str, name: str, params: dict[str,
     assert (differing(first, other) != set()) == drawn
     assert not (drawn and made.deterministic)
     assert m.eval()(images()).isfinite().all()
+    assert m.forward_features(images()).std(0).max() > 0, "two images differ, at some tokens at least"
     if method:
         assert set(changed) == differing(plain, first), "the base draws the same under every method"
         assert changed or (base == "zero" and name in ("zero_branch", "depth_scaled")), (
@@ -199,7 +193,6 @@ def test_an_initializer_is_a_value(name: str) -> None:
     with pytest.raises(VitinitError, match="no_such_parameter") as caught:
         build(name, {"no_such_parameter": 1})
     message = str(caught.value)
-    assert "\n" not in message
     assert all(word in message for word in (name, *fields)), "the error lists what is allowed"
     resmlp = resolve_model({"preset": "resmlp_micro", "image_size": 32, "patch_size": 4})
     known = {n for spec in (*ARCHS.values(), resmlp) for n in model(spec).state_dict()}

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import zoo
-from small_models import differing, images, refused, registered, state
+from small_models import differing, facts, global_state, images, refused, registered, state
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
@@ -79,56 +78,31 @@ def test_an_exception_anywhere_leaves_every_tensor_as_it_was(name: str) -> None:
             vitinit.initialize(other, method, base="kaiming_uniform")
         # a third of them at the end, where the model is written to
         at = chooser.randint(1, calls[0]) if trial % 3 else chooser.randint(max(1, calls[0] - 30), calls[0])
-        before, tensors = state(m), {n: (p, p.data_ptr()) for n, p in m.named_parameters()}
-        grads, modes = [p.requires_grad for p in m.parameters()], [part.training for part in m.modules()]
+        before, kept = state(m), facts(m)
         with pytest.raises(Injected), failing_at(at, WRITES):
             vitinit.initialize(m, method, base="kaiming_uniform")
         assert differing(before, state(m)) == set(), (method, at, calls)
-        assert {n: (p, p.data_ptr()) for n, p in m.named_parameters()}.keys() == tensors.keys()
-        assert all(p is tensors[n][0] and p.data_ptr() == tensors[n][1] for n, p in m.named_parameters())
-        assert grads == [p.requires_grad for p in m.parameters()]
-        assert modes == [part.training for part in m.modules()]
+        assert facts(m) == kept
 
 
 def test_nothing_else_is_changed() -> None:
-    m = zoo.build("timm ViT").train()
+    m, other = zoo.build("timm ViT").train(), zoo.build("timm ViT")
     m.blocks[1].eval()
     m.head.weight.requires_grad_(False)
-    m.head.weight.grad = None
     seen: list[str] = []
-    hook = m.blocks[0].register_forward_hook(lambda *_: seen.append("called"))
-    pointers = [p.data_ptr() for p in m.parameters()]
-    flags = [p.requires_grad for p in m.parameters()]
-    modes = [part.training for part in m.modules()]
-    optimizer = torch.optim.SGD(m.parameters(), lr=1.0)
-
-    def seed() -> None:
-        torch.manual_seed(5)
-        np.random.seed(5)
-        random.seed(5)
-
-    with torch.random.fork_rng(devices=[]):
-        seed()
-        expected = torch.rand(1), np.random.rand(), random.random()
-        seed()
-        torch.set_default_dtype(torch.float64)
-        try:
-            with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
-                vitinit.initialize(m, "impulse", base="trunc_normal", seed=3)
-            assert torch.get_default_dtype() == torch.float64
-        finally:
-            torch.set_default_dtype(torch.float32)
-        assert (torch.rand(1), np.random.rand(), random.random()) == expected
-    assert pointers == [p.data_ptr() for p in m.parameters()]
-    assert flags == [p.requires_grad for p in m.parameters()]
-    assert modes == [part.training for part in m.modules()]
-    assert optimizer.param_groups[0]["params"][0] is next(m.parameters())
-    other = zoo.build("timm ViT")
+    m.blocks[0].register_forward_hook(lambda *_: seen.append("called"))
+    torch.set_default_dtype(torch.float64)
+    try:
+        before = facts(m), global_state()
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+            vitinit.initialize(m, "impulse", base="trunc_normal", seed=3)
+        assert (facts(m), global_state()) == before
+    finally:
+        torch.set_default_dtype(torch.float32)
     vitinit.initialize(other, "impulse", base="trunc_normal", seed=3)
     assert differing(state(m), state(other)) == set(), "autocast and default types reach nothing"
     m(images(1))
     assert seen == ["called"]
-    hook.remove()
 
 
 @pytest.mark.parametrize(
@@ -179,11 +153,10 @@ def test_it_gives_the_numbers_of_a_run_of_the_benchmark(name: str, base: str, me
     recorded, _ = initialize(theirs, registry.build(base, {}, "base"), built, lambda stream_of: stream(7, stream_of))
     assert differing(state(ours), state(theirs)) == set()
     if report.attention_on_target is not None:
-        assert recorded.pseudo_input is not None
         assert recorded.pseudo_input.mass == report.attention_on_target
 
 
-def test_the_report_is_five_lines_and_says_on_demand_what_changed_within_80_columns() -> None:
+def test_the_report_says_what_changed_in_five_lines_of_80_columns() -> None:
     m = zoo.build("timm ViT")
     before = state(m)
     report = vitinit.initialize(m, "impulse", seed=1, solver="rotation")
@@ -193,21 +166,12 @@ def test_the_report_is_five_lines_and_says_on_demand_what_changed_within_80_colu
         assert change.after == pytest.approx(float(m.get_parameter(change.name).detach().norm()))
         assert change.shape == (144, 48)
     together = (math.hypot(*(getattr(one, when) for one in report.changes)) for when in ("before", "after"))
-    said = "their norm together: {:.4g} before, {:.4g} after".format(*together)
-    assert str(report).splitlines()[1:4] == [
-        "VisionTransformer, seed 1: 2 tensors changed: blocks.0.attn.qkv.weight to blo...",
-        said,
-        f"aim: {report.attention_on_target:.3f} of the first layer's attention is on its target (uniform: 0.062)",
-    ]
-    for name in ("timm ViT", "timm CaiT", "Hugging Face Swin", "timm ViT map pool"):
-        report = vitinit.initialize(zoo.build(name), "conditioned", base="trunc_normal")
-        assert len(str(report).splitlines()) == 5
-        assert max(map(len, (str(report) + "\n" + report.details()).splitlines())) <= 80
-        assert len(report.details().splitlines()) > len(report.changes)
-        assert report.details().isascii(), "any terminal can print it"
-        page = report._repr_html_()
-        assert all(change.name in page for change in report.changes)
-        assert page.count("<tr>") == len(report.changes) + 1
+    assert "{:.4g} before, {:.4g} after".format(*together) in str(report)
+    assert f"{report.attention_on_target:.3f} of the first layer's attention is on its target" in str(report)
+    report = vitinit.initialize(zoo.build("timm ViT map pool"), "conditioned", base="trunc_normal")
+    assert len(str(report).splitlines()) == 5
+    assert max(map(len, (str(report) + "\n" + report.details()).splitlines())) <= 80
+    assert all(change.name in report._repr_html_() for change in report.changes)
     assert "attn_pool" in report.details()
     assert "also: attn_pool" in str(report)
 
@@ -221,14 +185,11 @@ def test_the_list_of_initializers_has_their_papers_and_prints_as_a_table() -> No
     assert next(one for one in known if one.name == "impulse").parameters["kernel_size"] == 3
     assert all(str(one).startswith(one.kind) for one in known)
     known = vitinit.catalogue("method")
-    assert isinstance(known, list)
-    assert known == list(known)
     lines = repr(known).splitlines()
-    assert max(map(len, (*lines, *(line for one in known for line in str(one).splitlines())))) <= 80
+    assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines[1:-1] if line[0] != " "] == [one.name for one in known]
-    words = set(re.findall(r"\w+", repr(known)))
-    assert {parameter for one in known for parameter in one.parameters} <= words
-    assert {paper for one in known for paper in one.papers} <= set(re.findall(r"\d{4}\.\d{4,5}", repr(known)))
+    words = set(re.findall(r"[\w.]+", repr(known)))
+    assert {word for one in known for word in (*one.parameters, *one.papers)} <= words
 
 
 def test_the_report_prints_the_parameters_that_were_asked_for_and_all_of_them() -> None:
@@ -239,13 +200,9 @@ def test_the_report_prints_the_parameters_that_were_asked_for_and_all_of_them() 
     text = report.details()
     assert "base: trunc_normal(std='kaiming')\n" in text
     assert "method: impulse(solver={'name': 'svd', 'norm': 2.0}, position_scale=18.0)\n" in text
-    assert report.method is not None
     assert report.method["solver"]["signal"] == 1000.0, "to code it has all of them"
     plain = vitinit.initialize(zoo.build("timm ViT"), "placebo", base="trunc_normal", of="mimetic")
     assert plain.called == ("base: trunc_normal", "method: placebo")
-    asked = {"of": {"name": "mimetic", "alpha_qk": 0.5}}
-    called = vitinit.initialize(zoo.build("timm ViT"), "placebo", base="trunc_normal", **asked).called[-1]
-    assert "alpha_qk': 0.5" in called
     long = vitinit.initialize(zoo.build("timm ViT"), "placebo", of={"name": "impulse", "kernel_size": 1}, keep="norm")
     lines = long.details().partition(" tensors changed")[0].splitlines()[1:-1]
     assert "".join(line.replace(" ", "") for line in lines) == long.called[0].replace(" ", ""), "nothing is cut off"
@@ -255,15 +212,12 @@ def test_impulses_take_where_positions_are_learned_unless_told_otherwise() -> No
     m = zoo.timm("vision_transformer.VisionTransformer", **zoo.SMALL | {"img_size": 64})
     report = vitinit.initialize(m(), "impulse", base="trunc_normal", solver="rotation")
     assert report.uniform == 1 / 64
-    assert report.attention_on_target is not None
     assert report.attention_on_target < 2 / 64
     assert "hardly more than uniform: learned positions need solver='svd', position_scale=18" in report.remarks[0]
     assert "learned\n    positions need solver='svd', position_scale=18" in report.details()
-    assert report.method is not None
     assert report.method["position_scale"] == 1
     taken, chosen, there, placebo = m(), m(), m(), m()
     report = vitinit.initialize(taken, "impulse", base="trunc_normal", solver="svd", position_scale=18)
-    assert report.attention_on_target is not None
     assert report.attention_on_target > 2 / 64
     assert report.remarks == ()
     by_itself = vitinit.initialize(chosen, "impulse", base="trunc_normal")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -80,13 +79,9 @@ def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_th
         ({"value": vitinit.fused("to_q.weight", "", 5)[2]}, "the 48 rows of 'to_q.weight' in Own are not those of 5 p"),
         ({"query": vitinit.fused("to_q.weight", "")}, r"Attention: query must be a Part, such as linear\('to_q'\)"),
         ({"models": nn.Linear}, r"adapter 'wrong': models must be a tuple of classes or their names, .*, not <class"),
-        ({"beside": (None,)}, r"adapter 'wrong': beside must be a tuple of classes or their names, .*, not \(None,\)"),
         ({"attention": (3,)}, r"adapter 'wrong': attention must be a tuple of Attention, .*, not \(3,\)"),
-        ({"position": 3}, "adapter 'wrong': position must be text, not 3"),
         ({"heads": 3}, "Attention: heads must be text, not 3"),
-        ({"types": (Own, 3)}, "Attention: types must be a tuple of classes or their names"),
         ({"rotary": True}, "adapter 'wrong': rotary must be a function of the model, .*, not True"),
-        ({"parameters": None}, "adapter 'wrong': parameters must be a mapping of names, .*, not None"),
         ({"parameters": {3: "position"}}, "adapter 'wrong': parameters must be a mapping of names, .*, not {3: "),
         ({"refused": ["Own"]}, r"adapter 'wrong': refused must be a mapping of names of types, .*, not \['Own'\]"),
         ({"name": 3}, "adapter 3: name must be text, not 3"),
@@ -98,9 +93,8 @@ def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_th
     ],
 )
 def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str) -> None:
-    with pytest.raises(vitinit.VitinitError, match=why) as caught:
+    with pytest.raises(vitinit.VitinitError, match=why):
         with_adapter(wrong)
-    assert "\n" not in str(caught.value)
 
 
 def with_adapter(wrong: dict[str, Any]) -> None:
@@ -118,10 +112,8 @@ def with_adapter(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("describe", "why"),
     [
-        (lambda: vitinit.Part(3), "Part: weight must be text, not 3"),
         (lambda: vitinit.Part("q.weight", None), "Part: bias must be text, not None"),
         (lambda: vitinit.Part("q.weight", "", 5), "Part: index 5 is none of 1 parts, which are counted from 0"),
-        (lambda: vitinit.Normal("a"), "Normal: std must be a number of at least 0, or None, not 'a'"),
         (lambda: vitinit.Normal(-1), "Normal: std must be a number of at least 0, or None, not -1"),
         (lambda: vitinit.Normal(float("nan")), "Normal: std must be a number of at least 0, or None, not nan"),
         (
@@ -157,17 +149,7 @@ def test_a_placebo_keeps_positions_that_are_in_an_embedding() -> None:
     assert not torch.equal(ours.attention.to_q.weight, theirs.attention.to_q.weight)
 
 
-def test_a_w_proj_that_is_left_out_is_missed_by_who_needs_it_alone() -> None:
-    """vit-pytorch has none where its one head is as wide as the model."""
-    vit = pytest.importorskip("vit_pytorch").ViT
-    m = vit(image_size=32, patch_size=8, num_classes=10, dim=48, depth=2, heads=1, mlp_dim=96, dim_head=48)
-    assert isinstance(m.transformer.layers[0][0].to_out, nn.Identity)
-    report = vitinit.initialize(m, "impulse", base="trunc_normal")
-    assert "transformer.layers.1.0.to_qkv.weight" in {change.name for change in report.changes}
-    refused(m, "has no 'to_out.0.weight', which its adapter names", "mimetic")
-
-
-def test_positions_that_are_fixed_stay_and_all_else_is_set() -> None:
+def test_impulses_are_solved_on_positions_that_are_fixed() -> None:
     transformers = pytest.importorskip("transformers")
     m = transformers.ViTMAEModel(transformers.ViTMAEConfig(**zoo.HF, intermediate_size=96))
     fixed = torch.randn(1, 17, 48, generator=torch.Generator().manual_seed(0))
@@ -175,10 +157,6 @@ def test_positions_that_are_fixed_stay_and_all_else_is_set() -> None:
         m.embeddings.position_embeddings.copy_(fixed)
     report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
     assert torch.equal(m.embeddings.position_embeddings, fixed)
-    set_to = {n for n, p in m.named_parameters() if p.abs().max() > 0 and not re.search("norm|position", n)}
-    assert {change.name for change in report.changes} >= set_to
-    assert report.attention_on_target is not None
-    assert report.uniform is not None
     assert report.attention_on_target > 2 * report.uniform
 
 
@@ -413,6 +391,7 @@ def test_without_w_proj_values_are_as_many_as_channels() -> None:
     m = Sized(key=24, taken=None)
     with sized():
         vitinit.initialize(nn.Sequential(m), base="orthogonal")
+        refused(nn.Sequential(m), "has no 'out.weight', which its adapter names", "mimetic")
     torch.testing.assert_close(m.to_v.weight @ m.to_v.weight.T, torch.eye(D))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from small_models import differing, images, state
+from small_models import differing, images
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -105,9 +105,8 @@ def test_a_wrapper_is_refused_with_what_to_do(how: str) -> None:
     model: Any = wrap(zoo.build("timm ViT"))
     before = values(model)
     for method, base in (("mimetic", None), (None, "trunc_normal")):
-        with pytest.raises(vitinit.VitinitError, match=says) as caught:
+        with pytest.raises(vitinit.VitinitError, match=says):
             vitinit.initialize(model, method, base=base)
-        assert "\n" not in str(caught.value)
     assert differing(before, values(model)) == set()
 
 
@@ -147,18 +146,3 @@ def test_what_it_says_works(wrap: Any, inside: Any, plain: Any) -> None:
         wrapped(images(2))  # with the weights of before
         vitinit.initialize(inside(wrapped), "mimetic", base="trunc_normal", seed=3)
         torch.testing.assert_close(wrapped(images(2)), plain(images(2)))
-
-
-def test_a_meta_model_is_given_memory_and_then_a_base(plain: Any) -> None:
-    with torch.device("meta"):
-        model = zoo.ZOO["timm ViT"]()
-    model.to_empty(device="cpu")
-    vitinit.initialize(model, "mimetic", base="trunc_normal", seed=3)
-    assert differing(state(model), state(plain)) == set()
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("shard", [lambda model: sharded(model, True), sharded_by_block])
-def test_sharded_afterwards_it_is_the_same_function(shard: Any, plain: Any) -> None:
-    expected = plain(images(2))
-    torch.testing.assert_close(shard(plain)(images(2)), expected)

@@ -1,4 +1,4 @@
-"""Reading of a table: facts from its cells, and three sentences by the template `reading.txt.j2`."""
+"""Reading of a table: facts from its cells, as sentences by the template `reading.txt.j2`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vitinit.analysis.tables.shared import LEVEL, Table, TableCell
 from vitinit.analysis.text import count, one_line
 
 SHOWN = 3
-"""So many columns, rows or files are spoken of in one sentence."""
+"""Upper limit of columns, rows or files named in one sentence."""
 
 
 def without_numbers(table: Table) -> list[str]:
-    """A line for each reason why runs were skipped, have failed, or may not be comparable."""
+    """Return one line per reason why runs were skipped, failed, or may not be comparable."""
     contents = table.study.contents
     skipped = Counter(one_line(run.reason, 240) for run in contents.skipped.values())
     failed = Counter(one_line(f"{run.error}: {run.message}", 160) for run in contents.failed.values())
@@ -36,29 +36,31 @@ class ColumnFacts:
 
     name: str
     ahead: list[tuple[str, Paired]]
-    """Rows that are shown to be above 0, the largest difference first."""
+    """Rows whose difference is significantly above 0, the largest first."""
     behind: list[str]
     without_interval: tuple[str, Paired] | None
-    """Largest difference of a column where none has an interval."""
+    """Row with the largest difference, if no row has an interval."""
     limits: list[float]
-    """Smallest detectable effect of each row with so many seeds."""
+    """Smallest detectable effect of each row at its number of seeds."""
     highest: tuple[str, float]
     equal: list[str]
-    """Rows that are not told apart from the highest, where there are seeds enough to say so."""
+    """Rows that do not differ significantly from the highest, if there are enough seeds for an interval."""
 
 
 def sentences(table: Table, named: Table | None = None) -> list[str]:
-    """Return rows ahead of their own base, the limits of this many seeds, and the next step; none without differences.
+    """Return sentences on rows ahead of their own base, the limits of the seeds, and the largest open difference.
+
+    Empty without differences.
 
     Args:
-        table: A study's own.
-        named: The comparisons that its grid names: what is said of differences is then said of these alone.
+        table: main table of a study.
+        named: table of the contrasts that its grid names; if given, sentences on differences cover these alone.
     """
     from vitinit.analysis.stats import least_p
 
     differences = named or table
     pairs = {key: cell.against for key, cell in differences.cells.items() if cell.against}
-    if not pairs or table.study.lower_is_better:  # its words are of gains
+    if not pairs or table.study.lower_is_better:  # the template speaks of gains
         return []
     columns = [column for column in table.columns if any(place == column for _, place in pairs)]
     tested = named is not None and any(p_shown(cell) for cell in named.cells.values())
@@ -102,7 +104,7 @@ def _facts(table: Table, differences: Table, column: str, tested: bool) -> Colum
 
 
 def _side(cell: TableCell, tested: bool) -> int:
-    """1 above 0, -1 below it, 0 where neither is shown: by the corrected p if there is a test, else by the interval."""
+    """Return the sign of a significant difference, else 0: by corrected p if there is a test, else by the interval."""
     pair = cell.against
     if pair is None or pair.interval is None:
         return 0

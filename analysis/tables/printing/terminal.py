@@ -1,4 +1,4 @@
-"""A table on a terminal: one line per row, split by columns into panels that fit."""
+"""Tables on a terminal: one line per row, split by columns into panels that fit."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 LEAST_LABEL = 14
-"""A row's label is broken at a third of the width, and not before."""
+"""Least width of row labels before they wrap; they may take a third of the terminal."""
 LEAST_HEAD = 16
-"""A column's label is broken at the width of its numbers, and not before."""
+"""Least width of column labels before they wrap; they may be as wide as their numbers."""
 GAP = 3
 """Spaces in front of a column's numbers."""
 
 
 def to_terminal(table: Table, width: int, look: TableLayout = PLAIN) -> list[RichTable]:
-    """Return the panels of a table, none wider than `width` letters (of which 60 are enough for most tables)."""
+    """Return the panels of a table, each at most `width` characters wide (60 are enough for most tables)."""
     from rich import box
     from rich.cells import cell_len
     from rich.table import Table as RichTable

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import zoo
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import vitinit
 
@@ -36,52 +34,8 @@ def keys(report: vitinit.Check) -> set[str]:
     return {one.key for one in report.findings}
 
 
-@torch.no_grad()
-def normal(name: str, std: float, model: Any) -> None:
-    model.get_parameter(name).normal_(0, std, generator=torch.Generator().manual_seed(2))
-
-
-@torch.no_grad()
-def fill(name: str, value: float, model: Any) -> None:
-    model.get_parameter(name).fill_(value)
-
-
-@torch.no_grad()
-def one_nan(model: Any) -> None:
-    model.blocks[1].attn.qkv.weight[3, 5] = math.nan
-
-
-@torch.no_grad()
-def equal_rows(model: Any) -> None:
-    model.blocks[1].mlp.fc1.weight.copy_(model.blocks[1].mlp.fc1.weight[:1].clone().expand(192, 48))
-
-
-@torch.no_grad()
-def uninitialised(model: Any) -> None:
-    model.blocks[2].mlp.fc1.weight.fill_(1e-41)[0, 0] = 3e-42
-
-
-@torch.no_grad()
-def outlier(model: Any) -> None:
-    model.blocks[2].mlp.fc1.weight[4, 4] = 50.0
-
-
-@torch.no_grad()
-def torch_default(model: Any) -> None:
-    """The tensor that the library's own code forgot."""
-    model.blocks[1].mlp.fc2.reset_parameters()
-
-
-def sharp(model: Any) -> None:
-    for block in model.blocks:
-        with torch.no_grad():
-            block.attn.qkv.weight[:96] *= 40
-
-
-@torch.no_grad()
-def uniform(model: Any) -> None:
-    model.blocks[2].attn.qkv.weight[:96] = 0
-    model.blocks[2].attn.qkv.bias[:96] = 0
+def normal(parameter: Tensor, std: float) -> None:
+    parameter.data.normal_(0, std, generator=torch.Generator().manual_seed(2))
 
 
 @torch.no_grad()
@@ -95,62 +49,42 @@ def one_key(model: Any) -> None:
     attn.qkv.weight[48:96] = (1.73 / 48 * seen).expand(48, 48)
 
 
-def no_residual(model: Any) -> None:
+class Alone(nn.Module):
     """Attention that is nearly uniform, and nothing beside it."""
 
-    class Alone(nn.Module):
-        def __init__(self, block: Any) -> None:
-            super().__init__()
-            self.norm1, self.attn = block.norm1, block.attn
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.norm1, self.attn = block.norm1, block.attn
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.attn(self.norm1(x))
-
-    model.blocks = nn.Sequential(*map(Alone, model.blocks))
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attn(self.norm1(x))
 
 
-def growing(model: Any) -> None:
+class TenTimes(nn.Module):
+    """Forwards its input, and multiplies the gradient by ten."""
+
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.block(x)
+        return 10 * out - (9 * out).detach()
+
+
+def each_block(model: Any, wrapper: type[nn.Module]) -> None:
+    model.blocks = nn.Sequential(*map(wrapper, model.blocks))
+
+
+def large_attention_and_mlps(model: Any, qk: float = 1.0, mlp: float = 1.0) -> None:
     for block in model.blocks:
-        with torch.no_grad():
-            block.mlp.fc2.weight *= 300
+        block.attn.qkv.weight.data[:96] *= qk
+        block.mlp.fc2.weight.data *= mlp
 
 
-def detached(model: Any) -> None:
-    model.blocks[1].mlp.register_forward_hook(lambda _, __, out: out.detach())
-
-
-def exploding(model: Any) -> None:
-    """No norms, no residuals: each layer multiplies the gradient."""
-
-    class Layer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(48, 48)
-            nn.init.orthogonal_(self.fc.weight, 10.0)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return F.layer_norm(x, (48,)) * 0.05 + self.fc(x) if x.std() < 1e-3 else self.fc(x)
-
-    class Scaled(nn.Module):
-        """Forwards its input, and multiplies the gradient by ten."""
-
-        def __init__(self, block: Any) -> None:
-            super().__init__()
-            self.block = block
-
-        def forward(self, x: Tensor) -> Tensor:
-            out = self.block(x)
-            return 10 * out - (9 * out).detach()
-
-    model.blocks = nn.Sequential(*map(Scaled, model.blocks))
-
-
-def softmax(model: Any) -> None:
-    model.head.register_forward_hook(lambda _, __, out: out.softmax(-1))
-
-
-def no_positions(model: Any) -> None:
-    model.pos_embed = None
+def uniform(model: Any) -> None:
+    for parameter in model.blocks[2].attn.qkv.parameters():
+        parameter.data[:96] = 0
 
 
 def positions_left_out(model: Any) -> None:
@@ -164,48 +98,51 @@ def mixed(model: Any) -> None:
     block.register_forward_hook(lambda _, __, out: out.transpose(0, 1))
 
 
-@torch.no_grad()
-def blind(model: Any) -> None:
-    model.patch_embed.proj.weight.zero_()
-
-
-def large_eps(model: Any) -> None:
-    model.norm.eps = 0.1
-
-
-@torch.no_grad()
 def copies(model: Any) -> None:
     for block in model.blocks[1:]:
         block.load_state_dict(model.blocks[0].state_dict())
 
 
+def weight(name: str, change: Callable[[Tensor], object]) -> Callable[[Any], object]:
+    return lambda model: change(model.get_parameter(name).data)
+
+
+FC1 = "blocks.1.mlp.fc1.weight"
 ILL: dict[str, tuple[Callable[[Any], object], str, str]] = {
-    "NaN": (one_nan, "not-finite", "blocks.1.attn.qkv.weight"),
-    "constant": (partial(fill, "blocks.1.mlp.fc1.weight", 0.02), "constant", "blocks.1.mlp.fc1.weight"),
-    "zero": (partial(fill, "blocks.1.mlp.fc1.weight", 0.0), "zero", "blocks.1.mlp.fc1.weight"),
-    "equal rows": (equal_rows, "equal-rows", "blocks.1.mlp.fc1.weight"),
-    "unused memory": (uninitialised, "uninitialised", "blocks.2.mlp.fc1.weight"),
-    "outlier": (outlier, "outliers", "blocks.2.mlp.fc1.weight"),
-    "PyTorch's default left": (torch_default, "odd-one-out", "blocks.1.mlp.fc2.weight"),
-    "one large tensor": (partial(normal, "blocks.2.attn.proj.weight", 0.3), "odd-one-out", "blocks.2.attn.proj.weight"),
+    "NaN": (weight(FC1, lambda w: w[3, 5].fill_(math.nan)), "not-finite", FC1),
+    "constant": (weight(FC1, lambda w: w.fill_(0.02)), "constant", FC1),
+    "zero": (weight(FC1, lambda w: w.fill_(0.0)), "zero", FC1),
+    "equal rows": (weight(FC1, lambda w: w.copy_(w[:1].clone().expand_as(w))), "equal-rows", FC1),
+    "unused memory": (weight(FC1, lambda w: w.fill_(1e-41)[0, 0].fill_(3e-42)), "uninitialised", FC1),
+    "outlier": (weight(FC1, lambda w: w[4, 4].fill_(50.0)), "outliers", FC1),
+    "PyTorch's default left": (lambda m: m.blocks[1].mlp.fc2.reset_parameters(), "odd-one-out", "blocks.1.mlp.fc2"),
+    "one large tensor": (lambda m: normal(m.blocks[2].attn.proj.weight, 0.3), "odd-one-out", "blocks.2.attn.proj"),
     "copied layers": (copies, "copies", "blocks.1"),
-    "positions of std 1": (partial(normal, "pos_embed", 1.0), "position-too-large", "pos_embed"),
-    "head of std 1": (partial(normal, "head.weight", 1.0), "loss-above-chance", "head"),
-    "norm at zero": (partial(fill, "blocks.1.norm1.weight", 0.0), "norm-zero", "blocks.1.norm1.weight"),
-    "last norm at zero": (partial(fill, "norm.weight", 0.0), "norm-zero", "norm.weight"),
-    "eps of a norm": (large_eps, "norm-eps", "norm"),
-    "sharp attention": (sharp, "attention-too-sharp", "blocks.0.attn"),
+    "positions of std 1": (lambda m: normal(m.pos_embed, 1.0), "position-too-large", "pos_embed"),
+    "head of std 1": (lambda m: normal(m.head.weight, 1.0), "loss-above-chance", "head"),
+    "norm at zero": (weight("blocks.1.norm1.weight", torch.zero_), "norm-zero", "blocks.1.norm1.weight"),
+    "last norm at zero": (weight("norm.weight", torch.zero_), "norm-zero", "norm.weight"),
+    "eps of a norm": (lambda m: setattr(m.norm, "eps", 0.1), "norm-eps", "norm"),
+    "sharp attention": (lambda m: large_attention_and_mlps(m, qk=40), "attention-too-sharp", "blocks.0.attn"),
     "uniform attention": (uniform, "attention-uniform", "blocks.2.attn"),
     "one key": (one_key, "attention-collapsed", "blocks.0.attn"),
-    "no residual": (no_residual, "tokens-alike", "blocks."),
-    "growth": (growing, "stream-grows", "blocks."),
-    "detached": (detached, "unused", "blocks.1."),
-    "gradients times ten": (exploding, "gradient-explodes", "blocks.0"),
-    "softmax": (softmax, "softmax-in-model", "output"),
-    "no positions": (no_positions, "places-unseen", "positions"),
+    "no residual": (lambda m: each_block(m, Alone), "tokens-alike", "blocks."),
+    "growth": (lambda m: large_attention_and_mlps(m, mlp=300), "stream-grows", "blocks."),
+    "detached": (
+        lambda m: m.blocks[1].mlp.register_forward_hook(lambda _, __, out: out.detach()),
+        "unused",
+        "blocks.1.",
+    ),
+    "gradients times ten": (lambda m: each_block(m, TenTimes), "gradient-explodes", "blocks.0"),
+    "softmax": (
+        lambda m: m.head.register_forward_hook(lambda _, __, out: out.softmax(-1)),
+        "softmax-in-model",
+        "output",
+    ),
+    "no positions": (lambda m: setattr(m, "pos_embed", None), "places-unseen", "positions"),
     "positions not added": (positions_left_out, "unused", "pos_embed"),
     "batch and tokens": (mixed, "batch-mixed", "output"),
-    "patch embedding at zero": (blind, "output-constant", "output"),
+    "patch embedding at zero": (weight("patch_embed.proj.weight", torch.zero_), "output-constant", "output"),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from impulse_helpers import SMALL_GRID, SMALL_OFFSETS, adam_by_hand, random_pseudo_input, solve, svd_by_hand
+from impulse_helpers import SMALL_GRID, SMALL_OFFSETS, random_pseudo_input, solve
 from small_models import (
     VIT,
     VIT_TOKEN,
@@ -96,30 +96,15 @@ def test_constant_offset_is_the_first_head_s_in_every_head_and_no_control_draws_
 
 
 @pytest.mark.parametrize("control", ["shuffled_rows", "random_binary", "constant_offset"])
-def test_solvers_solve_for_the_broken_targets(control: Control) -> None:
-    width, features, heads = 24, 8, len(SMALL_OFFSETS)
+def test_rotation_solves_for_the_codes_of_the_broken_targets(control: Control) -> None:
+    """The other solvers get no more than the matrices of the targets, broken or not."""
+    width, features = 24, 8
     pseudo = random_pseudo_input(math.prod(SMALL_GRID), width)
-    pseudo_ND = torch.tensor(pseudo)
     positions = broken(target_positions(SMALL_GRID, SMALL_OFFSETS), control, SMALL_GRID, generator(1))
     targets = control_matrices(control, seed=1)[1]
-
-    def solved(solver: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Q (heads x D x d) and K (heads x d x D)."""
-        draws = [solver.draw(pseudo_ND, heads, features, generator(5))]
-        query, key = solver.solve(Problem(pseudo_ND, SMALL_GRID, features, positions[None], draws), silent)
-        return f64(query[0]).transpose(0, 2, 1), f64(key[0])
-
-    start = solved(Gradient(steps=0))
-    found = solved(Gradient(steps=150, lr=1e-3))
-    expected = adam_by_hand(pseudo, targets, *start, 150, 1e-3)
-    np.testing.assert_allclose(found[0], expected[0], atol=1e-8)
-    np.testing.assert_allclose(found[1], expected[1], atol=1e-8)
-
-    query, key = solved(Svd())
-    expected = svd_by_hand(pseudo, targets, features, generator(5))
-    np.testing.assert_allclose(query @ key, expected[0] @ expected[1], atol=5e-3)
-
-    query, key = solved(Rotation(ridge=0.5, temperature=2.0))
+    solver = Rotation(ridge=0.5, temperature=2.0)
+    solved = solver.solve(Problem(torch.tensor(pseudo), SMALL_GRID, features, positions[None], []), silent)
+    query, key = f64(solved[0][0]).transpose(0, 2, 1), f64(solved[1][0])
     frequency = 10000.0 ** (-np.arange(2) / (width / 4))
 
     def code(token: int) -> list[float]:
@@ -127,7 +112,7 @@ def test_solvers_solve_for_the_broken_targets(control: Control) -> None:
         return [*np.sin(angles), *np.cos(angles)]
 
     stacked = np.vstack([pseudo, np.sqrt(0.5) * np.eye(width)])
-    for h in range(heads):
+    for h in range(len(SMALL_OFFSETS)):
         rows = targets[h].any(-1)
         if control == "random_binary":  # a query without a target is to have the code zero
             wanted = np.array([code(int(row.argmax())) if row.any() else [0.0] * features for row in targets[h]])
@@ -245,7 +230,6 @@ def test_the_record_measures_against_the_broken_targets_and_on_what_was_solved_o
         pseudo = by_hand("uniform", m, g)
     query, key, _ = qkv_rows(m)
     attention = np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(D_H)) for q, k in zip(query, key, strict=True)])
-    assert report.pseudo_input is not None
     assert report.pseudo_input.mass == pytest.approx((attention * targets).sum(-1)[targets.any(-1)].mean(), rel=1e-3)
     assert report.pseudo_input.mass > 2 / 64, "twice that of uniform attention; 12 features do not hold more of it"
 

@@ -43,7 +43,6 @@ def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     np.testing.assert_allclose(np.linalg.svd(f64(m.head.weight), compute_uv=False), 2, rtol=1e-6)
     assert np.abs(f64(m.head.weight)).max() < 1.5, "no identity any more"
     assert (m.head.bias == 3).all()
-    assert report.placebo is not None
     assert report.placebo.treated == {"head.weight": "rotated", "head.bias": "kept"}
     with pytest.raises(VitinitError, match=r"theirs_in_a_placebo.*pos_embed.*touches"):
         made(placebo({"name": "their_placebo_module:Theirs", "rogue": True}))
@@ -119,7 +118,6 @@ def test_a_grid_names_placebos(here: Any, tmp_path: Path) -> None:
     cells = {cell.row: cell for cell in grid.load(str(path)).cells}
     assert list(cells) == ["Kaiming", "Impulse", "Placebo", "Entropy"]
     method = cells["Placebo"].spec.method
-    assert method is not None
     assert method.params == {"of": {"name": "impulse", **cells["Impulse"].spec.method.params}, "keep": "spectrum"}
     again = {cell.row: cell.run_id for cell in grid.load(str(path)).cells}
     assert again == {row: cell.run_id for row, cell in cells.items()}, "read again from the cache"
