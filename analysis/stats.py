@@ -147,13 +147,19 @@ def sample(values: Sequence[float] | pd.Series[float] | None) -> Sample | None:
     return Sample(len(x), float(x.mean()), std, t_interval(x))
 
 
-def paired(values: pd.Series[float], baseline: pd.Series[float]) -> Paired | None:
-    """The difference over common seeds of two series, each indexed by seed; None without such a seed."""
+def paired(values: pd.Series[float], baseline: pd.Series[float], bootstrap: bool = True) -> Paired | None:
+    """Compare two series, each indexed by seed, over their common seeds; None without such a seed.
+
+    Args:
+        values: Ours.
+        baseline: Theirs.
+        bootstrap: False leaves out the bootstrap interval, which takes longer than all else.
+    """
     d = differences(values, baseline)
     if not len(d):
         return None
     p = sign_flip_p(d) if len(d) > 1 else None
-    return Paired(len(d), float(d.mean()), t_interval(d), bootstrap_interval(d), p)
+    return Paired(len(d), float(d.mean()), t_interval(d), bootstrap_interval(d) if bootstrap else None, p)
 
 
 def pooled(rows: Sequence[pd.Series[float]]) -> Pooled | None:
@@ -181,8 +187,11 @@ def pooled(rows: Sequence[pd.Series[float]]) -> Pooled | None:
 
 def differences(values: pd.Series[float], baseline: pd.Series[float]) -> Floats:
     """One difference per common seed, in the order of the seeds."""
-    # pandas subtracts by index, that is by seed; a seed that only one side has gives NaN.
-    return floats((values - baseline).dropna())
+    # by hand, as a page compares each row with each: pandas takes 20 times as long to subtract by index
+    theirs = dict(zip(baseline.index, baseline.to_numpy(float), strict=True))
+    by_seed = sorted(zip(values.index, values.to_numpy(float), strict=True))
+    found = np.array([value - theirs[seed] for seed, value in by_seed if seed in theirs], dtype=float)
+    return found[~np.isnan(found)]
 
 
 def floats(values: pd.Series[float]) -> Floats:

@@ -89,7 +89,7 @@ def training(study: Study) -> dict[str, Figure]:
             for row, run in runs.items()
         }
         title = "Attention before and after training"
-        figures[f"attention_training-{file_part([column])}"] = _draw(lines, title, _what(study, runs))
+        figures[f"attention_training-{file_part([column])}"] = _draw(lines, title, what(study, runs))
     return figures
 
 
@@ -114,7 +114,7 @@ def layers(study: Study) -> dict[str, Figure]:
                     ]
             title = f"Attention of all layers, {safe(row)}{marked([run.record])}"
             name = not_in(figures, f"attention_layers-{file_part([column, row])}")
-            figures[name] = _draw(lines, title, _what(study, {row: run}))
+            figures[name] = _draw(lines, title, what(study, {row: run}))
     return figures
 
 
@@ -131,7 +131,7 @@ def _zooms(study: Study, when: str) -> Iterator[tuple[str, Figure]]:
                     MapPanel(map_NN, run.side, f"layer {layer + 1}", zoomed=zoomed),
                     MapPanel(corner, run.side, f"tokens 1–{zoomed}", blocks=True),
                 ]
-        caption = f"red: the part beside it; white: tokens of one image row\n{_what(study, runs)}"
+        caption = f"red: the part beside it; white: tokens of one image row\n{what(study, runs)}"
         yield f"attention_{when}-{file_part([column])}", _draw(lines, f"Attention {when} training", caption)
 
 
@@ -146,13 +146,14 @@ def _zoomed(run: Kept) -> int:
     return min(ZOOM_ROWS, -(-run.side // 2)) * run.side
 
 
-def _what(study: Study, runs: dict[str, Kept]) -> str:
+def what(study: Study, runs: dict[str, Kept]) -> str:
+    """Return the caption of maps: dataset, seed, head, images."""
     first, *_ = runs.values()
     seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
     column = study.column[first.record.run_id]
     unread = said(run.record for run in runs.values())
-    what = f"{safe(column)}, seed {seeds}, head 1, mean over {count(first.maps.images, 'test image')}"
-    return f"{what}\n{unread}".rstrip()
+    where = f"{safe(column)}, seed {seeds}, head 1, mean over {count(first.maps.images, 'test image')}"
+    return f"{where}\n{unread}".rstrip()
 
 
 def _draw(lines: dict[str, list[MapPanel]], title: str, caption: str) -> Figure:

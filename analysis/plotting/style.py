@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import itertools
 import json
@@ -57,8 +56,6 @@ BASES = ("kaiming_uniform", "trunc_normal")
 BASE_GREY = "#777777"
 DASHES = ("-", "--", "-.", ":")
 """Dash patterns of bases: these two, then others."""
-DPI = 160
-"""Resolution of pictures in a page: 880 pixels across."""
 MOST_MARKERS = 8
 """On a line of many epochs."""
 MARKED_WHOLE = 5
@@ -377,16 +374,12 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(f"{path}.png", dpi=200, metadata={"Software": None})
 
 
-def data_url(figure: Figure) -> str:
-    """The figure as WebP in the address of an image. The same records give the same bytes."""
-    import numpy as np
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from PIL import Image
+def to_svg(figure: Figure) -> str:
+    """The figure as SVG with its text as text. The same records give the same bytes."""
+    import matplotlib as mpl
 
-    figure.set_dpi(DPI)
-    canvas, buffer = FigureCanvasAgg(figure), io.BytesIO()
+    buffer = io.StringIO()
     lay_out(figure)
-    canvas.draw()
-    # a quarter of the bytes of a PNG of as many pixels, and of the time
-    Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(buffer, "webp", quality=75, method=2)
-    return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitinit"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()

@@ -14,7 +14,7 @@ from vitinit.analysis.board import SUBMISSIONS
 from vitinit.analysis.board import tables as board_tables
 from vitinit.analysis.registry import refuse
 from vitinit.analysis.report.page import to_html
-from vitinit.analysis.report.section import section
+from vitinit.analysis.report.section import sections
 from vitinit.analysis.tables.shared import check_baseline
 from vitinit.initializers.errors import unknown_name
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "report.html",
     )
     parser.add_argument(
-        "--lead", metavar="STUDY", help="study whose answer leads the page (default, of several: one line for each)"
+        "--lead", metavar="STUDY", help="study that leads the page (default: the result with most training)"
     )
     args = parser.parse_args(arguments)
 
@@ -49,13 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = studies[0].home if args.study else frame.home(studies[0].folders)
         out: Path = args.out or root / "report.html"
         command.folder(out.parent)
-        sections = [section(study, args.baseline if args.baseline in study.rows else None) for study in studies]
+        shown = sections(studies, args.baseline)
         # of other records than the committed ones nothing stands on the board
         committed = frame.REFERENCE.resolve() in [folder.resolve() for folder in args.results or ()]
         board = board_tables(studies, SUBMISSIONS) if committed else []
-        command.write(out, to_html(sections, args.lead, board))
+        command.write(out, to_html(shown, args.lead, board))
         command.say([f"wrote {out}"])
-        refuse([error for each in sections for error in each.broken])
+        refuse([error for each in shown for error in each.broken])
 
     return command.guarded(run)
 

@@ -116,13 +116,13 @@ def answer(table: Table, named: Table | None = None) -> Answer:
     return Answer(forest(named or table), sentences(table, named), [*without_numbers(table), *_absent(table)])
 
 
-def forest(table: Table) -> Forest | None:
-    """The gains of a table, and an axis that holds them all, their intervals, their seeds and 0."""
+def forest(table: Table, metric: str = "last") -> Forest | None:
+    """The gains of a table by a metric, and an axis that holds them all, their intervals, their seeds and 0."""
     from matplotlib.ticker import MaxNLocator
 
     from vitinit.analysis.stats import differences
 
-    values = values_by_seed(table.study, "last")
+    values = values_by_seed(table.study, metric)
     firsts = {label(pair): pair[0] for pair in table.study.contrasts}
     columns = {}
     for column in table.columns:

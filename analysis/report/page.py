@@ -8,6 +8,8 @@ from pathlib import Path
 
 from vitinit.analysis.board import Entry
 from vitinit.analysis.report.answer import seeds
+from vitinit.analysis.report.choices import OWN
+from vitinit.analysis.report.packing import packed
 from vitinit.analysis.report.section import SPARK, Section
 from vitinit.analysis.tables.render import template
 
@@ -25,24 +27,25 @@ def to_html(
 
     Args:
         sections: One a study.
-        lead: The study whose answer comes first; None: the only one, or of several one line for each.
+        lead: The study whose answer comes first; None: the result with most training.
         board: Tables of the board by title; see `analysis.board`.
     """
     from markupsafe import Markup
 
+    sections = sorted(sections, key=lambda section: (section.study.name == lead, *section.weight), reverse=True)
     drawn = any(drawn.plots for section in sections for drawn in section.figures)
     return template(
         "report.html.j2",
         TEMPLATES,
         sections=sections,
-        first=next((section for section in sections if lead in (None, section.study.name)), None)
-        if lead or len(sections) == 1
-        else None,
+        first=sections[0],
         rows=list(dict.fromkeys(row for section in sections for row in section.study.rows)),
         datasets=list(dict.fromkeys(column for section in sections for column in section.study.columns)),
         seeds=seeds,
+        own=OWN,
+        metrics={name: label for section in sections for name, label in section.metrics.items()},
         board=board,
-        library=Markup(_library()) if drawn else "",
+        library=packed(_library()) if drawn else "",
         markup=Markup,
         spark=SPARK,
         shown=SHOWN,
@@ -50,7 +53,6 @@ def to_html(
 
 
 def _library() -> str:
-    """The JavaScript of Bokeh, to stand in the page."""
+    """The JavaScript of Bokeh."""
     folder = resources.files("bokeh") / "server" / "static" / "js"
-    text = "\n".join((folder / name).read_text(encoding="utf-8") for name in LIBRARY)
-    return text.replace("</script", "<\\/script")
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in LIBRARY)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -14,6 +16,9 @@ from vitinit.analysis.plotting import style
 from vitinit.analysis.registry import refuse
 from vitinit.analysis.report.answer import Answer, answer
 from vitinit.analysis.report.charts import Plot, plot
+from vitinit.analysis.report.choices import choices, texts
+from vitinit.analysis.report.maps import Maps, attention_maps
+from vitinit.analysis.report.packing import packed
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import Column, columns
@@ -24,13 +29,13 @@ from vitinit.benchmark.settings import flat
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from vitinit.analysis.figures.registry import Drawing
+    from concurrent.futures import Future
 
 SPARK = (96, 24)
 """Width and height of a small curve in pixels."""
-SHOWN_ELSEWHERE = ("differences", "attention_layers")
-"""Drawings that the page has no picture of: its forest plot shows the same differences, and `attention_training` maps
-of the first, the middle and the last layer: a picture a row with all of them would be most of the page."""
+SHOWN_ELSEWHERE = ("differences", "attention_before", "attention_after", "attention_layers")
+"""Drawings that the page has no picture of: its forest plot shows the same differences, and the sliders of
+`attention_training` the same maps."""
 
 MOST_PANELS = 100
 """Upper limit of panels of one kind of line chart. A study of more cells would fill the page with them."""
@@ -49,6 +54,8 @@ class Run:
     """Median over its epochs."""
     spark: str
     """Points of its curve: its score over epochs, from 0 to the highest of the dataset."""
+    epochs: str
+    """Its epochs, a line each below a line of heads, between tabs: numbers alone, and so safe in HTML."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +63,34 @@ class Picture:
     """A figure that stands still."""
 
     title: str
-    url: str
-    """The image itself, in an address."""
+    svg: str
+    """Packed; see `packed`."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """The figures of one kind: line charts, or pictures."""
+    """The figures of one kind: line charts, pictures, or attention maps."""
 
-    drawing: Drawing
+    name: str
+    caption: str
+    """Reading help, in a sentence."""
     plots: list[Plot]
     pictures: list[Picture]
+    maps: list[Maps]
+
+    def __bool__(self) -> bool:
+        return bool(self.plots or self.pictures or self.maps)
+
+
+@dataclass(frozen=True)
+class Costly:
+    """Parts of a section that take long, of text alone: another process can compute them."""
+
+    figures: list[Drawn]
+    errors: list[str]
+    """Errors of figures that are missing."""
+    metrics: dict[str, str]
+    choices: str
 
 
 @dataclass(frozen=True)
@@ -88,6 +112,12 @@ class Section:
     """Dataset, training, validation and test images, classes, checksum; and in how many runs."""
     provenance: dict[str, list[tuple[str, int]]]
     """By recorded field: values, and in how many runs."""
+    metrics: dict[str, str]
+    """Labels of the metrics that a reader can choose, by name."""
+    choices: str
+    """Gains and tables for each choice; see `choices`."""
+    texts: str
+    """The tables as `analysis.tables` writes them, by name and format, packed."""
     broken: list[VitinitError]
     """Missing parts of the page, because a file of code has an error, or one of attention maps."""
 
@@ -97,17 +127,52 @@ class Section:
         return style.score_name(self.study.runs)
 
     @property
+    def weight(self) -> tuple[bool, int]:
+        """Rank of a study on the page: results before choices, then by images seen in the training of all its runs."""
+        seen = sum(run.record.dataset.train * run.record.spec.recipe.epochs for run in self.runs)
+        return not _chooses(self.study), seen
+
+    @property
     def split(self) -> str:
         """On which images: `test`, `validation`, or nothing where it has both."""
         return style.split(self.study.runs)
 
 
-def section(study: Study, baseline: str | None = None) -> Section:
+def sections(studies: Sequence[Study], baseline: str | None = None) -> list[Section]:
+    """Gather what the page shows of several studies; on all cores.
+
+    Args:
+        studies: Each with a finished run.
+        baseline: As in `build`, for studies that have such a row.
+    """
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    asked = [(study, baseline if baseline in study.rows else None) for study in studies]
+    workers = min(len(studies), os.cpu_count() or 1)
+    if workers == 1 or sys.platform != "linux":  # elsewhere a fork is not safe
+        return [section(*each) for each in asked]
+    _ASKED[:] = asked
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+        parts = [pool.submit(_costly, place) for place in range(len(asked))]
+        return [section(*each, its) for each, its in zip(asked, parts, strict=True)]
+
+
+_ASKED: list[tuple[Study, str | None]] = []
+"""Studies for forked processes, which have them without a copy."""
+
+
+def _costly(place: int) -> Costly:
+    return costly(*_ASKED[place])
+
+
+def section(study: Study, baseline: str | None = None, parts: Future[Costly] | None = None) -> Section:
     """Gather what the page shows of a study.
 
     Args:
         study: With a finished run.
         baseline: As in `build`.
+        parts: Those that take long, where another process computes them.
     """
     broken: list[VitinitError] = []
     tables = list(_tables(study, baseline, broken))
@@ -117,18 +182,22 @@ def section(study: Study, baseline: str | None = None) -> Section:
     highest: dict[str, float] = defaultdict(float)
     for record in records:
         highest[study.column[record.run_id]] = max(highest[study.column[record.run_id]], record.best[1])
-    drawings = list(_figures(study, baseline, broken))
+    its = parts.result() if parts else costly(study, baseline)
+    broken += map(VitinitError, its.errors)
     return Section(
         study=study,
         answer=answer(tables[0], _named(tables, baseline)),
         facts=_facts(study, records),
         tables=list(_with_notes(tables)),
-        figures=[drawn for drawn in drawings if drawn.plots or drawn.pictures],
-        left_out=_left_out(study, drawings),
+        figures=[drawn for drawn in its.figures if drawn],
+        left_out=_left_out(study, its.figures),
         runs=[_run(record, study.column[record.run_id], highest) for record in records],
         without_numbers=list(_without_numbers(study)),
         images=Counter(_images(record) for record in records),
         provenance=_provenance(records),
+        metrics=its.metrics,
+        choices=its.choices,
+        texts=packed(json.dumps(texts(tables))),
         broken=broken,
     )
 
@@ -188,10 +257,32 @@ def _run(record: RunRecord, dataset: str, highest: dict[str, float]) -> Run:
         setting="; ".join(setting),
         images_per_s=median(speeds) if speeds else None,
         spark=" ".join(points),
+        epochs=_epochs(record),
     )
 
 
-def _figures(study: Study, baseline: str | None, broken: list[VitinitError]) -> Iterator[Drawn]:
+def _epochs(record: RunRecord) -> str:
+    lines: list[tuple[str, ...]] = [("epoch", "rate", "train loss", "loss", "score (%)", "seconds", "images/s")]
+    for epoch in record.history:
+        loss = epoch.val_loss if epoch.test_loss is None else epoch.test_loss
+        numbers = ((epoch.lr, ".3g"), (epoch.train_loss, ".4f"), (loss, ".4f"), (epoch.score, ".2f"))
+        speed = ((epoch.seconds, ".1f"), (epoch.images_per_s, ",.0f"))
+        texts = ("–" if value is None else format(value, form) for value, form in (*numbers, *speed))
+        lines.append((str(epoch.epoch), *texts))
+    return "\n".join(map("\t".join, lines))
+
+
+def costly(study: Study, baseline: str | None) -> Costly:
+    """Compute what takes long."""
+    import matplotlib as mpl
+
+    errors: list[str] = []
+    with mpl.rc_context({"image.interpolation": "none"}):  # SVG then holds a pixel a number: smaller, and sooner drawn
+        figures = list(_figures(study, baseline, errors))
+    return Costly(figures, errors, *(({}, "") if _chooses(study) else choices(study, baseline)))
+
+
+def _figures(study: Study, baseline: str | None, broken: list[str]) -> Iterator[Drawn]:
     """Those that there are; without plots and pictures where there would be too many."""
     import matplotlib.pyplot as plt
 
@@ -204,20 +295,22 @@ def _figures(study: Study, baseline: str | None, broken: list[VitinitError]) -> 
             if drawing.name in SHOWN_ELSEWHERE or (_chooses(study) and drawing.name != "accuracy"):
                 continue
             try:
-                charts = drawings.charts(drawing, study, baseline)
+                maps = attention_maps(study) if drawing.name == "attention_training" else []
+                charts = {} if maps else drawings.charts(drawing, study, baseline)
                 figures = drawing.figures(study, baseline) if charts is None else {}
             except VitinitError as error:
-                broken.append(error)
+                broken.append(str(error))
                 continue
             pictures = []
             for figure in figures.values():
                 title = " ".join(f"{figure.get_suptitle()}. {style.caption_of(figure)}".replace(r"\$", "$").split())
-                pictures.append(Picture(title, style.data_url(figure)))
+                pictures.append(Picture(title, packed(style.to_svg(figure))))
                 plt.close(figure)
             drawn = list((charts or {}).values())
-            if drawn or pictures:
+            if drawn or pictures or maps:
                 few = sum(len(chart.panels) for chart in drawn) <= MOST_PANELS
-                yield Drawn(drawing, [plot(chart, study) for chart in drawn] if few else [], pictures)
+                plots = [plot(chart, study) for chart in drawn] if few else []
+                yield Drawn(drawing.name, drawing.caption, plots, pictures, maps)
 
 
 def _chooses(study: Study) -> bool:
@@ -228,7 +321,7 @@ def _chooses(study: Study) -> bool:
 def _left_out(study: Study, drawings: list[Drawn]) -> str:
     if _chooses(study):
         return "it chooses on validation images, and is no result"
-    many = [drawn.drawing.name.replace("_", " ") for drawn in drawings if not (drawn.plots or drawn.pictures)]
+    many = [drawn.name.replace("_", " ") for drawn in drawings if not drawn]
     return f"there would be more than {MOST_PANELS} panels of {' and of '.join(many)}" if many else ""
 
 

@@ -76,12 +76,24 @@ def accuracy(asked: Asked) -> Table:
     return result
 
 
-def _differences(study: Study, baselines: dict[str, str], values: Values) -> dict[Key, Paired | None]:
+def gains_over(study: Study, metric: str, baseline: str | None) -> Table:
+    """The differences of the study's own table alone, with their p: without means, numbers of papers and notes."""
+    baselines, values = baselines_of(study, baseline), values_by_seed(study, metric)
+    against = _differences(study, baselines, values, bootstrap=False)
+    corrected, least = _corrected([] if study.contrasts else _places(study, baselines, against), against)
+    keys = [(row, column) for column in study.columns for row in study.rows]
+    cells = {key: TableCell(against=against.get(key), p=corrected.get(key), least_p=least.get(key)) for key in keys}
+    return Table(study.name, study, "", study.rows, study.columns, baselines, cells, baseline=baseline)
+
+
+def _differences(
+    study: Study, baselines: dict[str, str], values: Values, bootstrap: bool = True
+) -> dict[Key, Paired | None]:
     """By seed, to the row that a row is compared with; None where they share no seed."""
     from vitinit.analysis.stats import paired
 
     return {
-        key: paired(values[key], values[other])
+        key: paired(values[key], values[other], bootstrap)
         for key in ((row, column) for column in study.columns for row in study.rows)
         if key in values and (other := (baselines.get(key[0], ""), key[1])) in values
     }
@@ -108,17 +120,10 @@ def _cells(
     against: Mapping[Key, Paired | None],
     places: list[Key],
 ) -> dict[Key, TableCell]:
-    from vitinit.analysis.stats import holm, sample
+    from vitinit.analysis.stats import sample
 
     keys = [(row, column) for column in study.columns for row in study.rows]
-    pairs = [against.get(key) for key in places]
-    tested = {key for key, pair in zip(places, pairs, strict=True) if pair and pair.p is not None}
-    raw = holm([1.0 if pair is None or pair.p is None else pair.p for pair in pairs])
-    # what is corrected rises with each p that goes into it
-    lowest = holm([1.0 if pair is None else pair.least_p for pair in pairs])
-    corrected, least = (
-        {key: p for key, p in zip(places, all_p, strict=True) if key in tested} for all_p in (raw, lowest)
-    )
+    corrected, least = _corrected(places, against)
     best = {place for column in study.columns for place in _best(study, shown, column, values)[0]}
     published = published_numbers(study)
     cells = {}
@@ -136,6 +141,21 @@ def _cells(
             published_difference=here.value - theirs.value if here and theirs else None,
         )
     return cells
+
+
+def _corrected(places: list[Key], against: Mapping[Key, Paired | None]) -> tuple[dict[Key, float], dict[Key, float]]:
+    """Return p of each comparison by Holm, and the lowest that it could be."""
+    from vitinit.analysis.stats import holm
+
+    pairs = [against.get(key) for key in places]
+    tested = {key for key, pair in zip(places, pairs, strict=True) if pair and pair.p is not None}
+    raw = holm([1.0 if pair is None or pair.p is None else pair.p for pair in pairs])
+    # what is corrected rises with each p that goes into it
+    lowest = holm([1.0 if pair is None else pair.least_p for pair in pairs])
+    corrected, least = (
+        {key: p for key, p in zip(places, all_p, strict=True) if key in tested} for all_p in (raw, lowest)
+    )
+    return corrected, least
 
 
 def _best(study: Study, rows: list[str], column: str, values: Values) -> tuple[list[Key], list[Key]]:

@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from vitinit.analysis.text import count, escape_latex, escape_markdown, number, 
 from vitinit.initializers.errors import printable
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
     from vitinit.analysis.stats import Estimate, Interval
 
 DAGGER = "†"
@@ -285,10 +288,14 @@ def filtered_by(label: str, names: list[str]) -> bool:
 
 def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
     """Fill in a template of a folder, or of this package; what it prints is made harmless in HTML, LaTeX or text."""
+    return _environment(name.split(".")[-2], folder).get_template(name).render(**values)
+
+
+@cache
+def _environment(kind: str, folder: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    kind = name.split(".")[-2]
     escape = {"html": one_line, "tex": escape_latex, "txt": printable}[kind]
     # Jinja's own braces mean something else in LaTeX, and our HTML has the same.
     brackets: dict[str, Any] = {} if kind == "txt" else BRACKETS
@@ -306,7 +313,7 @@ def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
     environment.filters |= {"interval": interval_text, "p": p_equals}
     environment.globals["look"] = PLAIN
     environment.tests["filtered_by"] = filtered_by
-    return environment.get_template(name).render(**values)
+    return environment
 
 
 def _stack(lines: list[str], align: str) -> str:

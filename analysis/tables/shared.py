@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
@@ -158,6 +159,7 @@ def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
         raise unknown_name("baseline row", baseline, rows)
 
 
+@lru_cache(maxsize=4)
 def values_by_seed(study: Study, metric: str) -> Values:
     """Return the scores of the finished runs, by row and column."""
     groups = study.runs.groupby(["row", "column"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -51,6 +53,10 @@ class Page(HTMLParser):
 def write_report(out: Path, *arguments: str | Path) -> str:
     assert main([*map(str, arguments), "--out", str(out)]) == 0
     return out.read_text(encoding="utf-8")
+
+
+def unpacked(text: str) -> str:
+    return zlib.decompress(base64.b64decode(text)).decode()
 
 
 EVIL = """<script>document.title='ran'</script><img src=x onerror=alert(1)> "'&"""

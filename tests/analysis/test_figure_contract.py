@@ -94,7 +94,7 @@ def test_any_records_give_figures_or_none_readable_with_the_numbers_and_bytes_of
     assert found, "no study allows this figure: say in contract_studies.py how one does"
     study, file, figure = found
     again = drawing.figures(load(study.folders, study.name))
-    assert style.data_url(figure) == style.data_url(again[file]), "the same bytes"
+    assert style.to_svg(figure) == style.to_svg(again[file]), "the same bytes"
     assert_readable(figure)
     for row in studies["unlike runs"].rows[:2]:
         drawing.figures(studies["unlike runs"], row)  # any row can be the baseline

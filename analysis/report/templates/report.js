@@ -1,243 +1,308 @@
 "use strict";
-// #dataset=digits&row=Mimetic is a link to what is shown.
 const form = document.getElementById("filters");
-const filters = ["dataset", "row"];
 const runs = document.getElementsByClassName("run");
+const all = (selector, of = document) => [...of.querySelectorAll(selector)];
+
+/** What Python packed, as text. */
+async function unpack(packed) {
+  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+}
+
+/** An element with properties and children. */
+function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+// The address holds the view: #dataset=digits&row=Mimetic&sort.standard.t0=-1 is a link to what is shown.
+const controls = new Map();
+const names = new Map();
+let at = "";
+
+/** A control by its name in the address; `get` and `set` speak of lists of texts, of which an empty one is the default. */
+function control(name, get, set) {
+  controls.set(name, {get, set});
+}
+
+/** Name an element by its section and place: `standard.t0`. */
+function nameOf(element, kind) {
+  const section = element.closest("section, nav");
+  const of = section?.querySelector("h2")?.id.replace(/^study-/, "") || section?.id || section?.localName || "page";
+  const place = names.get(of + kind) ?? 0;
+  names.set(of + kind, place + 1);
+  element.id ||= `${of}.${kind}${place}`;
+  return element.id;
+}
+
+function link(element) {
+  if (element) at = element.closest("[id]").id;
+  const state = new URLSearchParams();
+  for (const [name, {get}] of controls) for (const value of get()) state.append(name, value);
+  if (at && (element || state.size)) state.set("at", at);
+  history.replaceState(null, "", "#" + state);
+}
+
+async function read() {
+  const hash = location.hash.slice(1);
+  if (hash && !hash.includes("=")) return; // a link to a heading
+  const wanted = new URLSearchParams(hash);
+  for (const [name, {set}] of controls) set(wanted.getAll(name));
+  await choose();
+  show();
+  at = wanted.get("at") ?? "";
+  document.getElementById(at)?.scrollIntoView();
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest?.('a[href^="#"]');
+  if (!target) return;
+  event.preventDefault();
+  const place = document.getElementById(target.getAttribute("href").slice(1));
+  link(place);
+  place.scrollIntoView();
+  place.focus({preventScroll: true});
+});
+
+// What is shown: datasets and rows, everywhere on the page.
+const rows = all('[name="row"]', form);
+for (const field of all("select", form)) {
+  control(field.name, () => (field.value ? [field.value] : []), ([value]) => {
+    field.value = value ?? "";
+    if (field.selectedIndex < 0) field.value = "";
+  });
+}
+control("row", chosenRows, (values) => rows.forEach((box) => { box.checked = values.includes(box.value); }));
+
+function chosenRows() {
+  return rows.filter((box) => box.checked).map((box) => box.value);
+}
 
 function show() {
-  for (const element of document.querySelectorAll("[data-dataset], [data-row]")) {
-    element.hidden = filters.some((name) => {
-      const [wanted, its] = [form[name].value, element.dataset[name]];
+  const chosen = {dataset: [form.dataset.value].filter(Boolean), row: chosenRows()};
+  for (const element of all("[data-dataset], [data-row]")) {
+    element.hidden = Object.entries(chosen).some(([name, wanted]) => {
+      const its = element.dataset[name];
       // A column may show one number of several: "digits: top-1 (%)".
-      return wanted && its !== undefined && its !== wanted && !its.startsWith(wanted + ": ");
+      return wanted.length && its !== undefined && !wanted.some((each) => its === each || its.startsWith(each + ": "));
     });
   }
   for (const study of document.getElementsByClassName("study")) study.hidden = !study.querySelector(".run:not([hidden])");
   const shown = Array.from(runs).filter((run) => !run.hidden).length;
-  form.querySelector("output").textContent = `${shown} of ${runs.length} runs. Figures and notes show all.`;
-}
-
-function read() {
-  const wanted = new URLSearchParams(location.hash.slice(1));
-  if (!filters.some((name) => wanted.has(name))) return; // a link to a heading
-  for (const name of filters) {
-    form[name].value = wanted.get(name) ?? "";
-    if (form[name].selectedIndex < 0) form[name].value = "";
+  form.querySelector("output").textContent = `${shown} of ${runs.length} runs. Pictures and notes show all.`;
+  form.querySelector("summary").textContent = `Rows: ${chosen.row.length || "all"}`;
+  for (const chart of charts.values()) {
+    if (chart.plots.length) chart.draw();
+    chart.sync();
   }
 }
 
-function link() {
-  const chosen = filters.filter((name) => form[name].value).map((name) => [name, form[name].value]);
-  history.replaceState(null, "", "#" + new URLSearchParams(chosen));
-  show();
-}
-
-form.addEventListener("change", link);
-form.addEventListener("reset", () => setTimeout(link));
+const change = async () => { await choose(); show(); link(); };
+form.addEventListener("change", change);
+form.addEventListener("reset", () => setTimeout(change));
 form.addEventListener("submit", (event) => event.preventDefault());
-window.addEventListener("hashchange", () => { read(); show(); });
 form.hidden = false;
-read();
-show();
 
-// The charts. Each is a picture until it comes near the screen; then Bokeh draws the same numbers, and they answer.
-const drawn = [];
-const TIP = `
-  :host { --tooltip-color: var(--ground); --tooltip-text: var(--text); --tooltip-border: var(--line); }
-  .bk-tooltip-row-label { color: var(--soft); }`;
+// Another baseline or metric: gains and tables that Python has computed take the place of those in the page.
+const unpacked = new Map();
+const original = new Map();
 
-class Chart {
-  constructor(figure) {
-    this.figure = figure;
-    this.data = JSON.parse(figure.querySelector("script").textContent);
-    this.hidden = new Set();
-    this.plots = [];
-    for (const item of figure.querySelectorAll("[data-line]")) this.toggle(item, (off) => this.hide(+item.dataset.line, off));
-    const rows = figure.querySelector('[data-of="panels"]');
-    if (rows) rows.hidden = false;
-    for (const item of figure.querySelectorAll("[data-panels]")) this.toggle(item, (off) => {
-      for (const panel of figure.getElementsByClassName("panel")) {
-        if (panel.dataset.row === item.dataset.panels) panel.classList.toggle("off", off);
-      }
-    });
-    const numbers = figure.querySelector(".numbers");
-    numbers.hidden = false;
-    numbers.addEventListener("toggle", () => this.list(numbers), {once: true});
+/** What Python packed into a study's section. */
+async function packOf(study, kind) {
+  const pack = document.querySelector(`[data-study="${CSS.escape(study)}"] > .${kind}`);
+  if (pack && !unpacked.has(pack)) unpacked.set(pack, JSON.parse(await unpack(pack.textContent)));
+  return unpacked.get(pack);
+}
+
+function put(place, html) {
+  if (place.shown === html) return;
+  const ids = place.ids ??= all("table", place).map((table) => table.id);
+  place.shown = html;
+  place.innerHTML = html ?? original.get(place);
+  all("table", place).forEach((table, i) => {
+    const held = ["sort", "find"].map((name) => [`${name}.${ids[i]}`, controls.get(`${name}.${ids[i]}`)?.get() ?? []]);
+    table.id = ids[i];
+    tools(table, ids[i]);
+    for (const [name, values] of held) controls.get(name).set(values);
+  });
+}
+
+async function choose() {
+  const metric = form.metric?.value ?? "", baseline = form.baseline.value;
+  for (const place of all("[data-gains]")) {
+    const its = (metric || baseline) && await packOf(place.dataset.gains, "choices");
+    const gains = its && (its[metric] ?? its[""]).gains;
+    put(place, gains ? gains[baseline] ?? gains[""] : undefined);
+    for (const line of all(`[data-default="${CSS.escape(place.dataset.gains)}"]`)) line.hidden = place.shown !== undefined;
   }
-
-  /** Turn an item of a legend into a switch. */
-  toggle(item, act) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.setAttribute("aria-pressed", "true");
-    button.append(...item.childNodes);
-    item.append(button);
-    button.addEventListener("click", () => {
-      const off = button.getAttribute("aria-pressed") === "true";
-      button.setAttribute("aria-pressed", String(!off));
-      act(off);
-    });
-  }
-
-  hide(line, off) {
-    if (off) this.hidden.add(line);
-    else this.hidden.delete(line);
-    this.draw();
-    for (const {lines} of this.plots) {
-      for (const renderer of lines.get(line) ?? []) renderer.visible = !off;
-    }
-  }
-
-  /** x, mean, spread and n of a line, as they are written. */
-  points([index, x, mean, spread, n], panel) {
-    const [name] = this.data.strokes[index];
-    const {each} = this.data.scales[panel.scale];
-    return x.map((place, i) => ({
-      row: panel.row ?? (each === "row" ? name : ""),
-      line: each === "row" ? "" : name.startsWith(each) ? name : `${each} ${name}`,
-      x: place,
-      mean: mean[i],
-      spread: spread[i],
-      value: written(mean[i], spread[i]),
-      n: Array.isArray(n) ? n[i] : n,
-    }));
-  }
-
-  draw() {
-    if (this.plots.length) return;
-    const places = this.figure.getElementsByClassName("plot");
-    this.plots = this.data.panels.map((panel, i) => this.panel(panel, places[i]));
-    drawn.push(this);
-    this.paint();
-  }
-
-  panel(panel, place) {
-    const {x: across, y: up, each, axis: y} = this.data.scales[panel.scale];
-    const x = panel.axis;
-    const plot = new Bokeh.Plotting.Figure({
-      sizing_mode: "stretch_both", min_width: 0, min_height: 0, toolbar_location: null, tools: [],
-      x_axis_type: x.log ? "log" : "linear", x_range: [x.low, x.high], y_range: [y.low, y.high],
-      x_axis_label: across, y_axis_label: up,
-    });
-    const [below] = plot.below, [left] = plot.left;
-    for (const [axis, {ticks, labels}] of [[below, x], [left, y]]) {
-      axis.ticker = new Bokeh.FixedTicker({ticks});
-      axis.major_label_overrides = new Map(ticks.map((tick, i) => [tick, labels[i]]));
-      axis.axis_label_text_font_style = "normal";
-      axis.axis_label_standoff = 2;
-    }
-    for (const grid of plot.center) grid.ticker = grid.dimension ? left.ticker : below.ticker;
-    if (panel.reference !== null) {
-      plot.add_layout(new Bokeh.Span({location: panel.reference, dimension: "width", line_dash: [2, 3]}));
-    }
-    const lines = new Map(), seen = [];
-    let named = false;
-    for (const line of panel.lines) {
-      const points = this.points(line, panel);
-      named ||= Boolean(points[0].line);
-      const column = (of) => points.map(of);
-      const source = new Bokeh.ColumnDataSource({data: {
-        x: column((p) => p.x), mean: column((p) => p.mean ?? NaN), row: column((p) => p.row), line: column((p) => p.line),
-        low: column((p) => (p.mean ?? NaN) - (p.spread ?? 0)), high: column((p) => (p.mean ?? NaN) + (p.spread ?? 0)),
-        value: column((p) => p.value), n: column((p) => p.n),
-      }});
-      const [, dash, heavy] = this.data.strokes[line[0]];
-      const field = (name) => ({field: name});
-      const band = plot.varea(field("x"), field("low"), field("high"), {source, fill_alpha: 0.18});
-      const curve = plot.line(field("x"), field("mean"), {source, line_width: heavy ? 3 : 2, line_dash: dash, line_join: "round"});
-      const dots = plot.scatter(field("x"), field("mean"), {source, size: 5});
-      lines.set(line[0], [band, curve, dots]);
-      seen.push(points.filter((p) => p.mean !== null).length > 1 ? curve : dots); // both would have a tooltip each
-      for (const renderer of lines.get(line[0])) {
-        renderer.visible = !this.hidden.has(line[0]);
-        renderer.hover_glyph = null; // else it is blue while the pointer is over it, as another row may be
-      }
-    }
-    const rowed = panel.row !== null || each === "row";
-    const tooltips = [
-      ...(rowed ? [["row", "@row"]] : []), ...(named ? [["line", "@line"]] : []),
-      [across, "@x"], ["mean ± sd", "@value"], ["n", "@n"],
-    ];
-    const hover = new Bokeh.HoverTool({renderers: seen, tooltips, line_policy: "nearest", limit: 4, attachment: "vertical"});
-    plot.add_tools(hover);
-    place.replaceChildren();
-    Bokeh.Plotting.show(plot, place).then((view) => {
-      for (const tip of view.tool_views?.get(hover)?.ttmodels?.values() ?? []) tip.stylesheets = [TIP];
-    });
-    return {plot, lines, place, below, left};
-  }
-
-  /** In the colours of the page, which are others in the dark. */
-  paint() {
-    const colour = (name) => {
-      probe.style.color = name;
-      this.figure.append(probe);
-      return getComputedStyle(probe).color;
-    };
-    const [text, soft, line] = ["var(--text)", "var(--soft)", "var(--line)"].map(colour);
-    const strokes = this.data.strokes.map((_, i) => colour(`var(--c${i})`));
-    probe.remove();
-    for (const {plot, lines, below, left} of this.plots) {
-      plot.setv({background_fill_color: null, border_fill_color: null, outline_line_color: null});
-      for (const axis of [below, left]) {
-        axis.setv({
-          axis_label_text_color: soft, major_label_text_color: soft, axis_line_color: line, major_tick_line_color: line,
-          minor_tick_line_color: null,
-        });
-      }
-      for (const grid of plot.center) {
-        if (grid instanceof Bokeh.Grid) grid.grid_line_color = line;
-        else grid.line_color = text;
-      }
-      for (const [index, [band, curve, dots]] of lines) {
-        band.glyph.fill_color = strokes[index];
-        curve.glyph.line_color = strokes[index];
-        dots.glyph.setv({fill_color: strokes[index], line_color: strokes[index]});
-      }
-    }
-  }
-
-  /** All numbers as a table, for readers without a pointer. */
-  list(fold) {
-    const table = document.createElement("table");
-    const line = (tag, ...cells) => {
-      const row = table.insertRow();
-      for (const text of cells) row.appendChild(document.createElement(tag)).textContent = text;
-    };
-    for (const panel of this.data.panels) {
-      const {x, y} = this.data.scales[panel.scale];
-      line("th", panel.title, "line", x, `${y}: mean ± sd`, "n");
-      for (const each of panel.lines) {
-        for (const point of this.points(each, panel)) line("td", point.row, point.line, point.x, point.value, point.n);
-      }
-    }
-    const scroll = document.createElement("div");
-    scroll.className = "scroll";
-    scroll.tabIndex = 0;
-    scroll.append(table);
-    fold.append(scroll);
+  for (const place of all("[data-table]")) {
+    const its = metric && await packOf(place.closest(".study").dataset.study, "choices");
+    put(place, its ? its[metric]?.tables[place.dataset.table]?.html : undefined);
   }
 }
 
-/** A mean and, unless it is of one seed, its spread: two decimals, or four of what is small. */
-function written(mean, spread) {
-  if (mean === null) return "none";
-  const size = Math.max(Math.abs(mean), spread ?? 0);
-  const places = size >= 1 || size === 0 ? 2 : size >= 0.001 ? 4 : 6;
-  return mean.toFixed(places) + (spread === null ? "" : ` ± ${spread.toFixed(places)}`);
+// Attention maps: two sliders move the part of each sheet that is seen.
+for (const figure of all(".maps")) {
+  const name = nameOf(figure, "f");
+  figure.querySelector(".sliders").hidden = false;
+  for (const slider of all("input", figure)) {
+    const epochs = slider.dataset.epochs?.split(" ");
+    const move = () => {
+      figure.style.setProperty(`--${slider.name}`, slider.value - slider.min);
+      slider.nextElementSibling.textContent = epochs ? epochs[slider.value] : slider.value;
+      slider.setAttribute("aria-valuetext", slider.nextElementSibling.textContent);
+    };
+    slider.addEventListener("input", () => { move(); link(figure); });
+    control(`${slider.name}.${name}`, () => (slider.value === slider.min ? [] : [slider.value]), ([value]) => {
+      slider.value = value ?? slider.min;
+      move();
+    });
+  }
 }
 
-const probe = document.createElement("span");
-if (window.Bokeh) {
-  Bokeh.logger.set_level("error"); // set_log_level would log that it does
-  const charts = new Map(Array.from(document.getElementsByClassName("chart"), (figure) => [figure, new Chart(figure)]));
-  const watch = new IntersectionObserver((entries) => {
-    for (const {isIntersecting, target} of entries) {
-      if (!isIntersecting) continue;
-      charts.get(target).draw();
-      watch.unobserve(target);
-    }
+// Pictures are packed SVG.
+for (const image of all("img[data-svg]")) {
+  const watch = new IntersectionObserver(([{isIntersecting}]) => {
+    if (!isIntersecting) return;
+    watch.disconnect();
+    unpack(image.dataset.svg).then((text) => {
+      image.src = `data:image/svg+xml,${encodeURIComponent(text)}`;
+    });
   }, {rootMargin: "400px"});
-  for (const figure of charts.keys()) watch.observe(figure);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach((chart) => chart.paint()));
+  watch.observe(image);
 }
+
+// What is unfolded.
+const folds = all("details").filter((fold) => !fold.closest("table, .numbers, form"));
+for (const fold of folds) {
+  nameOf(fold, "d");
+  fold.firstElementChild.addEventListener("click", () => setTimeout(link, 0, fold));
+}
+control("open", () => folds.filter((fold) => fold.open).map((fold) => fold.id), (values) => {
+  for (const fold of folds) if (values.length) fold.open = values.includes(fold.id);
+});
+
+// Tables: sorted by a click on a head, filtered by words, copied.
+const MISSING = ["", "–", "none", "unknown"];
+const textOf = (cell) => (cell.querySelector("summary") ?? cell).textContent.trim().replace(/\s+/g, " ");
+const toNumber = (text) => {
+  const found = /^[<≤]? ?([-+−]?[\d,]*\.?\d+(?:e[-+]?\d+)?)(?![\w.])/i.exec(text);
+  return found ? Number(found[1].replace("−", "-").replaceAll(",", "")) : NaN;
+};
+
+/** Labels of the columns, and the cell that heads each alone. */
+function heads(table) {
+  const labels = [], owners = [];
+  for (const row of table.tHead.rows) {
+    let column = 0;
+    for (const cell of row.cells) {
+      for (let i = 0; i < cell.colSpan; i++) labels[column + i] = [labels[column + i], textOf(cell)].filter(Boolean).join(" ");
+      owners[column] = cell.colSpan === 1 ? cell : undefined;
+      column += cell.colSpan;
+    }
+  }
+  return {labels, owners};
+}
+
+/** Rows in the order of a column; numbers by size, what is missing last. */
+function ordered(lines, column, down) {
+  const texts = new Map(lines.map((line) => [line, textOf(line.cells[column])]));
+  const known = lines.filter((line) => !MISSING.includes(texts.get(line)));
+  const numeric = known.every((line) => !Number.isNaN(toNumber(texts.get(line))));
+  known.sort((a, b) => {
+    const [one, other] = [texts.get(a), texts.get(b)];
+    return (down ? -1 : 1) * (numeric ? toNumber(one) - toNumber(other) : one.localeCompare(other));
+  });
+  return {numeric, lines: [...known, ...lines.filter((line) => !known.includes(line))]};
+}
+
+function tools(table, name) {
+  const body = table.tBodies[0], lines = [...body.rows];
+  const {labels, owners} = heads(table);
+  const search = make("input", {type: "search", placeholder: "Filter rows", ariaLabel: "Filter rows"});
+  const said = make("output");
+  let sorted = 0; // the column from 1 on; below 0: from the highest down
+  const sort = (by) => {
+    sorted = owners[Math.abs(by) - 1] ? by : 0;
+    owners.forEach((cell, i) => {
+      if (Math.abs(sorted) === i + 1) cell.setAttribute("aria-sort", sorted > 0 ? "ascending" : "descending");
+      else cell.removeAttribute("aria-sort");
+    });
+    body.append(...(sorted ? ordered(lines, Math.abs(sorted) - 1, sorted < 0).lines : lines));
+  };
+  const filter = () => {
+    const wanted = search.value.toLowerCase();
+    for (const line of lines) line.classList.toggle("out", ![...line.cells].map(textOf).join(" ").toLowerCase().includes(wanted));
+  };
+  owners.forEach((cell, i) => {
+    if (!lines.some((line) => line.cells[i]?.textContent.trim())) return delete owners[i]; // a drawing
+    const button = make("button", {type: "button", className: "sort"});
+    button.append(...cell.childNodes);
+    if (!textOf(button)) button.append("name");
+    cell.append(button);
+    button.addEventListener("click", () => {
+      const first = ordered(lines, i, false).numeric ? -(i + 1) : i + 1;
+      sort(sorted === first ? -first : sorted === -first ? 0 : first);
+      if (name) link(table);
+    });
+  });
+  search.addEventListener("input", () => { filter(); if (name) link(table); });
+  const bar = make("div", {className: "tools"}, search, "Copy as");
+  for (const format of ["LaTeX", "Markdown", "CSV"]) {
+    const button = make("button", {type: "button", textContent: format});
+    button.addEventListener("click", async () => {
+      const shown = [...body.rows].filter((line) => !line.hidden && !line.classList.contains("out"));
+      const visible = labels.map((_, i) => i).filter((i) => (labels[i] || owners[i]) && lines.some((line) => !line.cells[i].hidden && textOf(line.cells[i])));
+      const whole = !sorted && shown.length === lines.length && !table.querySelector("[hidden]");
+      const text = (whole && await wholeText(table, format)) || written[format](
+        table.caption ? textOf(table.caption) : "", visible.map((i) => labels[i]), shown.map((line) => visible.map((i) => textOf(line.cells[i]))));
+      await copy(text);
+      said.textContent = `${format} copied${whole ? "" : ", as shown"}`;
+    });
+    bar.append(button);
+  }
+  if (table.className === "forest") downloads(table, name, bar);
+  bar.append(said);
+  if (table.className === "forest") table.after(bar); // what it shows comes first
+  else table.before(bar);
+  if (!name) return;
+  control(`sort.${name}`, () => (sorted ? [sorted] : []), ([value]) => sort(Number(value) || 0));
+  control(`find.${name}`, () => (search.value ? [search.value] : []), ([value]) => { search.value = value ?? ""; filter(); });
+}
+
+/** A table as `analysis.tables` writes it, which is in the page for those of studies. */
+async function wholeText(table, format) {
+  const place = table.closest("[data-table]");
+  if (!place) return undefined;
+  const study = place.closest(".study").dataset.study;
+  const tables = place.shown ? (await packOf(study, "choices"))[form.metric.value].tables : await packOf(study, "texts");
+  return tables[place.dataset.table][format];
+}
+
+const TEX = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "−": "$-$", "±": "$\\pm$", "×": "$\\times$",
+  "†": "\\dag{}", "·": "$\\cdot$", "<": "$<$", ">": "$>$", "–": "--"};
+const tex = (text) => text.replace(/[\\~^−±×†·<>–&%$#_{}]/g, (letter) => TEX[letter] ?? `\\${letter}`);
+const written = {
+  LaTeX: (caption, names, lines) => [`% ${caption}; needs the package booktabs.`, `\\begin{tabular}{@{}l${"r".repeat(names.length - 1)}@{}}`, "\\toprule",
+    ...[names, ...lines].map((line, i) => `${line.map(tex).join(" & ")} \\\\${i ? "" : "\n\\midrule"}`), "\\bottomrule", "\\end{tabular}", ""].join("\n"),
+  Markdown: (caption, names, lines) => [caption, "", ...[names, names.map((_, i) => (i ? "--:" : "---")), ...lines].map(
+    (line, i) => `| ${line.map((text) => (i === 1 ? text : text.replace(/[\\|*_`<]/g, "\\$&"))).join(" | ")} |`), ""].join("\n"),
+  CSV: (caption, names, lines) => [names, ...lines].map((line) => line.map(
+    (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text)).join(",") + "\n").join(""),
+};
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // not allowed here
+    const area = make("textarea", {value: text});
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+
+for (const place of all("[data-gains], [data-table]")) original.set(place, place.innerHTML);
+for (const table of all("table")) if (table.tHead && !table.closest("td, th")) tools(table, nameOf(table, "t"));

@@ -116,7 +116,7 @@ def test_a_record_of_before_there_were_fingerprints_and_without_probes(recorded,
     assert (again.weights, again.probes) == (recorded.weights, [])
 
 
-def first_epoch(record, out: Path):
+def first_epoch(record, out: Path, **changes):
     """Repeat a run until its first epoch is done."""
     rows = []
 
@@ -126,7 +126,7 @@ def first_epoch(record, out: Path):
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Stopped):
-        repeat(record, execution(record), out, out, Silent(stop_after_it))
+        repeat(record, execution(record, **changes), out, out, Silent(stop_after_it))
     (row,) = rows
     return row
 
@@ -151,9 +151,10 @@ def test_a_repetition_that_is_stopped_goes_on(recorded, tmp_path):
     assert compare(recorded, again).equal
 
 
-def test_another_number_of_threads_is_taken_and_named_as_a_cause(recorded):
+def test_another_number_of_threads_is_taken_and_named_as_a_cause(recorded, tmp_path):
     """Whether the bits differ depends on the sizes and the processor; that the threads do is always said."""
-    assert execution(recorded, threads=2).threads == 2
+    first_epoch(recorded, tmp_path, threads=2)
+    assert torch.get_num_threads() == 2
     flags = {**recorded.environment, "flags": {**recorded.environment["flags"], "threads": 2}}
     again = altered(recorded, execution={**recorded.execution, "threads": 2}, environment=flags)
     comparison = compare(recorded, again)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -87,6 +88,36 @@ def fit(model, data: Data, settings: Recipe, seed: int = 0):
 def run(data: Data, settings: Recipe, seed: int = 0, **kwargs):
     model = initialised(seed, **kwargs)
     return model, fit(model, data, settings, seed)
+
+
+class Recorder(nn.Module):
+    """Stands in for a model: hashes what it is shown."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.seen = model, []
+
+    def forward(self, images):
+        if self.training:
+            self.seen.append(hashlib.sha256(images.numpy().tobytes()).hexdigest())
+        return self.model(images)
+
+    def no_weight_decay(self):
+        return set()
+
+
+def test_every_initialiser_sees_the_same_images_in_the_same_order_with_the_same_augmentation(data):
+    seen = []
+    settings = recipe(rand_augment="rand-m9-mstd0.5-inc1")
+    for kwargs in ({"base": "trunc_normal"}, {"method": "mimetic"}, {"method": "impulse"}):
+        model = Recorder(initialised(0, **kwargs))
+        fit(model, data, settings)
+        seen.append(model.seen)
+    assert seen[0] == seen[1] == seen[2]
+    assert len(set(seen[0])) == len(seen[0]) == 3 * (50 // 8)
+    other = Recorder(initialised(1))
+    fit(other, data, settings, 1)
+    assert not set(other.seen) & set(seen[0])
 
 
 def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(data):
