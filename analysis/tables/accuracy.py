@@ -83,7 +83,7 @@ def gains_over(study: Study, metric: str, baseline: str | None) -> Table:
     corrected, least = _corrected([] if study.contrasts else _places(study, baselines, against), against)
     keys = [(row, column) for column in study.columns for row in study.rows]
     cells = {key: TableCell(against=against.get(key), p=corrected.get(key), least_p=least.get(key)) for key in keys}
-    return Table(study.name, study, "", study.rows, study.columns, baselines, cells, baseline=baseline)
+    return Table(study.name, study, "", study.rows, study.columns, cells, baselines, baseline=baseline)
 
 
 def _differences(
