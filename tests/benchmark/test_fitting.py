@@ -138,7 +138,7 @@ print(answered, sorted(str(path) for path in own if not known(path) and path.nam
     done = fresh("-c", script, cwd=ROOT, path=(ROOT,))
     files, grids = ROOT / "vitinit/benchmark/files", ROOT / "benchmark/grids"
     assert len(questions) > 20
-    keeping = [str(files / name) for name in ("atomic.py", "cache.py", "kept.py")]
+    keeping = [str(files / name) for name in ("atomic.py", "kept.py")]
     assert done.stdout == f"{len(questions)} {keeping}\n", done.stderr
     assert not (grids / "__init__.py").read_text().count("import")
 
