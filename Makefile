@@ -23,7 +23,7 @@ ON_GPU = $(shell grep -lE '\bDEVICES\b' -r tests --include='test_*.py')
 
 .DEFAULT_GOAL := help
 .PHONY: help help-all setup bench-small bench-standard bench-catalogue bench-smoke bench-speed bench-fidelity bench-scale results test \
-  test-faults test-slow test-gpu test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-datasets test-browser test-wheel test-examples test-latex \
+  test-long test-faults test-slow test-gpu test-skipped test-ffcv test-libraries test-hugging-face test-parquet test-datasets test-browser test-wheel test-examples test-latex \
   test-slurm slurm-up slurm-down docs check format lock clean
 
 SHOWN := ^(setup|bench-small|test|docs|help-all):.*\#\# 
@@ -90,8 +90,11 @@ bench-smoke: setup ## The same path in seconds
 results: setup ## Pages of the committed studies, from records
 	$(BIN)/python -m analysis.pages --results results/reference
 
-test: setup ## The tests, on every core
+test: setup ## The tests, but for long ones, on every core
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-long: setup ## Whole runs, processes, submissions: minutes
+	$(BIN)/python -m pytest -n auto --dist worksteal -m long --ignore tests/faults
 
 test-faults: setup ## Kill, race, damage and starve runs, with a report
 	FAULTS=all $(BIN)/python -m pytest -n auto tests/faults
@@ -99,8 +102,8 @@ test-faults: setup ## Kill, race, damage and starve runs, with a report
 test-ffcv: setup ## The loader that reads with FFCV, where it is installed
 	VITINIT_TEST_FFCV=1 $(BIN)/python -m pytest tests/runners/loaders/test_ffcv_loader.py
 
-test-skipped: setup ## What the last run skipped
-	$(BIN)/python -m pytest -n auto --dist worksteal --skipped
+test-skipped: setup ## What the last run skipped, but for faults
+	$(BIN)/python -m pytest -n auto --dist worksteal --skipped --ignore tests/faults
 
 test-libraries: $(LIBRARIES) ## Models of transformers; fetched
 	VITINIT_TEST_LIBRARIES=1 $(BIN)/python -m pytest -n auto tests/initializers

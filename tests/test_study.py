@@ -26,6 +26,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> vitinit.StudyResults:
     return vitinit.run(**ASKED, results=root, device="cpu", download=False)
 
 
+@pytest.mark.long
 def test_its_runs_are_those_of_its_grid_and_the_same_call_runs_nothing_twice(study, capfd):
     expected = {cell.run_id for cell in grid.load(str(study.results / f"{study.name}.yaml")).cells}
     assert set(study.records()["run_id"]) == expected
@@ -49,6 +50,7 @@ def test_it_shows_its_table_and_figures(study):
         study.plot("accuracies")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

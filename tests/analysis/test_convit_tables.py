@@ -6,6 +6,7 @@ import csv
 import io
 import statistics
 
+import pytest
 from convit_records import SIZES, ablation, masked, run
 from synthetic_records import everything, finished, respecified, several, write
 from table_texts import entry, stands_beside_a_published_table
@@ -20,6 +21,7 @@ def gap_of(table, row: str, place: str) -> list[str]:
     return entry(table, place, f"{row}: gap (%)").ours
 
 
+@pytest.mark.long
 def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path):
     for row, train_size, values in (
         ("DeiT", 64_058, [20.0, 30.0, 50.0]),

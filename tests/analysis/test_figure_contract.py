@@ -38,6 +38,7 @@ def _closed():
     plt.close("all")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("drawings", [FIGURES, CURVES], ids=lambda drawings: drawings.package)
 def test_names_places_and_captions_are_told_apart(drawings):
     entries, captions = drawings.entries(), [each.caption for each in drawings.entries()]
@@ -76,6 +77,7 @@ def same_numbers(figures: dict[str, Figure], charts: dict[str, Chart]) -> int:
     return compared
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_any_records_give_figures_or_none_readable_with_the_numbers_and_bytes_of_the_records(studies, name):
     drawing = DRAWINGS[name]

@@ -213,6 +213,7 @@ def seen(look):
     return look.color, look.marker, look.linestyle, look.filled
 
 
+@pytest.mark.long
 def test_a_row_looks_the_same_in_every_study_and_whichever_rows_are_there(tmp_path):
     order = ["Kaiming uniform", "A plug-in's", "Mimetic", "Another's"]
     known = []
@@ -337,6 +338,7 @@ def test_there_is_none_without_a_placebo_beside_its_method(compared):
 # --- files ---
 
 
+@pytest.mark.long
 def test_files_are_written_and_stable(tmp_path):
     root = write(tmp_path / "records", done("A $x^", (10.0, 20.0), label="A $x^ [b]", maps=[PEAK]))
     written = []

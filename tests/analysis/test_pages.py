@@ -21,10 +21,12 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_committed_pages_are_what_records_and_templates_give(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--results", str(REFERENCE), "--check"]) == 0, capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_page_states_what_another_computation_from_the_records_gives() -> None:
     records = study("standard")
     written = page(load([REFERENCE], "standard"))

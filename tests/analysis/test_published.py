@@ -116,6 +116,7 @@ BESIDE: dict[str, dict[tuple[str, str], float]] = {
 """Copied by hand from the papers' tables (grid: row and column to number); every other cell of every grid is empty."""
 
 
+@pytest.mark.long
 def test_what_stands_beside_the_runs_of_a_grid(monkeypatch):
     """Only a cell that has a number is asked whether its method fits the model: asking takes the longest."""
     fits = fitting.misfit

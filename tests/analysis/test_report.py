@@ -192,6 +192,7 @@ def test_the_answer_is_that_of_a_study_which_was_tested(tuning, tmp_path):
     assert "Study tuning: validation top-1 minus that of" in page
 
 
+@pytest.mark.long
 def test_the_study_with_most_training_leads_or_the_named_one_and_the_others_have_a_line(tmp_path):
     for study, gain, seeds in (("a-try", 20.0, 3), ("longer", 2.0, 4)):
         base = [40.0 + seed for seed in range(seeds)]
@@ -259,6 +260,7 @@ def test_a_band_ends_at_100_percent(tmp_path):
     assert np.max(line.band[1]) == 100, "as drawn"
 
 
+@pytest.mark.long
 def test_a_damaged_file_of_maps_costs_its_own_figures_only(tmp_path, capsys):
     several(tmp_path, {"Mimetic": [(30.0, 40.0)], "Kaiming uniform": [(20.0, 30.0)]})
     keep(tmp_path, "Mimetic", 0, study="mapped")

@@ -38,6 +38,7 @@ def test_places_are_told_apart():
     assert all(re.fullmatch(r"(_[a-z_]+)?", kind.name) for kind in KINDS.values()), "a part of a file's name"
 
 
+@pytest.mark.long
 def test_every_place_has_a_cell_and_other_studies_no_such_table(studies, kind):
     for study in allowing(studies, kind).values():
         name = study.name + kind.name
@@ -60,6 +61,7 @@ def test_every_place_has_a_cell_and_other_studies_no_such_table(studies, kind):
                 build(study, study.name + kind.name)
 
 
+@pytest.mark.long
 def test_formats_and_terminals_lose_nothing_and_the_same_records_give_the_same_bytes(studies, kind):
     for study in allowing(studies, kind).values():
         table, other = (build(each, study.name + kind.name) for each in (study, load(study.folders, study.name)))

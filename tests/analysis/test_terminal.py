@@ -179,6 +179,7 @@ def test_metric_and_together_on_the_command_line(tmp_path: Path, capsys, monkeyp
     assert re.search(r"Mimetic .* 61\.0 +61\.0 \[60\.\d, 61\.\d\] +1\.00", together)
 
 
+@pytest.mark.long
 def test_all_commands_write_into_the_folder_of_the_study(records: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(records, done("Mimetic", study="other"))

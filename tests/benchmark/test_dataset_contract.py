@@ -72,6 +72,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Here(dataset, path, place, sources(spec, SIZE, place))
 
 
+@pytest.mark.long
 def test_what_it_declares_is_what_is_loaded(here: Here) -> None:
     dataset, opened = here.dataset, here.opened
     for split in (opened.train, opened.test):
@@ -237,6 +238,7 @@ def test_arrays_of_any_strides_and_bytes_are_taken(tmp_path: Path) -> None:
     assert reversed_labels.numpy().data.c_contiguous
 
 
+@pytest.mark.long
 def test_a_dataset_of_an_own_package_is_planned_trained_and_tabulated(tmp_path: Path, capsys) -> None:
     site, work = tmp_path / "site", tmp_path / "work"
     work.mkdir()

@@ -145,6 +145,7 @@ def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
     assert own_files.load(name).__name__ == "tiny"
 
 
+@pytest.mark.long
 def test_worker_processes_find_the_files(folder, tmp_path):
     ran = fresh(
         *("-m", "vitinit.runners.cli", "run", str(folder / "own.yaml"), "--executor", "local", "--workers", "2"),

@@ -187,6 +187,7 @@ NO_IMAGES: list[Callable[[Path], object]] = [
 ]
 
 
+@pytest.mark.long
 def test_what_is_no_image_is_refused_by_name(copy, tmp_path):
     path = files(copy, "train")[5]
     for bad in NO_IMAGES:

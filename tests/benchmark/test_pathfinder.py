@@ -58,6 +58,7 @@ def centres(name: str) -> np.ndarray:
 each = pytest.mark.parametrize("name", DIFFICULTIES)
 
 
+@pytest.mark.long
 @each
 def test_images_never_change(name: str) -> None:
     """Records of different days and machines are compared: the bits are part of the benchmark."""

@@ -10,6 +10,8 @@ from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.one_run import claims
 
+pytestmark = pytest.mark.long
+
 KILLS = 9 if ALL else 2
 
 

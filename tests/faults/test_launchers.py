@@ -20,6 +20,8 @@ from vitinit.runners.launching.inline import Inline
 from vitinit.runners.one_run import claims
 from vitinit.runners.terminal.display import Display
 
+pytestmark = pytest.mark.long
+
 SIGNALS = [
     (executor, number, to)
     for executor, recipients in (("inline", ["launcher"]), ("local", ["launcher", "group", "run"]))

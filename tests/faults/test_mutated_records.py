@@ -10,10 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.sealing import sealed
 from vitinit.benchmark.records.record import Outcome, from_bytes, to_bytes
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
+
+pytestmark = pytest.mark.long
 
 TRIED = 200 if os.environ.get("FAULTS") == "all" else 100
 PER_STUDY = 10

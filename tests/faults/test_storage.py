@@ -18,6 +18,8 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run.carry_out import carry_out
 
+pytestmark = pytest.mark.long
+
 # Root may write everywhere, unless it gives that up.
 UNPRIVILEGED = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
 

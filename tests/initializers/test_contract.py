@@ -156,6 +156,7 @@ def test_what_every_initializer_promises(base: str, name: str, params: dict[str,
         assert all(any(fnmatch.fnmatchcase(n, pattern) for pattern in made.touches) for n in changed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("base", "name", "params", "arch"), cases(archs=1))
 def test_a_gpu_is_given_the_same_weights(base: str, name: str, params: dict[str, Any], arch: str) -> None:
     """And the same measurements; it refuses operands on two devices, and generators of the CPU."""

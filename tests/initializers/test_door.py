@@ -66,6 +66,7 @@ def method_of(name: str, chooser: random.Random) -> str:
     return "conv_filters" if name == "timm ConvMixer" else chooser.choice(["mimetic", "impulse", "placebo"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAMILIES)
 def test_an_exception_anywhere_leaves_every_tensor_as_it_was(name: str) -> None:
     """Six places in each of four families: in the base, in the method, in the writing at the end."""

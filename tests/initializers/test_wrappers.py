@@ -132,6 +132,7 @@ def in_place(model: nn.Module) -> nn.Module:
     return model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrap", "inside"),
     [

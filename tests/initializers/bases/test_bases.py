@@ -278,6 +278,7 @@ def test_a_model_inside_another_gets_what_it_gets_alone(base: str, name: str) ->
     assert [key for key, value in alone.state_dict().items() if not torch.equal(value, inner[key])] == []
 
 
+@pytest.mark.long
 def test_of_a_head_of_several_linears_the_last_is_the_classifier() -> None:
     m = model(VIT)
     m.head = nn.Sequential(nn.Linear(VIT.width, 20), nn.GELU(), nn.Linear(20, 10))

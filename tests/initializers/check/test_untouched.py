@@ -30,6 +30,7 @@ def test_no_warning_that_is_not_true(name: str) -> None:
     assert found or name not in ("timm ViT no positions", "vit-pytorch ViT", "nn.TransformerEncoder")
 
 
+@pytest.mark.long
 def test_small_models_of_timm_made_by_name() -> None:
     """Those that timm tests itself with: hybrids, convolutions, relative positions, batch norms."""
     timm = pytest.importorskip("timm")

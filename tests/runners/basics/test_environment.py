@@ -335,6 +335,7 @@ def test_the_matrix_library_in_torchs_configuration():
     assert blas("  - Build settings: BUILD_TYPE=Release\n") is None
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone")
 def test_freed_memory_is_not_fetched_again(tmp_path):
     """Counted in page faults: without it 50 times eight tensors of 5 MB, freed together, are some 480,000 pages."""

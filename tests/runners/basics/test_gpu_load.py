@@ -76,6 +76,7 @@ def cell(tmp_path):
     return cell_of("mimetic", tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_tells_its_load_while_it_trains_and_records_it(cell, library, monkeypatch, tmp_path):
     monkeypatch.setattr(gpu_load, "SAMPLE_S", 0.001)
     where, shown = setting(tmp_path, execution=Execution("cuda", 1, "inline")), []

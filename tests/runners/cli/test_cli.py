@@ -61,6 +61,7 @@ def write(path: Path, grid: object, **how: bool) -> str:
     return str(path)
 
 
+@pytest.mark.long
 def test_from_plan_to_table(tmp_path, here, capsys):
     """The smoke grid as a user runs it; a second run has nothing to do; a lost record comes back the same."""
     assert "6 to do" in here("plan", "smoke")[1]
@@ -101,6 +102,7 @@ def test_from_plan_to_table(tmp_path, here, capsys):
     assert r"\toprule" in (tmp_path / "results/local/smoke/tables/smoke.tex").read_text()
 
 
+@pytest.mark.long
 def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
     """Each method runs where it fits, batches that BatchNorm needs whole are not cut, tables come out."""
     grid = changed(rows__Impulse={"base": "kaiming_uniform", "method": "conv_filters"})
@@ -178,6 +180,7 @@ class Crowded(Initializer):
 '''
 
 
+@pytest.mark.long
 def test_runs_that_a_gpu_has_no_memory_for_at_once_are_tried_again_one_by_one(tmp_path, here, monkeypatch):
     (tmp_path / "crowded.py").write_text(CROWDED)
     monkeypatch.syspath_prepend(tmp_path)

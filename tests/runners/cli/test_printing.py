@@ -39,6 +39,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.long
 def test_it_fits_80_columns_and_every_option_of_run_and_every_family_is_named_whole(here, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(console, "width", 80)
@@ -194,6 +195,7 @@ def test_one_initializer_is_listed_with_its_docstring_and_types_and_limits_as_in
     assert here("list", "initializers", "dtc")[0] == 2
 
 
+@pytest.mark.long
 def test_every_initializer_and_every_model_can_be_listed_in_full(here) -> None:
     for name in initializers.names():
         printed = here("list", "initializers", name)[1]
@@ -305,6 +307,7 @@ for words in {commands!r}:
 """
 
 
+@pytest.mark.long
 def test_every_command_on_a_terminal_that_lacks_characters(tmp_path: Path) -> None:
     """With the live display too, which rich shows where colours are forced: Latin-1 has umlauts, but no minus."""
     path = tmp_path / "tiny.yaml"

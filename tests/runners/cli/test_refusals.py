@@ -216,6 +216,7 @@ def test_a_deleted_working_folder_is_one_line(module):
     assert (done.returncode, done.stderr.count("\n"), "deleted" in done.stderr) == (2, 1, True), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_an_output_that_is_full_or_closed_is_no_traceback():
     program, env = [sys.executable, "-m", "vitinit.runners.cli", "list"], {**os.environ, "PYTHONPATH": str(ROOT)}

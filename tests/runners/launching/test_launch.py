@@ -145,6 +145,7 @@ class Meeting(Initializer):
 """
 
 
+@pytest.mark.long
 def test_runs_at_once_see_a_gpu_each(setting: Setting, tmp_path: Path, monkeypatch) -> None:
     """The first goes to one, the second to the other while the first is at work."""
     (tmp_path / "meeting.py").write_text(MEETING)
@@ -595,6 +596,7 @@ def test_what_failed_before_the_job_is_not_recorded_twice(cells, tmp_path):
     assert failed[cells[1].run_id].message == "no such folder"
 
 
+@pytest.mark.long
 def test_a_job_that_is_told_that_its_time_ends_saves_and_comes_back(tmp_path, cluster_says):
     cluster_says(scontrol=f'echo "$@" >> {tmp_path}/asked; echo "JobId=7 JobState=RUNNING PreemptTime=None "')
     process = FORKS.Process(target=job.carried_out, args=(tmp_path, os.environ["PATH"]))

@@ -101,6 +101,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return prepared
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "base"),
     [("FILE:Mine", None), ("mimetic", "mine:Half"), ("mimetic", "FILE:Half"), ("mimetic", "{name: 'FILE:Half'}")],
@@ -230,6 +231,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
+@pytest.mark.long
 def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, tiny) -> None:
     """The whole path in seconds, one run fails on the way."""
     (tmp_path / "my_method.py").write_text(FAILS)
@@ -258,6 +260,7 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, ti
     assert (returned, err.count("\n"), "did you mean 'mimetic'?" in err) == (2, 1, True)
 
 
+@pytest.mark.long
 def test_a_budget_decides_how_far_and_never_the_answer(tmp_path: Path, vitinit, undisturbed, tiny, monkeypatch) -> None:
     """One call, or one seed a call: the same looks at the same numbers, and what was planned before the first run."""
     in_line = {"local": "inline"}
@@ -373,6 +376,7 @@ class Norms(Initializer):
 '''
 
 
+@pytest.mark.long
 def test_files_beside_a_method_are_not_taken_for_ours_nor_for_a_librarys(tmp_path: Path) -> None:
     """In the processes that are started, in the folder itself; and a method may not be called like a library."""
     (tmp_path / "my_method.py").write_text(MINE)

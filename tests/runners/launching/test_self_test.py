@@ -30,6 +30,7 @@ def test_a_wrong_product_is_found_and_does_not_end_the_test(tmp_path, monkeypatc
     assert "1e-04 expected" in found["product of matrices, bf16"].said
 
 
+@pytest.mark.long
 def test_a_run_that_is_resumed_with_other_bits_fails(tmp_path, monkeypatch):
     runs = self_test._Runs(tmp_path, self_test.Execution("cpu", 1, "inline"))
     monkeypatch.setattr(self_test, "RECIPE", self_test.RECIPE.model_copy(update={"epochs": 2}))

@@ -156,6 +156,7 @@ def test_rand_augment_is_timms_on_the_cropped_images_with_draws_of_each_image(da
         torch.testing.assert_close(ours, (expected.float() / 255 - mean) / std, rtol=0, atol=1e-6)
 
 
+@pytest.mark.long
 def test_an_epoch_shows_every_image_once_but_the_ragged_rest_and_the_test_split_is_seen_in_order(data):
     loader = make_loader(data, recipe(batch_size=400), 0, CPU)
     labels = torch.cat([labels for _, labels in loader.train(0)])
@@ -170,6 +171,7 @@ def test_an_epoch_shows_every_image_once_but_the_ragged_rest_and_the_test_split_
         assert torch.equal(torch.cat([batch[kind] for batch in alone]), torch.cat([batch[kind] for batch in parts]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "batch_size"), [("imagenet", 120), ("folder", 24)])
 def test_threads_processes_and_the_point_of_a_resume_change_nothing(imagenet_dir, photographs, name, batch_size):
     data = opened(name, SIZE, imagenet_dir, photographs)
@@ -247,6 +249,7 @@ def write_study(path, **dataset):
     return path
 
 
+@pytest.mark.long
 def test_the_command_line_trains_on_the_files_of_a_folder_and_reproduces_it(tmp_path, here, photographs):
     study = write_study(tmp_path / "faults.yaml", name=f"folder:{photographs}", train_size=110)
     assert "1 run: 1 to do" in here("plan", str(study))[1]
@@ -260,6 +263,7 @@ def test_the_command_line_trains_on_the_files_of_a_folder_and_reproduces_it(tmp_
     assert status == 0, output
 
 
+@pytest.mark.long
 def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(tmp_path, here, imagenet_dir, monkeypatch):
     study = write_study(tmp_path / "faults.yaml", name="imagenet", train_size=1100)
     assert "skip imagenet[1100]: imagenet is not prepared in nothing" in here("plan", str(study))[1]

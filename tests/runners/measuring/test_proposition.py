@@ -81,6 +81,7 @@ def test_the_error_is_that_of_a_projection_in_numpy():
     assert proposition.relative_error(x_BDhw, filters_DPQ, 7) == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.long
 def test_it_is_a_function_of_its_seed_and_leaves_the_global_generator(digits):
     state = torch.get_rng_state()
     reports = [measured(digits, kernel_sizes=[2], seed=seed) for seed in (1, 1, 2)]

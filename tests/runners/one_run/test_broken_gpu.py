@@ -146,6 +146,7 @@ def broken_in_rank_1(cells: list, where: Setting, when: str) -> list[str]:
     return []
 
 
+@pytest.mark.long
 def test_a_process_whose_device_breaks_ends_all_without_a_failure(tmp_path):
     where, cells = harness.setting(tmp_path), harness.cells(tmp_path)[:2]
     for when in ("at once", "reading"):

@@ -147,6 +147,7 @@ def _race(root: Path, start, winners) -> None:
             start.wait()
 
 
+@pytest.mark.long
 def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
     context = multiprocessing.get_context("fork")
     for race in range(RACES):

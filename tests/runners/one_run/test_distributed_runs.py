@@ -61,6 +61,7 @@ def stop_and_go_on(cells: list[Cell], whole: Setting, resumed: Setting, from_one
         return ends
 
 
+@pytest.mark.long
 def test_stopped_and_resumed(tmp_path):
     """A signal to one process stops both at one step, and they end with the bits of an uninterrupted run."""
     mimetic = cell(tmp_path, "mimetic", batch_size=15, clip_grad=1.0)
@@ -108,6 +109,7 @@ def fail(cells: list[Cell], where: Setting) -> None:
                 train.optimize = at_call(3, train.optimize, out_of_memory)
 
 
+@pytest.mark.long
 def test_failures(tmp_path):
     """What all know of is recorded, and the next run begins; else the process that failed records it and both end."""
     recipes = [{}, {"lr": 1e20, "eps": 1e-30}, {"batch_size": 1}, {"weight_decay": 0.01}]
@@ -139,6 +141,7 @@ def whole_and_taken_up(each: Cell, whole: Setting, resumed: Setting) -> None:
         session([each], resumed, world)
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_ends_the_other(tmp_path):
     """Rank 0, where it is left, records it; taken up from the last checkpoint it is the run that it would have been."""
     each = cell(tmp_path, "convit", precision="bf16")
@@ -175,6 +178,7 @@ def test_the_command_line_refuses_half_an_environment(here, monkeypatch):
     assert here("run", "smoke", "--device", "cpu") == (2, "")
 
 
+@pytest.mark.long
 def test_the_command_line_under_torchrun(tmp_path):
     """Its variables, that is, which are what we read of it."""
     block = {

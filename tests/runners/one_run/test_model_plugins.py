@@ -89,6 +89,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) -> None:
     path, plan = (installed / "site", ROOT), ("plan", "theirs.yaml", "--device", "cpu")
     run = ("run", "theirs.yaml", "--executor", "inline", "--device", "cpu", "--no-download")

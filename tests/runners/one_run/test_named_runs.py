@@ -24,6 +24,7 @@ def cell(model: dict, method: str | None) -> Cell:
     return Cell("any", spec(model=resolve_model(model), base=InitializerSpec(name="trunc_normal"), method=named))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undisturbed")
 @pytest.mark.parametrize(
     ("model", "method", "probed"),

@@ -131,6 +131,7 @@ def first_epoch(record, out: Path, **changes):
     return row
 
 
+@pytest.mark.long
 def test_a_reference_record_can_be_repeated(tmp_path):
     """Its first epoch: on another processor than the one that recorded it, numbers are close; here usually equal."""
     then = Store(REFERENCE).outcome("small", "044feb95a2850336")

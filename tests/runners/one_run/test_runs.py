@@ -49,6 +49,7 @@ def on_device(root, device: str) -> Setting:
     return Setting(root, "faults", root, execution, {}, SaveInterval(steps=2), keep_weights=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("number", [0, 10])
 def test_stopped_after_every_epoch_and_at_every_evaluation_it_ends_with_the_same_bits(
@@ -116,6 +117,7 @@ def test_a_checkpoint_of_another_run_is_passed_over(tmp_path):
 # A run of every model family, which is also repeated from its record.
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("undisturbed")
 @pytest.mark.parametrize("arch", described())
 def test_a_run_that_was_stopped_and_one_that_is_repeated_end_with_the_same_bits(arch, tmp_path):

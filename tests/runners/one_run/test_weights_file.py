@@ -50,6 +50,7 @@ def run_ids(file: Path, weights: Path) -> list[str]:
     return [cell.run_id for cell in grid.load(str(file), weights=weights).cells]
 
 
+@pytest.mark.long
 def test_a_study_from_a_checkpoint_is_recorded_and_repeated(file, larger, tmp_path, vitinit):
     exit_code, printed, error = vitinit("run", file, "--weights", larger, "--executor", "inline")
     assert exit_code == 0, error

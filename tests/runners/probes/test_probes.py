@@ -222,6 +222,7 @@ def test_leaving_out_a_term_leaves_the_other_one():
     torch.testing.assert_close(model(images_BCHW), whole, rtol=0, atol=0)
 
 
+@pytest.mark.long
 def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     """In 3, 5 and 10 of 10 layers, on 1,000 of 1,100 images; by gates of 50 or -50, whose sigmoid is 1 or 0."""
     model = model_of("convit_micro", "convit_gpsa", depth=11, gpsa_layers=10, width=16)
@@ -251,6 +252,7 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     assert most.images == 1050
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["dropout", "convit", "mimetic", "convmixer"])
 def test_a_run_is_the_same_with_and_without_probes_and_maps_and_resumed(tmp_path, name):
     cell = cell_of(name, tmp_path)

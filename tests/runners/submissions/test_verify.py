@@ -27,6 +27,8 @@ from vitinit.runners.submissions import verify as verifying
 from vitinit.runners.submissions.stored import Stored
 from vitinit.runners.submissions.submission import ClaimedGain
 
+pytestmark = pytest.mark.long
+
 METHOD = """
 import os, socket, sys, time
 from pathlib import Path

@@ -191,6 +191,7 @@ class Broken(Tracker):
         raise AssertionError("it is left out by now")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [OSError("no space\nleft"), SystemExit(3), ValueError()], ids=repr)
 def test_a_tracker_that_fails_is_said_once_and_changes_nothing(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -142,6 +142,7 @@ def test_mean_iou_is_that_of_scikit_learn():
     assert two == {"miou": pytest.approx(100 * (3 / 6 + 4 / 7) / 2)}
 
 
+@pytest.mark.long
 def test_it_learns_and_is_measured_on_all_images_whatever_the_parts():
     what = recipe(epochs=60, hflip=0.0, crop_padding=0, evaluate_every=60)
     training, loader = training_of(what)
@@ -180,6 +181,7 @@ def member():
         return shared(world)
 
 
+@pytest.mark.long
 def test_two_processes_come_to_the_numbers_of_one():
     one, (first, second) = shared(), together(2, member)
     assert first == second

@@ -117,6 +117,7 @@ def check(case, result, expected) -> None:
     assert result[2] == expected[2], "other test images are correct"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "cases"), [(2, SHARED), (3, [ONE])])
 def test_several_processes_compute_what_one_does(size, cases, alone):
     """Batches of 9 and 8 and a test split of 1001: shares are uneven. Augmented, clipped, labels smoothed."""
@@ -127,6 +128,7 @@ def test_several_processes_compute_what_one_does(size, cases, alone):
             assert largest_difference(rank[number], ranks[0][number]) == (0, 0), "the ranks differ"
 
 
+@pytest.mark.long
 def test_micro_batches_compute_what_the_batch_does(alone):
     for name in CASES:
         check((name, 4, torch.float64), fitted(name, 4, torch.float64), alone[name, torch.float64])  # 9 = 4 + 4 + 1
@@ -211,6 +213,7 @@ def all_that_three_try() -> list:
         return [world.threads, *(function(world) for function in tries)]
 
 
+@pytest.mark.long
 def test_three_processes_agree():
     seeds = []
     for rank, (threads, overflow, same_bits, stop, taken, failed, drawn) in enumerate(together(3, all_that_three_try)):

@@ -36,6 +36,7 @@ def test_the_micro_batch_that_is_named_fits_and_twice_as_many_do_not(fixed, each
     assert "a batch_size of" in memory_need.advice(peak, 4096, beside, capacity, whole=True)
 
 
+@pytest.mark.long
 def test_a_run_that_will_not_fit_is_told_so_and_its_numbers_stay(tmp_path, monkeypatch):
     """14 images of 1 GiB each, and 8.5 GiB."""
     seen, said = [0], []

@@ -99,6 +99,7 @@ def branched(where: Any, cell: Cell) -> list[str]:
     return [text for text in said if text]
 
 
+@pytest.mark.long
 def test_a_branch_is_bitwise_a_run_of_its_own(tmp_path: Path, run: Callable[..., Cell]) -> None:
     """Shortest first; the third stops twice, before and after the decay has begun. Sessions say who trained what."""
     lengths = [run(3), run(5), run(10)]
@@ -135,6 +136,7 @@ def test_killed_as_the_stable_phase_is_saved_it_ends_with_the_same_bits(
     assert_same(whole, resumed, cell)
 
 
+@pytest.mark.long
 def test_what_is_not_the_same_training_is_no_trunk(tmp_path: Path, run: Callable[..., Cell]) -> None:
     """Another seed, learning rate or measurement, other images or code; a damaged file is passed over, with a word."""
     where = setting(tmp_path)

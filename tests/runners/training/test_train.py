@@ -312,6 +312,7 @@ def interrupted_everywhere(begin: Callable[[int], Training], loader, file: Path)
     return training, taken_up
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "model"),
     [
@@ -426,6 +427,7 @@ def every(cell: Cell, epochs: int) -> Cell:
     return replace(cell, spec=cell.spec.model_copy(update={"recipe": recipe}))
 
 
+@pytest.mark.long
 def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path):
     often = cell_of("dropout", tmp_path, EPOCHS)
     seldom = every(often, 2)
