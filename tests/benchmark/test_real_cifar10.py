@@ -17,6 +17,7 @@ SPEC = DatasetSpec(name="cifar10")
 UNPACK = Path(__file__).parents[3] / "shared" / "data" / "unpack.py"
 
 
+@pytest.mark.long
 def test_statistics_of_cifar10_are_those_of_its_pixels(tmp_path: Path) -> None:
     folder = Path(os.environ.get("VITINIT_DATA", tmp_path))
     if folder == tmp_path and UNPACK.is_file():
