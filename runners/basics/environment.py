@@ -109,7 +109,6 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     cuda = device.type == "cuda" and torch.cuda.is_available()  # a failure is recorded where there is none, too
-    cpuinfo = _read("/proc/cpuinfo")
     job = {key: os.environ[f"SLURM_{key.upper()}"] for key in _SLURM if f"SLURM_{key.upper()}" in os.environ}
     return {
         **code,
@@ -118,7 +117,7 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": device_name("cpu"),
         "cpu": {
-            "model": cpu_model(cpuinfo),
+            "model": this_cpu_model(),
             "capability": torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
             "memory_gib": round(physical_memory() / 2**30),
@@ -291,6 +290,11 @@ def flat(environment: dict[str, Any]) -> dict[str, Any]:
 def cpu_name(cpuinfo: str) -> str | None:
     """The processor's name in the text of /proc/cpuinfo, which not every architecture gives."""
     return _first_processor(cpuinfo).get("model name")
+
+
+def this_cpu_model() -> str | None:
+    """Vendor and numbers of this machine's processor, as records have them."""
+    return cpu_model(_read("/proc/cpuinfo"))
 
 
 def cpu_model(cpuinfo: str) -> str | None:

@@ -143,13 +143,11 @@ def reproduce(
     When it is stopped, the same command goes on with it. Of several studies that recorded it, one from a processor like
     this counts.
     """
-    from vitinit.runners.basics.environment import device_name
+    from vitinit.runners.basics.environment import this_cpu_model
 
     found = find(run_id, results)
-    here = device_name("cpu")
-    done = [
-        (item.record.environment.get("processor") != here, item) for item in found if isinstance(item.record, RunRecord)
-    ]
+    here = this_cpu_model()
+    done = [(_cpu(item.record) != here, item) for item in found if isinstance(item.record, RunRecord)]
     first = min(done, key=lambda each: each[0], default=(False, None))[1]
     if first is None:
         record = found[0].record
@@ -181,6 +179,10 @@ def reproduce(
     comparison = repetition.compare(then, now)
     print_comparison(comparison)
     raise typer.Exit(0 if comparison.equal else 1)
+
+
+def _cpu(record: RunRecord) -> str | None:
+    return (record.environment.get("cpu") or {}).get("model")
 
 
 def find(prefix: str, results: Path) -> list[FoundRecord]:

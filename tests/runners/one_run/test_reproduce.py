@@ -70,7 +70,7 @@ def test_a_run_repeated_by_its_record_is_bitwise_equal(recorded, vitinit, tmp_pa
 
 
 def test_of_several_records_of_a_run_that_of_this_processor_is_repeated(recorded, vitinit):
-    store, elsewhere = Store("results/local"), {**recorded.environment, "processor": "another"}
+    store, elsewhere = Store("results/local"), {**recorded.environment, "cpu": {"model": "another"}}
     store.write(altered(recorded, study="a", environment=elsewhere))
     path = store.write(altered(recorded, study="b"))
     exit_code, printed, _ = vitinit("reproduce", recorded.run_id)
