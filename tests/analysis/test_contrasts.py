@@ -130,7 +130,10 @@ def test_one_skipped_seed_takes_no_comparison_from_the_correction(tmp_path: Path
     assert family(tmp_path) == (2, whole)
 
 
-def test_it_is_printed_unasked_and_written(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_printed_unasked_and_written(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     arguments = ["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out")]
     assert tables.main(arguments) == 0
     said = " ".join(capsys.readouterr().out.split())
