@@ -12,7 +12,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitinit.initializers.attention import evaluated, rotary, token_grid
+from vitinit.initializers.attention import attention_layers, evaluated, rotary, token_grid
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Progress, Resources, register
 from vitinit.initializers.sharing import repeated
@@ -76,6 +76,11 @@ class Procedural(Initializer):
                     f"method 'procedural' trains blocks on tokens alone: attention {layer.name!r} of "
                     f"{type(model).__name__} {why}; choose another method"
                 )
+        if math.prod(token_grid(model)) < 2:
+            raise VitinitError(
+                f"method 'procedural' trains on strings with a symbol a patch, and {type(model).__name__} has one; "
+                "choose smaller patches"
+            )
         blocks = [layer.block for layer in layers if layer.block is not None]
         width, weight = layers[0].query_HdD.shape[-1], layers[0].query_HdD
         x_BND = torch.zeros(2, math.prod(token_grid(model)), width, dtype=weight.dtype, device=weight.device)
@@ -103,25 +108,26 @@ class Procedural(Initializer):
         self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
     ) -> None:
         """Train the blocks, or read what was trained from this start before."""
-        blocks = nn.ModuleList(self._blocks(model))
+        blocks, tokens = nn.ModuleList(self._blocks(model)), math.prod(token_grid(model))
+        width = attention_layers(model)[0].query_HdD.shape[-1]
         own = [parameter for parameter in blocks.parameters() if parameter.is_floating_point()]
         seed = int(torch.randint(2**62, (), generator=generator))
         start = (b"".join(one.detach().cpu().numpy().tobytes() for one in own), str(token_grid(model)).encode())
         inputs = (SOURCE, self.model_dump_json().encode(), str(seed).encode(), *start)
-        trained = resources.remember(
-            inputs, lambda: self._trained(blocks, math.prod(token_grid(model)), seed, progress)
-        )
+        trained = resources.remember(inputs, lambda: self._trained(blocks, tokens, width, seed, progress))
         with torch.no_grad():
             for parameter, value in zip(own, trained, strict=True):
                 parameter.copy_(value)
 
-    def _trained(self, blocks: nn.ModuleList, tokens: int, seed: int, progress: Progress) -> tuple[Tensor, ...]:
+    def _trained(
+        self, blocks: nn.ModuleList, tokens: int, width: int, seed: int, progress: Progress
+    ) -> tuple[Tensor, ...]:
         """Return the parameters of the blocks after training."""
         generator = torch.Generator().manual_seed(seed)
         strings_SN = brackets(self.strings, tokens, self.kinds, self.open, generator)
         blocks = deepcopy(blocks)
         own = [parameter.requires_grad_() for parameter in blocks.parameters() if parameter.is_floating_point()]
-        width, device = len(own[0]) if own[0].ndim == 1 else own[0].shape[-1], own[0].device
+        device = own[0].device
         symbols_KD, places_ND = (
             _directions(count, width, generator).to(device) for count in (2 * self.kinds + 1, tokens)
         )
@@ -139,6 +145,8 @@ class Procedural(Initializer):
                 string_BN, order = strings_SN[order[: self.batch_size]], order[self.batch_size :]
                 closing_BN = string_BN >= self.kinds
                 hidden_BN = closing_BN & (torch.rand(string_BN.shape, generator=generator) < self.hidden)
+                if not hidden_BN.any():  # few and short strings: nothing to predict in this step
+                    continue
                 given_BN = string_BN.masked_fill(hidden_BN, 2 * self.kinds).to(device)
                 x_BND = symbols_KD[given_BN] + places_ND
                 for block in blocks:

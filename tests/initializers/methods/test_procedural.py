@@ -94,3 +94,11 @@ def test_models_whose_blocks_need_more_than_tokens_are_refused() -> None:
     small = {"img_size": 32, "patch_size": 4, "embed_dim": 48, "num_heads": (2, 2), "depths": (2, 2), "num_classes": 3}
     refused(timm.models.SwinTransformer(window_size=4, **small), "tells places apart itself", "procedural")
     refused(model(ARCHS["mixer"]), "has no attention", "procedural")
+    refused(model(VIT, patch_size=32), "has one; choose smaller patches", "procedural")
+
+
+def test_a_step_without_a_hidden_bracket_changes_nothing() -> None:
+    m = model(VIT, patch_size=16)
+    before = state(m)
+    trained(m, hidden=1e-9)
+    assert not differing(before, state(m))
