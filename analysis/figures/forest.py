@@ -71,8 +71,8 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
     columns = [column for column in table.columns if any(key[1] == column for key in pairs)]
     what = f"{capitalised(score_name(study.runs))} minus that of {compared_to(table)}"
     caption = "by seed: mean with 95 % interval (t), the largest gain first"
-    kept = [keep for keep in PLACEBO if any(keep in of.get(row, {}) for row in rows)]
-    height = max((0.14 + 0.07 * len(kept)) * len(rows) + 0.4, LOWEST)
+    kept = {row: [keep for keep in PLACEBO if keep in of.get(row, {})] for row in rows}
+    height = max((0.14 + 0.07 * max(map(len, kept.values()))) * len(rows) + 0.4, LOWEST)
     figure, grid = panels(len(columns), height, what, caption, sharex=True, sharey=True)
     handles: dict[str, Line2D] = {}
     for axes, column in zip(grid, columns, strict=True):
@@ -80,8 +80,8 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Figure]:
             if (row, column) in pairs:
                 pair = pairs[row, column]
                 handles["the row itself"] = draw_estimate(axes, pair.mean, place, ITSELF, pair.interval)
-            for step, keep in enumerate(kept, start=1):
-                if (of.get(row, {}).get(keep), column) in pairs:
+            for step, keep in enumerate(kept[row], start=1):
+                if (of[row][keep], column) in pairs:
                     pair = pairs[of[row][keep], column]
                     down = place + step * BELOW
                     handles[f"its placebo ({keep})"] = draw_estimate(
