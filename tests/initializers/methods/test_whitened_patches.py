@@ -13,29 +13,33 @@ import vitinit
 BATCH = images(40)
 
 
-def features(m: nn.Module) -> np.ndarray:
-    """What the patch embedding makes of all patches of the batch, without its bias."""
-    conv = next(part for part in m.modules() if isinstance(part, nn.Conv2d))
-    size = conv.kernel_size[0]
-    data, rows = f64(BATCH), f64(conv.weight).reshape(len(conv.weight), -1)
+def cut(size: int) -> np.ndarray:
+    """All patches of the batch, of shape patches x numbers."""
+    data = f64(BATCH)
     side = data.shape[-1] // size * size
     patches = [
         data[:, :, top : top + size, left : left + size].reshape(len(data), -1)
         for top in range(0, side, size)
         for left in range(0, side, size)
     ]
-    return np.concatenate(patches) @ rows.T
+    return np.concatenate(patches)
 
 
+@pytest.mark.parametrize("epsilon", [1e-9, 0.1])
 @pytest.mark.parametrize("arch", ["vit", "convmixer"])
-def test_features_are_uncorrelated_of_variance_1_and_come_twice_with_both_signs(arch: str) -> None:
+def test_features_are_uncorrelated_and_of_known_variance_and_come_twice_with_both_signs(
+    arch: str, epsilon: float
+) -> None:
+    """E / sqrt(lambda + epsilon) makes variances of lambda / (lambda + epsilon), nearly 1 without epsilon."""
     m = applied(model(ARCHS[arch]), "trunc_normal")
     before = {name: value.clone() for name, value in m.state_dict().items()}
-    vitinit.initialize(m, {"name": "whitened_patches", "images": 40, "epsilon": 1e-9}, images=BATCH)
+    vitinit.initialize(m, {"name": "whitened_patches", "images": 40, "epsilon": epsilon}, images=BATCH)
     conv = next(part for part in m.modules() if isinstance(part, nn.Conv2d))
     own = conv.weight[0].numel()
-    made = features(m)[:, :own]
-    np.testing.assert_allclose(made.T @ made / len(made), np.eye(made.shape[1]), atol=1e-3)
+    patches = cut(conv.kernel_size[0])
+    made = patches @ f64(conv.weight[:own]).reshape(-1, own).T
+    values = np.linalg.eigvalsh(patches.T @ patches / len(patches))[::-1][: made.shape[1]]
+    np.testing.assert_allclose(made.T @ made / len(made), np.diag(values / (values + epsilon)), atol=1e-3)
     doubled = conv.weight[own : 2 * own]
     torch.testing.assert_close(doubled, -conv.weight[: len(doubled)])
     changed = {name for name, value in m.state_dict().items() if not torch.equal(value, before[name])}
