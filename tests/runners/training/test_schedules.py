@@ -144,6 +144,7 @@ def test_what_is_not_the_same_training_is_no_trunk(tmp_path: Path, run: Callable
     for other in (run(5, lr=0.02), Cell("row", run(5).spec.model_copy(update={"seed": 1}))):
         assert branched(where, other) == []
     assert branched(replace(where, probes=False), run(6)) == []
+    assert branched(replace(where, keep_maps=True), run(11)) == []
     assert branched(replace(where, reuse_solutions=False), run(7)) == [], "a repetition trains all of it"
     assert branched(replace(where, code={"source": "another"}), run(8)) == []
     (path,) = (where.root / where.study / "stable").glob(f"{run(3).spec.trunk_id}-*/epoch-00000006.ckpt")
