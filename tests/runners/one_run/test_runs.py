@@ -33,7 +33,7 @@ from vitinit.runners.loaders.decoded import DecodedLoader
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.outcome import record
-from vitinit.runners.one_run.reproduce import compare, execution, repeat
+from vitinit.runners.one_run.reproduce import check_possible, compare, execution, repeat
 from vitinit.runners.training.checkpoint import Checkpoints
 
 
@@ -185,6 +185,7 @@ def test_redrawn_images_are_paired_across_initialisers(tmp_path):
     assert checksums["kaiming_uniform", 0] != checksums["kaiming_uniform", 1]
     again = run(tmp_path / "again", spec(dataset=redrawn, seed=1))
     assert compare(found["kaiming_uniform", 1], again).equal
+    check_possible(again, tmp_path)  # with the images of its own seed, it does not raise
 
 
 def test_ffcv_refuses_what_no_file_of_it_holds(tmp_path):
