@@ -51,7 +51,7 @@ def caption(table: Table, look: TableLayout = PLAIN) -> str:
         bases = set(table.baselines.values())
         over = table.gain or f"over {table.baseline or (bases.pop() if len(bases) == 1 else 'the own base')}"
         lines.append(f"Gain: by seed, {over}, with its 95 % interval")
-        if any(cell.p is not None for cell in cells):
+        if any(cell.tested for cell in cells):
             lines.append(f"p: sign-flip test, Holm over {count(table.comparisons, 'comparison')}")
         if any(cell.pooled for cell in cells):
             lines.append("Pooled: t interval and test with the noise of all rows, Holm likewise")

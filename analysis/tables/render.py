@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.tables.notes import caption, gains
-from vitinit.analysis.tables.shared import LEVEL, PLAIN, Table, TableCell, TableLayout, usual_seeds
+from vitinit.analysis.tables.shared import PLAIN, Table, TableCell, TableLayout, usual_seeds
 from vitinit.analysis.text import count, escape_latex, escape_markdown, number, one_line, signed
 from vitinit.initializers.errors import printable
 
@@ -186,9 +186,7 @@ def interval_text(interval: Interval, digits: int = 2) -> str:
 
 def p_shown(cell: TableCell) -> str | None:
     """The corrected p where it could be under 0.05 at all."""
-    if cell.p is None or cell.least_p is None or cell.least_p > LEVEL:
-        return None
-    return p_written(cell.p)
+    return p_written(cell.p) if cell.tested and cell.p is not None else None
 
 
 def p_written(p: float) -> str:

@@ -62,6 +62,11 @@ class TableCell:
     """On or off, in place of any number."""
 
     @property
+    def tested(self) -> bool:
+        """There is a p, and it could be under the level at all."""
+        return self.p is not None and self.least_p is not None and self.least_p <= LEVEL
+
+    @property
     def excludes_published(self) -> bool:
         """The interval of our mean does not contain the published number."""
         interval = self.ours.interval if self.ours else None
