@@ -14,9 +14,11 @@ from table_texts import entry, lines_of
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables import __main__ as tables
+from vitinit.analysis.tables.notes import caption
 from vitinit.analysis.tables.printing.reading import without_numbers
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import to_latex
+from vitinit.analysis.tables.shared import TableLayout
 from vitinit.benchmark.records.store import Layout, Store
 from vitinit.initializers.errors import VitinitError
 
@@ -98,6 +100,8 @@ def test_p_is_corrected_over_the_whole_table(tmp_path):
     assert (mimetic.against.p, mimetic.p) == (pytest.approx(1 / 32), pytest.approx(1 / 16))
     assert (impulse.against.p, impulse.p) == (1, 1)
     assert len(entry(table, "Mimetic").ours) == 2, "no p"
+    whole = TableLayout(whole=True)
+    assert "p:" not in caption(table, whole)
     assert mimetic.least_p == pytest.approx(1 / 16), "no two tests of six pairs go lower together"
     note = next(note for note in table.notes if "sign-flip" in note)
     assert "over 2 comparisons; not shown where it could not be under 0.05, whatever the numbers (n=6: 0.031" in note
@@ -106,6 +110,7 @@ def test_p_is_corrected_over_the_whole_table(tmp_path):
         write(tmp_path, done(row, (values[0] + 1 + (row == "Mimetic"),), seed=6))
     seven = build(load([tmp_path]))
     assert [entry(seven, row).ours[2] for row in ("Mimetic", "Imp.-3")] == ["0.031", "1.000"], "it could be under 0.05"
+    assert "p: sign-flip test, Holm over 2 comparisons." in caption(seven, whole)
 
 
 def test_a_comparison_without_runs_keeps_its_place_in_the_correction(tmp_path):
