@@ -132,6 +132,21 @@ def test_a_stop_in_the_middle_leaves_the_old_file_and_no_temporary_one(
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("x", b"old")]
 
 
+def test_two_writers_of_one_process_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one brings its bytes to the disk, the other writes all of its own."""
+    fsync, path = os.fsync, tmp_path / "file"
+
+    def meanwhile(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", fsync)
+        write_atomically(path, b"second")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    write_atomically(path, b"first")
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_the_order_is_write_sync_move_sync_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     real_sync, real_replace = os.fsync, Path.replace

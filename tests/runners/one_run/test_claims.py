@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -97,6 +97,32 @@ def test_where_no_lock_reaches_the_heartbeat_decides(tmp_path, monkeypatch, wher
     else:
         with claims.held(tmp_path, Stop()) as claim:
             assert claims.live(tmp_path).since == claim.owner.since
+
+
+def test_a_run_that_another_machine_has_let_go_is_free_at_once(tmp_path):
+    with claims.held(tmp_path, Stop()) as claim:
+        owner = claim.owner
+    claim.path.write_text(owner.model_copy(update={"machine": "far away", "released": True}).model_dump_json())
+    assert claims.live(tmp_path) is None
+    with claims.held(tmp_path, Stop()):
+        assert claims.live(tmp_path).machine == owner.machine
+
+
+def test_a_lock_of_a_folder_that_is_gone_claims_nothing(tmp_path, monkeypatch):
+    """Between opening the lock and locking it, another finishes the run, and a third begins it anew."""
+    opened = claims._opened
+
+    def meanwhile(folder: Path) -> int:
+        descriptor = opened(folder)
+        monkeypatch.setattr(claims, "_opened", opened)
+        shutil.rmtree(folder)
+        others.enter_context(claims.held(folder, Stop()))
+        return descriptor
+
+    with ExitStack() as others:
+        monkeypatch.setattr(claims, "_opened", meanwhile)
+        with pytest.raises(claims.Taken), claims.held(tmp_path / "run", Stop()):
+            pass
 
 
 def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):
