@@ -93,7 +93,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     contents = Store(tmp_path / "results/local").read("faults")
     assert (contents.failed, contents.problems) == ({}, [])
     tally("signals", tried=1, survived=1)
-    if not ALL:  # that it goes on with the same bits, kills at random moments show
+    if not ALL or number != signal.SIGTERM:  # what it has saved does not depend on the signal
         return
     code, out = here(*RUN, "--executor", executor)
     assert code == 0, out
@@ -219,7 +219,7 @@ def race(folder: Path, launchers: int) -> int:
 
 
 def test_launched_several_times_at_once_every_run_is_carried_out_once(tmp_path, tally):
-    races = 20 if ALL else 1
+    races = 9 if ALL else 1
     for number in range(races):
         carried_out = race(tmp_path / str(number), launchers=2 + (number + 1) % 3)
         assert carried_out == 4
