@@ -79,9 +79,9 @@ def test_whatever_an_answer_depends_on_makes_another_key(file, monkeypatch, aske
     monkeypatch.setattr(fitting, "CODE", (*fitting.CODE, code))
     real = importlib.metadata.version
 
-    def rows(**impulse: object) -> None:
+    def rows(base: str = "kaiming_uniform", **impulse: object) -> None:
         method = {"name": "impulse", "kernel_size": 3, **impulse}
-        write(file, {**GRID, "rows": {"Imp.-3": {"base": "kaiming_uniform", "method": method}}})
+        write(file, {**GRID, "rows": {"Imp.-3": {"base": base, "method": method}}})
 
     def model(**fields: object) -> None:
         content = yaml.safe_load(file.read_text())
@@ -91,6 +91,7 @@ def test_whatever_an_answer_depends_on_makes_another_key(file, monkeypatch, aske
     changes = [
         lambda: rows(),
         lambda: rows(kernel_size=5),
+        lambda: rows("trunc_normal", kernel_size=5),
         lambda: model(depth=2),
         lambda: model(heads=2),
         lambda: (code / "method.py").write_text("gain = 0.6\n"),

@@ -29,7 +29,7 @@ from vitinit.runners.basics import environment, machine
 from vitinit.runners.basics.setting import Execution, SaveInterval, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster, jobs, local, snapshot
-from vitinit.runners.launching.estimate import estimate, estimated_work
+from vitinit.runners.launching.estimate import estimate, estimated_work, images_seen
 from vitinit.runners.launching.execute import came_free, execute
 from vitinit.runners.launching.inline import Inline
 from vitinit.runners.launching.local import Local
@@ -223,6 +223,8 @@ def test_the_work_of_a_run_is_images_seen_times_operations_of_one_image() -> Non
     """So that the longest runs come first whatever their families are."""
     run = spec()
     assert estimated_work(run, 100) == run.recipe.epochs * 100 * run.model.forward_operations(10)
+    seldom = run.model_copy(update={"recipe": run.recipe.model_copy(update={"epochs": 7, "evaluate_every": 3})})
+    assert images_seen(seldom, (100, 30)) == 7 * 100 + 3 * 10, "evaluated after epochs 3, 6 and 7"
 
 
 class Full(io.StringIO):
