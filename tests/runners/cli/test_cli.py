@@ -86,7 +86,7 @@ def test_from_plan_to_table(tmp_path, here, capsys):
     path.write_text(path.read_text()[:500])
     _, status = here("status", "smoke")
     (path.with_name("notes.json")).write_text("{}")
-    code, again = here("run", "smoke", "--executor", "inline")
+    code, again = here("run", "smoke", "--executor", "local")  # in as many threads as before
     for printed in (status, again):
         assert f"not a record, renamed when its run is carried out again: results/local/smoke/{lost.run_id}" in printed
     assert "not a record, left alone: results/local/smoke/notes.json" in again
