@@ -104,6 +104,10 @@ def test_what_has_no_runs_yet_keeps_its_place_in_the_correction(results: Path, l
     table = table_of(results, name="mine_contrasts")
     assert table.cells[LARGEST].p == pytest.approx(p)
     assert any(says in note for note in table.notes), table.notes
+    pooled, family = table.cells[LARGEST].pooled, table.cells[LARGEST].pooled_family
+    named, freedom = round(p * 256 / 2), (len(TOP1) - 1) * 7
+    wider = t.ppf(1 - 0.025 / named, freedom) / t.ppf(0.975, freedom)
+    assert (family.high - family.low) / (pooled.high - pooled.low) == pytest.approx(wider)
 
 
 def test_a_comparison_that_cannot_be_made_has_no_place_in_the_correction(results: Path) -> None:
