@@ -197,6 +197,17 @@ def test_runs_at_once_are_as_many_as_gpus_or_as_share_them(monkeypatch):
         assert run.default_workers("cuda", profiles.Profile(gpus=4, processes=processes), each) == at_once
 
 
+@pytest.mark.parametrize(
+    ("asks", "hours"), [({"processes": 2, "cpus": 4}, "8.00 CPU-hours"), ({"gpus": 4, "nodes": 2}, "8.00 GPU-hours")]
+)
+def test_hours_are_those_of_all_processes_and_gpus_of_a_job(asks, hours):
+    """Two runs of half an hour, a job each."""
+    cells = grid.load("smoke").cells[:2]
+    took = {cell.run_id: 1800.0 for cell in cells}
+    said = run._estimated(profiles.Profile(**asks), [[cell] for cell in cells], took, ("here",), workers=1)
+    assert f"about {hours}, the longest job 30 min 0 s (measured on here)" in said
+
+
 def test_sharing_of_gpus_is_refused_where_there_is_nothing_to_share(vitinit, tmp_path):
     profile = tmp_path / "gpus.yaml"
     cluster = ("--executor", "slurm", "--profile", str(profile))
