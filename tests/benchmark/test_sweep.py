@@ -46,6 +46,11 @@ def test_fields_are_crossed_and_win_over_those_of_rows(tmp_path):
     assert len(places) == 16, "every combination has a cell of its own in tables"
 
 
+def test_a_field_that_is_set_takes_the_place_of_a_sweep_of_it(tmp_path):
+    found = cells(tmp_path, "{lr: [0.1, 0.2], width: [48, 96]}", lr=0.3)
+    assert {(c.spec.recipe.lr, c.spec.model.width) for c in found} == {(0.3, 48), (0.3, 96)}
+
+
 def test_a_swept_grid_has_the_runs_of_one_that_is_written_out(tmp_path):
     swept = cells(tmp_path, "{width: [48, 96]}")
     by_hand = [run for width in (48, 96) for run in cells(tmp_path, "{}", model__width=width)]
