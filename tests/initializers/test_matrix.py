@@ -300,6 +300,12 @@ def test_a_grid_that_vit_pytorch_does_not_tell_is_not_made_up(name: str) -> None
     assert token_grid(build(image_size=24, **sizes)) == (3, 3)
 
 
+def test_the_grid_of_a_hugging_face_model_has_the_rows_of_its_images() -> None:
+    """16 x 40 pixels in patches of 8."""
+    model = zoo.hugging_face("ViT", **{**zoo.HF, "image_size": (16, 40)}, intermediate_size=96)()
+    assert token_grid(model) == (2, 5)
+
+
 def test_gpsa_of_a_convit_inside_another_model() -> None:
     alone, held = zoo.build("timm ConViT"), nn.ModuleDict({"backbone": zoo.build("timm ConViT")})
     for model in (alone, held):
