@@ -9,6 +9,7 @@ from vitinit.analysis.tables.notes import quantity
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import Table, TableCell, accuracy_of, published_numbers, values_by_seed
 from vitinit.analysis.text import capitalised
+from vitinit.benchmark.spec import RunSpec
 
 METHOD = "convit_gpsa"
 PARAMETERS = {"train gating": "train_gating", "conv init": "conv_init", "train GPSA": "train_gpsa"}
@@ -35,12 +36,14 @@ def switches(asked: Asked) -> Table:
     study, metric = asked.study, asked.metric
     examples, values, published = study.examples, values_by_seed(study, metric), published_numbers(study)
     cells: dict[tuple[str, str], TableCell] = {}
-    for row in study.rows:
-        method = examples[row, None].method
-        params = method.params if method and method.name == METHOD else None
+    rows = [row for row in study.rows if not _is_placebo(examples[row, None])]
+    for row in rows:
+        spec = examples[row, None]
+        gated = getattr(spec.model, "gpsa_layers", 0) > 0
+        params = spec.method.params if spec.method and spec.method.name == METHOD else {"conv_init": False}
         for label, name in PARAMETERS.items():
-            cells[row, label] = TableCell(switch=params is not None and bool(params.get(name, True)))
-        cells[row, GATED] = TableCell(switch=params is not None)
+            cells[row, label] = TableCell(switch=gated and bool(params.get(name, True)))
+        cells[row, GATED] = TableCell(switch=gated)
         for place in study.columns:
             cells[row, place] = TableCell(sample(values.get((row, place))), published=published.get((row, place)))
     notes = [
@@ -48,13 +51,13 @@ def switches(asked: Asked) -> Table:
         f"Settings, differences, tests and counts: table {study.name}.",
         "Without train gating the gates stay as they start; without conv init W_v and positional attention start as "
         "the base has them; without train GPSA all attention of the GPSA layers stays as it starts; without use GPSA "
-        "there are no such layers.",
+        f"there are no such layers.{' Placebos are left out.' if len(rows) < len(study.rows) else ''}",
     ]
     result = Table(
         name=asked.name,
         study=study,
         caption=f"{accuracy_of(study)} by what of ConViT is switched on, study {study.name}",
-        rows=study.rows,
+        rows=rows,
         columns=[*PARAMETERS, GATED, *study.columns],
         cells=cells,
         published=context(study.name),
@@ -62,3 +65,8 @@ def switches(asked: Asked) -> Table:
     )
     result.notes.extend([*notes, *beside(result)])
     return result
+
+
+def _is_placebo(spec: RunSpec) -> bool:
+    """Check for the placebo of a start, which is neither on nor off."""
+    return spec.method is not None and spec.method.name == "placebo"

@@ -11,7 +11,7 @@ from convit_records import SIZES, ablation, masked, run
 from synthetic_records import everything, finished, respecified, several, write
 from table_texts import entry, stands_beside_a_published_table
 
-from vitinit.analysis.frame import load
+from vitinit.analysis.frame import REFERENCE, load
 from vitinit.analysis.tables.gap import subsets
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import to_csv, to_html
@@ -101,6 +101,13 @@ def test_switches_are_those_of_table_3(tmp_path):
     published = {row[0]: [entry(table, row, column).paper[0] for column in table.columns[4:]] for row in table.rows}
     assert published["a"] == ["59.70", "82.20"]
     assert published["g"] == ["44.80", "73.70"]
+
+
+def test_a_placebo_of_a_start_is_no_row_of_switches() -> None:
+    study = load([REFERENCE], "convit-anatomy")
+    assert "ConViT, placebo" in study.rows
+    table = build(study, "convit-anatomy_switches")
+    assert table.rows == ["DeiT", "ConViT", "GPSA, no convolutional start"]
 
 
 def test_what_is_left_without_a_term_by_share_of_the_layers(tmp_path):
