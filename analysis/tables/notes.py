@@ -51,10 +51,13 @@ def caption(table: Table, look: TableLayout = PLAIN) -> str:
         bases = set(table.baselines.values())
         over = table.gain or f"over {table.baseline or (bases.pop() if len(bases) == 1 else 'the own base')}"
         lines.append(f"Gain: by seed, {over}, with its 95 % interval")
-        if any(cell.tested for cell in cells):
-            lines.append(f"p: sign-flip test, Holm over {count(table.comparisons, 'comparison')}")
+        holm, tested = f"Holm over {count(table.comparisons, 'comparison')}", any(cell.tested for cell in cells)
+        if tested:
+            lines.append(f"p: sign-flip test, {holm}")
         if any(cell.pooled for cell in cells):
-            lines.append("Pooled: t interval and test with the noise of all rows, Holm likewise")
+            lines.append(
+                f"Pooled: t interval and test with the noise of all rows, {'Holm likewise' if tested else holm}"
+            )
     if papers := dict.fromkeys(cell.published.source.partition(" (")[0] for cell in cells if cell.published):
         lines.append(f"Paper: {'; '.join(papers)}")
     if any(cell.excludes_published for cell in cells):

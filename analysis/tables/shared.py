@@ -63,7 +63,7 @@ class TableCell:
 
     @property
     def tested(self) -> bool:
-        """There is a p, and it could be under the level at all."""
+        """True if there is a p that could be under the level at all."""
         return self.p is not None and self.least_p is not None and self.least_p <= LEVEL
 
     @property

@@ -39,7 +39,7 @@ def switches(asked: Asked) -> Table:
     rows = [row for row in study.rows if not _is_placebo(examples[row, None])]
     for row in rows:
         spec = examples[row, None]
-        gated = getattr(spec.model, "gpsa_layers", 0) > 0
+        gated = spec.model.gated_layers > 0
         params = spec.method.params if spec.method and spec.method.name == METHOD else {"conv_init": False}
         for label, name in PARAMETERS.items():
             cells[row, label] = TableCell(switch=gated and bool(params.get(name, True)))
@@ -68,5 +68,6 @@ def switches(asked: Asked) -> Table:
 
 
 def _is_placebo(spec: RunSpec) -> bool:
-    """Check for the placebo of a start, which is neither on nor off."""
-    return spec.method is not None and spec.method.name == "placebo"
+    """Check for a placebo of ConViT's start, which is neither on nor off."""
+    method = spec.method
+    return method is not None and method.name == "placebo" and method.params["of"]["name"] == METHOD

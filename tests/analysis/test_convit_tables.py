@@ -11,10 +11,11 @@ from convit_records import SIZES, ablation, masked, run
 from synthetic_records import everything, finished, respecified, several, write
 from table_texts import entry, stands_beside_a_published_table
 
-from vitinit.analysis.frame import REFERENCE, load
+from vitinit.analysis.frame import load
 from vitinit.analysis.tables.gap import subsets
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import to_csv, to_html
+from vitinit.benchmark.spec import InitializerSpec
 
 
 def gap_of(table, row: str, place: str) -> list[str]:
@@ -103,11 +104,18 @@ def test_switches_are_those_of_table_3(tmp_path):
     assert published["g"] == ["44.80", "73.70"]
 
 
-def test_a_placebo_of_a_start_is_no_row_of_switches() -> None:
-    study = load([REFERENCE], "convit-anatomy")
-    assert "ConViT, placebo" in study.rows
-    table = build(study, "convit-anatomy_switches")
-    assert table.rows == ["DeiT", "ConViT", "GPSA, no convolutional start"]
+def test_switches_are_those_of_the_model_and_a_placebo_of_the_start_has_none(tmp_path):
+    """A ConViT without a method has gated attention; only the placebo of its own start is neither on nor off."""
+    study = "convit-ablation-small"
+    convit, deit = (run(study, row, 40.0, dataset="cifar10").spec for row in ("c no conv init", "e DeiT"))
+    write(tmp_path, run(study, "c no conv init", 40.0, dataset="cifar10"))
+    for row, spec, of in (("base", convit, None), ("rotated", convit, "convit_gpsa"), ("other", deit, "mimetic")):
+        method = InitializerSpec(name="placebo", params={"of": {"name": of}, "keep": "spectrum"}) if of else None
+        write(tmp_path, finished(spec.model_copy(update={"method": method}), (40.0,), study=study, row=row))
+    table = build(load([tmp_path]), f"{study}_switches")
+    marks = {row: "".join(entry(table, row, column).ours[0] for column in table.columns[:4]) for row in table.rows}
+    assert marks == {"c no conv init": "✓✗✓✓", "base": "✓✗✓✓", "other": "✗✗✗✗"}
+    assert any("Placebos are left out." in note for note in table.notes)
 
 
 def test_what_is_left_without_a_term_by_share_of_the_layers(tmp_path):

@@ -298,11 +298,17 @@ def placebo(keep: str, base=KAIMING, **of):
 
 @pytest.fixture
 def with_placebos(tmp_path, monkeypatch):
-    """Three seeds of a base, two methods, and four placebos: two of one method, two of what is not in the study."""
+    """Three seeds of a base, two methods, and five placebos: two of one, one of the other, two of what is not there."""
     top1 = {"Kaiming uniform": 30, "Imp.-3": 38, "Mimetic": 36}
+    impulse = {"of": {"name": "impulse", **ROWS["Imp.-3"]["method"]["params"]}, "keep": "entropy"}
     for row, rest, gained in (
         ("rotated", placebo("spectrum"), 33),
         ("as spread out", placebo("entropy"), 39),
+        (
+            "of impulse",
+            {"base": KAIMING, "method": {"name": "placebo", "params": {"of": impulse, "keep": "entropy"}}},
+            37,
+        ),
         ("of another", placebo("spectrum", alpha_qk=0.6), 44),
         ("over another base", placebo("spectrum", base=TRUNC), 10),
     ):
@@ -322,9 +328,10 @@ def test_the_largest_gain_is_first_and_a_placebo_stands_below_its_own_method(wit
     (axes,) = figure.axes
     assert ticks(axes) == ["of another", "Imp.-3", "Mimetic"], "what is no placebo of a row here has a line of its own"
     assert axes.yaxis_inverted()
-    assert marks(axes) == [("o", 14.0, 0), ("o", 8.0, 1), ("o", 6.0, 2), ("s", 3.0, 2.3), ("D", 9.0, 2.6)]
-    shown = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert shown == ["the row itself", "its placebo (spectrum)", "its placebo (entropy)"]
+    below = [("o", 8.0, 1), ("D", 7.0, 1.3), ("o", 6.0, 2), ("s", 3.0, 2.3), ("D", 9.0, 2.6)]
+    assert marks(axes) == [("o", 14.0, 0), *below]
+    shown = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert shown == {"the row itself", "its placebo (spectrum)", "its placebo (entropy)"}
     (axes,) = forest(with_placebos, "Imp.-3")["forest"].axes
     assert ticks(axes) == ["of another", "Mimetic", "Kaiming uniform", "over another base"]
     assert [x for marker, x, _ in marks(axes) if marker == "o"] == [6.0, -2.0, -8.0, -28.0]

@@ -19,6 +19,7 @@ from vitinit.runners.launching.execute import execute
 from vitinit.runners.launching.inline import Inline
 from vitinit.runners.one_run import claims
 from vitinit.runners.terminal.display import Display
+from vitinit.runners.training import checkpoint
 
 pytestmark = pytest.mark.long
 
@@ -88,7 +89,8 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     assert "same command goes on" in " ".join(out.split())
     assert err == ""
     until_gone(offspring)
-    assert len(list(run.glob("step-*.ckpt"))) == 1
+    (saved,) = run.glob("step-*.ckpt")
+    assert checkpoint.read(saved)["run_id"] == run.name
     assert claims.live(run) is None
     contents = Store(tmp_path / "results/local").read("faults")
     assert (contents.failed, contents.problems) == ({}, [])
