@@ -304,11 +304,7 @@ def with_placebos(tmp_path, monkeypatch):
     for row, rest, gained in (
         ("rotated", placebo("spectrum"), 33),
         ("as spread out", placebo("entropy"), 39),
-        (
-            "of impulse",
-            {"base": KAIMING, "method": {"name": "placebo", "params": {"of": impulse, "keep": "entropy"}}},
-            37,
-        ),
+        ("of impulse", {"base": KAIMING, "method": {"name": "placebo", "params": impulse}}, 37),
         ("of another", placebo("spectrum", alpha_qk=0.6), 44),
         ("over another base", placebo("spectrum", base=TRUNC), 10),
     ):
