@@ -51,7 +51,8 @@ def caption(table: Table, look: TableLayout = PLAIN) -> str:
         bases = set(table.baselines.values())
         over = table.gain or f"over {table.baseline or (bases.pop() if len(bases) == 1 else 'the own base')}"
         lines.append(f"Gain: by seed, {over}, with its 95 % interval")
-        holm, tested = f"Holm over {count(table.comparisons, 'comparison')}", any(cell.tested for cell in cells)
+        holm = f"Holm over {count(table.comparisons, 'comparison')}"
+        tested = any(cell.telling_p is not None for cell in cells)
         if tested:
             lines.append(f"p: sign-flip test, {holm}")
         if any(cell.pooled for cell in cells):

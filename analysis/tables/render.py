@@ -186,7 +186,7 @@ def interval_text(interval: Interval, digits: int = 2) -> str:
 
 def p_shown(cell: TableCell) -> str | None:
     """The corrected p where it could be under 0.05 at all."""
-    return p_written(cell.p) if cell.tested and cell.p is not None else None
+    return None if cell.telling_p is None else p_written(cell.telling_p)
 
 
 def p_written(p: float) -> str:

@@ -62,9 +62,9 @@ class TableCell:
     """On or off, in place of any number."""
 
     @property
-    def tested(self) -> bool:
-        """True if there is a p that could be under the level at all."""
-        return self.p is not None and self.least_p is not None and self.least_p <= LEVEL
+    def telling_p(self) -> float | None:
+        """`p` where it could be under the level at all."""
+        return None if self.least_p is None or self.least_p > LEVEL else self.p
 
     @property
     def excludes_published(self) -> bool:
