@@ -96,15 +96,17 @@ def compare(d: Floats, level: float, worth: float, earlier: Comparison | None = 
     from vitinit.analysis.stats import sign_flip_p, t_interval
 
     interval, p, gain = t_interval(d), sign_flip_p(d), float(d.mean())
-    low, high = (interval.low, interval.high) if interval else (-1e9, 1e9)
+    assert interval, "a look has at least three seeds"
     says: str = "open"
     if earlier and earlier.says != "open":
         says = earlier.says
     elif p <= level:
         says = "gain" if gain > 0 else "loss"
-    elif high < worth:
+    elif interval.high < worth:
         says = "excluded"
-    return Comparison.model_validate({"gain": gain, "low": low, "high": high, "p": p, "says": says})
+    return Comparison.model_validate(
+        {"gain": gain, "low": interval.low, "high": interval.high, "p": p, "says": says}
+    )
 
 
 def standing(study: frame.Study, plan: Looks) -> Standing:

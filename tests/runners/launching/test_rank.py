@@ -220,11 +220,13 @@ FAILS = MINE.replace("import torch\n", "import multiprocessing\nfrom pathlib imp
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the quick tier a tiny one, its looks at 2 and 4 seeds, and every command one of this process."""
+    """Make the quick tier a tiny one, its looks at 3 and 4 seeds, every command one of this process, a round 2 s."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", tiny_tier(tmp_path))
-    monkeypatch.setattr(looks, "PLAN", ((2, 0.01), (4, 0.2)))
+    monkeypatch.setattr(looks, "PLAN", ((3, 0.01), (4, 0.2)))
+    ticks = itertools.count(0, 2)
+    monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     monkeypatch.setattr(rank, "call", inside)
     monkeypatch.setattr("vitinit.runners.cli.rank.default_workers", lambda *_: 1)
     for name in ("my_method", "mine"):
@@ -245,11 +247,11 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, ti
     again = "1 run failed; to run again: vitinit rank my_method.py:Mine --tier quick --retry-failed --budget 30m"
     assert again in out
     assert "vitinit status" not in out, "it could not import the method"
-    assert "Mine: no verdict yet: 0 of the 2 seeds" in out
+    assert "Mine: no verdict yet: 0 of the 3 seeds" in out
     returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--worth", "100")
     assert (returned, "no second rule may look" in err) == (2, True)
     returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--budget", "1s")
-    assert (returned, "1 of 2 seeds; another round takes about" in out) == (0, True), out + err
+    assert (returned, "1 of 3 seeds; another round takes about 2 s" in out) == (0, True), out + err
     assert "To go on: vitinit rank my_method.py:Mine --tier quick --budget 2h" in out
     returned, out, err = ranked("my_method.py:Mine")
     assert (returned, "minus its placebo" in out, "The answer is final" in out) == (0, True, True), out + err
