@@ -104,9 +104,7 @@ def compare(d: Floats, level: float, worth: float, earlier: Comparison | None = 
         says = "gain" if gain > 0 else "loss"
     elif interval.high < worth:
         says = "excluded"
-    return Comparison.model_validate(
-        {"gain": gain, "low": interval.low, "high": interval.high, "p": p, "says": says}
-    )
+    return Comparison.model_validate({"gain": gain, "low": interval.low, "high": interval.high, "p": p, "says": says})
 
 
 def standing(study: frame.Study, plan: Looks) -> Standing:

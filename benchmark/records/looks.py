@@ -32,8 +32,8 @@ RULE = 1
 """Version of the rule; a change of `PLAN` or of what a look says is another."""
 PLAN = ((8, 0.0079), (12, 0.042))
 """Seeds of each look and the p that a claim needs there, two-sided."""
-LEAST_SEEDS = 3
-"""Seeds of the smallest look: under them a difference has no interval."""
+LookSeeds = Annotated[int, Field(ge=3)]
+"""Seeds of a look: under three a difference has no interval."""
 DETECTABLE = 0.92
 """Difference, in standard deviations of the differences, that four of five studies find (by simulation)."""
 
@@ -75,7 +75,7 @@ class Looks(Frozen):
     """Smallest gain worth having, in points."""
     seeds: list[Seed]
     """In the order in which they are run and looked at."""
-    plan: list[tuple[Annotated[int, Field(ge=LEAST_SEEDS)], float]] = Field(default_factory=lambda: list(PLAN), min_length=1)
+    plan: list[tuple[LookSeeds, float]] = Field(default_factory=lambda: list(PLAN), min_length=1)
     taken: list[Look] = Field(default_factory=list)
 
     @property
