@@ -240,7 +240,7 @@ def test_what_was_asked_of_torch_before_is_not_asked_again(here, monkeypatch, tm
         ["list", "initializers"],
     ]
     command = [sys.executable, "-c", AND_TORCH, json.dumps(commands)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-len(listed.split()) - 1 :] == [*listed.split(), "False"]

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.faults.harness import ALL, assert_same, cells, setting, thorough
+from tests.faults.harness import ALL, ROWS, assert_same, cells, setting, thorough
+from tests.held import HELD, HOLD
 from tests.processes import FORKS, PATIENCE, alive, call, children, fresh, grandchildren, start, until
+from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching.execute import execute
 from vitinit.runners.launching.inline import Inline
@@ -33,10 +35,15 @@ QUICK = [("local", signal.SIGTERM, "launcher")]
 RUN = ("run", "faults.yaml", "--only", "row=dropout", "--limit", "1", "--workers", "1", "--keep-weights")
 
 
-def study(folder: Path, epochs: int) -> Path:
-    folder.mkdir(exist_ok=True)
-    cells(folder, epochs)
-    return folder
+def study(folder: Path) -> list[Cell]:
+    """Runs of three epochs, which wait after the first where `begun` starts them."""
+    return cells(folder, 3, {row: fields | {"base": HELD} for row, fields in ROWS.items()})
+
+
+def begun(folder: Path, *arguments: str, before: tuple[str, ...] = ()) -> subprocess.Popen:
+    """A launch whose runs do not end by themselves while there is the file `hold` in the folder."""
+    (folder / "hold").touch()
+    return start(*arguments, cwd=folder, before=before, **{HOLD: str(folder / "hold")})
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +53,8 @@ def left_alone(tmp_path_factory):
 
     def results(executor: str) -> Path:
         if executor not in made:
-            folder = study(tmp_path_factory.mktemp(executor), epochs=40)
+            folder = tmp_path_factory.mktemp(executor)
+            study(folder)
             done = fresh("-m", "vitinit.runners.cli", *RUN, "--executor", executor, cwd=folder)
             assert done.returncode == 0, done.stderr
             made[executor] = folder / "results/local"
@@ -76,8 +84,8 @@ def until_gone(pids: list[int]) -> None:
 
 @pytest.mark.parametrize(("executor", "number", "to"), SIGNALS if ALL else QUICK)
 def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, here, tally):
-    study(tmp_path, epochs=40)
-    process = start(*RUN, "--executor", executor, cwd=tmp_path)
+    study(tmp_path)
+    process = begun(tmp_path, *RUN, "--executor", executor)
     run = until_an_epoch_is_done(tmp_path, process)
     offspring = children(process.pid)
     if to == "group":
@@ -100,7 +108,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     code, out = here(*RUN, "--executor", executor)
     assert code == 0, out
     assert "goes on from epoch" in out
-    (cell,) = (cell for cell in cells(tmp_path, 40) if cell.spec.run_id == run.name)
+    (cell,) = (cell for cell in study(tmp_path) if cell.spec.run_id == run.name)
     assert_same(setting(left_alone(executor)), setting(tmp_path / "results/local"), cell)
     record = Store(tmp_path / "results/local").read("faults").done[run.name]
     assert [session.from_step == 0 for session in record.sessions] == [True, False]
@@ -109,10 +117,11 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
 @thorough
 @pytest.mark.parametrize("executor", ["inline", "local"])
 def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path, executor, tally):
-    study(tmp_path, epochs=40)
-    process = start(*RUN, "--executor", executor, cwd=tmp_path, before=("nohup",))
+    study(tmp_path)
+    process = begun(tmp_path, *RUN, "--executor", executor, before=("nohup",))
     run = until_an_epoch_is_done(tmp_path, process)
     os.killpg(process.pid, signal.SIGHUP)
+    (tmp_path / "hold").unlink()
     out, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, "1 run finished" in out) == (0, True), out
     record = Store(tmp_path / "results/local").read("faults").done[run.name]
@@ -123,8 +132,8 @@ def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path, executor, tally):
 @pytest.mark.parametrize("after", (4, 6, 7, 8, 9, 10, 12) if ALL else ())
 def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, after, tally):
     """While it imports, while the fork server does, while the first runs start."""
-    study(tmp_path, epochs=300)
-    process = start("run", "faults.yaml", "--workers", "4", cwd=tmp_path)
+    study(tmp_path)
+    process = begun(tmp_path, "run", "faults.yaml", "--workers", "4")
     time.sleep(after)
     offspring = children(process.pid)
     os.killpg(process.pid, signal.SIGTERM)
@@ -140,8 +149,8 @@ def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, 
 @thorough
 def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, here, tally):
     """SIGKILL cannot be handled: the run notices that its launcher has gone."""
-    study(tmp_path, epochs=40)
-    process = start(*RUN, "--executor", "local", cwd=tmp_path)
+    study(tmp_path)
+    process = begun(tmp_path, *RUN, "--executor", "local")
     run = until_an_epoch_is_done(tmp_path, process)
     (worker,) = grandchildren(process.pid)
     process.kill()
@@ -149,16 +158,16 @@ def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, here, 
     until_gone([worker])
     assert len(list(run.glob("step-*.ckpt"))) == 1
     assert here(*RUN, "--executor", "local")[0] == 0
-    (cell,) = (cell for cell in cells(tmp_path, 40) if cell.spec.run_id == run.name)
+    (cell,) = (cell for cell in study(tmp_path) if cell.spec.run_id == run.name)
     assert_same(setting(left_alone("local")), setting(tmp_path / "results/local"), cell)
     tally("launchers killed", tried=1, survived=1)
 
 
 @thorough
 def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path, left_alone, here, tally):
-    study(tmp_path, epochs=40)
+    study(tmp_path)
     arguments = (*RUN, "--executor", "local", "--checkpoint-steps", "5")
-    process = start(*arguments, cwd=tmp_path)
+    process = begun(tmp_path, *arguments)
     run = until_an_epoch_is_done(tmp_path, process)
     os.kill(grandchildren(process.pid)[0], signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
@@ -182,15 +191,15 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
 
 @thorough
 def test_a_run_of_another_launcher_is_shown_and_left_to_it(tmp_path, here):
-    study(tmp_path, epochs=1000)
-    process = start(*RUN, cwd=tmp_path)
+    study(tmp_path)
+    process = begun(tmp_path, *RUN)
     try:
         run = until_an_epoch_is_done(tmp_path, process)
         mine = ("faults.yaml", "--only", f"id={run.name}")
         code, out = here("run", *mine)
         assert (code, "0 runs finished" in out) == (0, True)
         for text in (out, here("plan", *mine)[1], here("status", *mine)[1]):
-            assert re.search(r"pid \d+, epoch \d+/1000, top-1 \d+\.\d%", " ".join(text.split())), text
+            assert re.search(r"pid \d+, epoch 1/3, top-1 \d+\.\d%", " ".join(text.split())), text
         forced = call("run", *mine, "--force", run.name, cwd=tmp_path)
         assert forced.returncode == 2
         assert "being run by" in forced.stderr

@@ -4,8 +4,10 @@ import os
 import signal
 from pathlib import Path
 
+from tests.held import HELD, HOLD
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.spec import InitializerSpec
 from vitinit.runners.basics.environment import source_hash
 from vitinit.runners.basics.setting import Execution, SaveInterval, Setting
 from vitinit.runners.launching.cluster import Pack, carry_out_pack
@@ -23,9 +25,9 @@ JOB = {
 
 
 def pack(root: Path) -> Pack:
-    """One run that takes longer than any test."""
+    """One run, which waits in its second epoch where `carried_out` carries it out."""
     cell = grid.load("smoke").cells[0]
-    spec = cell.spec.model_copy(update={"recipe": cell.spec.recipe.model_copy(update={"epochs": 1000})})
+    spec = cell.spec.model_copy(update={"base": InitializerSpec(name=HELD)})
     setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), {}, SaveInterval(steps=1))
     return Pack((Cell(cell.row, spec),), setting, 1, source_hash())
 
@@ -33,5 +35,6 @@ def pack(root: Path) -> Pack:
 def carried_out(root: Path, path: str) -> None:
     """Carry it out as a job would, with the commands of SLURM that are on the path."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the fork server may be that of a launch, which blocks signals
-    os.environ |= JOB | {"PATH": path}
+    os.environ |= JOB | {"PATH": path, HOLD: str(root / "hold")}
+    (root / "hold").touch()
     carry_out_pack(pack(root))

@@ -8,17 +8,18 @@ from pathlib import Path
 import yaml
 from single_node import until
 
+from tests.held import HELD, HOLD
 from tests.processes import call
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching import jobs
 from vitinit.runners.one_run import claims
 
-EPOCHS = 30
+EPOCHS = 12
 GRID = {
-    "title": "long enough to be interrupted",
+    "title": "runs of six steps an epoch, each session of which waits after two epochs where it is held",
     "rows": {
-        "Trunc normal": {"base": "trunc_normal"},
-        "Mimetic": {"base": "kaiming_uniform", "method": "mimetic"},
+        "Held": {"base": {"name": HELD, "after": 13}},
+        "Mimetic": {"base": {"name": HELD, "after": 13}, "method": "mimetic"},
     },
     "blocks": [
         {
@@ -32,10 +33,10 @@ GRID = {
 
 
 class Study:
-    """A grid and its results in a folder of their own."""
+    """A grid and its results in a folder of their own; runs of GRID wait for the file `hold` to go, where it is."""
 
     def __init__(self, folder: Path, grid: dict, **profile) -> None:
-        self.folder, self.root = folder, folder / "results" / "local"
+        self.folder, self.root, self.hold = folder, folder / "results" / "local", folder / "hold"
         (folder / "study.yaml").write_text(yaml.safe_dump(grid))
         self.ask(**profile)
 
@@ -47,7 +48,7 @@ class Study:
     def vitinit(self, *arguments: str, code: int | None = 0) -> str:
         """What a command prints, `run` with the profile; its exit code must be `code`."""
         words = [*arguments, "--profile", "profile.yaml"] if arguments[0] == "run" else arguments
-        done = call(*words, cwd=self.folder)
+        done = call(*words, cwd=self.folder, **{HOLD: str(self.hold)})
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -66,6 +67,11 @@ class Study:
         """Until some run has so many epochs behind it; who carries it out."""
         until(lambda: any(owner.epoch >= epochs for owner in self.live()))
         return next(owner for owner in self.live() if owner.epoch >= epochs)
+
+    def until_saved(self) -> None:
+        """Until some job has been told to stop, and has saved."""
+        logs = self.root / "study" / "jobs"
+        until(lambda: any("what had begun is saved" in log.read_text() for log in logs.glob("*/*_log.out")))
 
     def until_done(self, count: int = 2) -> None:
         until(lambda: len(self.records) == count)
@@ -124,6 +130,7 @@ def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states:
         left_alone: what its records must be like.
         states: a regular expression for how `status` may say that its last job has ended.
     """
+    study.hold.touch()
     study.submit("--runs-per-job", "2")
     owner = study.until_trained()
     preemption(slurm, study, owner)
@@ -135,6 +142,7 @@ def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states:
         status = study.vitinit("status", "study.yaml")
         assert re.search(rf"to do, \d runs?: job \d+ ({states})", status), status
         study.submit("--runs-per-job", "2")
+    study.hold.unlink()
     study.until_done()
     same_bits(study.records, left_alone)
     assert max(len(record.sessions) for record in study.records.values()) >= 4

@@ -18,9 +18,12 @@ from vitinit.runners.launching import jobs
 def test_told_that_its_time_ends_it_saves_comes_back_and_ends_with_the_same_bits(slurm, tmp_path, left_alone):
     """Told by hand, as SLURM does it at the limit: so it comes in the middle of a run, however fast the machine is."""
     study = Study(tmp_path, GRID)
+    study.hold.touch()
     study.submit("--runs-per-job", "2")
     study.until_trained()
     slurm.run("scancel", "--signal=USR2", *study.jobs())
+    study.until_saved()
+    study.hold.unlink()
     study.until_done()
     same_bits(study.records, left_alone)
     logs = [path.read_text() for path in (study.root / "study" / "jobs").glob("*/*_log.out")]
@@ -59,8 +62,11 @@ def test_many_tiny_runs_in_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
 
 def test_a_run_of_two_processes_in_a_job(slurm, tmp_path, left_alone):
     study = Study(tmp_path, GRID, processes=2)
+    study.hold.touch()
     study.submit("--runs-per-job", "2")
     preemption(slurm, study, study.until_trained())
+    study.until_saved()
+    study.hold.unlink()
     study.until_done()
     for run_id, record in study.records.items():
         assert record.execution["processes"] == 2

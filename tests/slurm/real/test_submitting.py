@@ -25,7 +25,7 @@ def ran(work) -> tuple[dict[int, str], list[tuple[float, float]]]:
 
 def test_arrays_run_every_argument_and_no_more_at_a_time_than_asked_for(slurm, work):
     assert "MaxArraySize            = 6" in slurm.run("scontrol", "show", "config")
-    job_ids = work.submit(calls.stamp, range(8), parallel=2)
+    job_ids = work.submit(calls.meet, range(8), parallel=2)
     work.wait()
     told_by_jobs, spans = ran(work)
     assert told_by_jobs == dict(enumerate(job_ids))

@@ -1,0 +1,53 @@
+"""A base whose runs wait in the midst of training: whoever stops, kills or looks at one finds it there.
+
+However fast the machine is and however late a test looks, such a run does not end by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import ClassVar
+
+from torch import nn
+
+from vitinit.initializers.bases.trunc_normal import TruncNormal
+from vitinit.runners.basics.stop import Stop
+
+HELD = "tests.held:Held"
+"""Name of the base in a grid."""
+HOLD = "VITINIT_TEST_HOLD"
+"""Environment variable with the path of a file: runs wait while it is there, unless they are asked to stop."""
+
+
+class Held(TruncNormal):
+    """`trunc_normal`, after so many steps of each session as `after` says with a wait."""
+
+    name: ClassVar[str] = "held"
+    after: int = 7
+
+    def freeze(self, model: nn.Module) -> None:
+        super().freeze(model)
+        steps, file = itertools.count(1), Path(os.environ.get(HOLD, ""))
+
+        def wait(model: nn.Module, _: object) -> None:
+            if model.training and next(steps) > self.after:
+                stop = _stop_of_the_run()
+                while file.is_file() and not stop.reason:
+                    time.sleep(0.02)
+
+        model.register_forward_pre_hook(wait)
+
+
+def _stop_of_the_run() -> Stop:
+    """What the run looks at between two steps, from the frames below."""
+    frame: FrameType | None = sys._getframe()
+    while frame:
+        if isinstance(found := frame.f_locals.get("stop"), Stop):
+            return found
+        frame = frame.f_back
+    raise AssertionError("no run")
