@@ -181,3 +181,13 @@ def test_folders_that_may_not_be_entered_or_written_are_named_in_one_line_and_no
     assert "runs.csv: 36 rows" in exported[1]
     assert "left out: studies/locked: cannot be read: Permission denied" in exported[1]
     assert "wrong: studies/locked: cannot be read: Permission denied" in checked[1]
+
+
+def test_a_folder_for_temporary_files_with_too_long_a_path_is_named_in_one_line(tmp_path):
+    cells(tmp_path)
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    ((code, _, err),) = in_turn(("run", "faults.yaml"), cwd=tmp_path, TMPDIR=str(folder))
+    assert (code, err.count("\n")) == (2, 1), err
+    assert str(folder) in err
+    assert "set TMPDIR to another" in err
