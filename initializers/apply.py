@@ -186,15 +186,19 @@ def all_or_nothing(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             yield {name: original for name, (_, original) in zip(originals, held, strict=True)}
             fresh = [stand_ins.get(id(tensor), tensor).data for tensor, _ in held]
             _put_back(held, homes)
-            for name, (_, original), new in zip(originals, held, fresh, strict=True):
+            changed = [  # before any is written: a buffer may be a view of a parameter
+                (name, original, new)
+                for name, (_, original), new in zip(originals, held, fresh, strict=True)
+                if not same(in_its_type(new, original), original)
+            ]
+            for name, original, new in changed:
                 rounded = in_its_type(new, original)
-                if not same(rounded, original):
-                    if (new.isfinite() & ~rounded.isfinite()).any():
-                        dtype, most = str(original.dtype).removeprefix("torch."), torch.finfo(original.dtype).max
-                        given = f"numbers up to {float(new.abs().max()):g}"
-                        raise VitinitError(f"{name!r} would be given {given}, and {dtype} has none beyond {most:g}")
-                    written.append((original, original.clone()))
-                    original.copy_(rounded)
+                if (new.isfinite() & ~rounded.isfinite()).any():
+                    dtype, most = str(original.dtype).removeprefix("torch."), torch.finfo(original.dtype).max
+                    given = f"numbers up to {float(new.abs().max()):g}"
+                    raise VitinitError(f"{name!r} would be given {given}, and {dtype} has none beyond {most:g}")
+                written.append((original, original.clone()))
+                original.copy_(rounded)
     except BaseException:
         for module, kept in attributes:
             _restore(module, kept)

@@ -27,8 +27,8 @@ MOST = 1 << 14
 RARE = 1e-4
 """Probability below which two samples count as of different distributions."""
 CLOSE = 0.02
-"""Largest distance of two samples of one distribution that is still called the same, whatever its probability: what a
-cut at two or three standard deviations, or rounding to 16 bits, moves."""
+"""Largest distance of a sample, however large, from a distribution by whose name it is still called: what a cut at two
+or three standard deviations, or rounding to 16 bits, moves."""
 LARGEST = 1 << 22
 """Elements of a matrix of which the structure is looked at."""
 GROUPS = {
@@ -313,7 +313,7 @@ def _group(
             elif whole is not None:
                 fits &= all(torch.equal(one.detach().float().cpu(), whole) for one in held)
             else:
-                fits &= likely >= RARE or gap <= CLOSE
+                fits &= likely >= RARE
             worst = max(worst, gap)
         scores[base_name] = worst, fits
     fitting = sorted((one for one in scores if scores[one][1]), key=lambda one: scores[one][0])

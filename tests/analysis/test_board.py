@@ -26,7 +26,8 @@ def submission(root: Path, name: str, gain: float, *answers: str) -> None:
     (root / name / "claim.yaml").write_text(yaml.safe_dump(claim))
     looks.write(root / name / "records", Looks(tier="quick", worth=1, seeds=list(range(12)), taken=[look(gain)]))
     if answers:
-        verdicts = [{"answer": answer, "look": look(gain / 2).model_dump(mode="json")} for answer in answers]
+        found = [look(gain / 2 + place).model_dump(mode="json") for place in range(len(answers))]
+        verdicts = [{"answer": answer, "look": its} for answer, its in zip(answers, found, strict=True)]
         (root / name / "verdicts.yaml").write_text(yaml.safe_dump({"verdicts": verdicts}))
 
 
@@ -60,6 +61,7 @@ def test_entries_are_ranked_by_the_lower_end_and_a_refutation_stays(tmp_path: Pa
     ]
     assert [row[0] for row in rows] == list("12345")
     assert rows[2][3] == "+4.20 [3.20, 5.20]", "of the verification, not of the claim"
+    assert rows[0][3] == "+11.00 [10.00, 12.00]", "of the latest of them"
 
 
 def test_the_report_of_the_committed_records_shows_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,10 +104,11 @@ def test_a_closed_output_or_a_reader_that_leaves_is_no_traceback(results: Path, 
     ran = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.close(1))
     assert ran.returncode == code
     assert [line.partition(":")[0] for line in ran.stderr.splitlines()] == ["error"] * bool(code)
-    if code == 0:
+    plain = "import sys; from vitinit.analysis import command; sys.exit(command.guarded(lambda: print('more')))"
+    for each in (command, [sys.executable, "-c", plain]) if code == 0 else ():
         read, write = os.pipe()
         os.close(read)
-        left = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True)
+        left = subprocess.run(each, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True)
         os.close(write)
         assert (left.returncode, left.stderr) == (1, "")
 

@@ -148,4 +148,6 @@ def test_the_papers_own_model_has_its_numbers_in_its_row(tmp_path):
     part = masked(finished(tiny.spec, (70.0,), study="part", row="ConViT", images=(600_000, 49_000)), content_10=5.0)
     in_part = build(load([write(tmp_path / "part", part)]), "part_masked")
     assert not any(cell.published for cell in in_part.cells.values())
+    (context,) = (note for note in in_part.notes if note.startswith("Context"))
+    assert context.endswith(" has whole: none 73.10; --context prints it."), "plain accuracy alone"
     assert any("training and test images read: 600,000 and 49,000 of imagenet" in note for note in in_part.notes)

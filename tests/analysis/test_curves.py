@@ -193,17 +193,19 @@ def test_every_setting_over_locality_has_a_chart_of_its_own(tmp_path):
 
 def test_sample_efficiency_is_the_gain_by_seed_relative_to_the_baseline(tmp_path):
     several(tmp_path, {"Mimetic": (30.0, 33.0, 99.0), "Trunc normal": (20.0, 20.0)}, train_size=500)
+    several(tmp_path, {"Mimetic": (30.0, 30.0), "Trunc normal": (0.0, 20.0)}, train_size=1000)
     several(tmp_path, {"Mimetic": (50.0, 61.0), "Trunc normal": (50.0, 50.0)}, train_size=5000)
     study = load([tmp_path])
     ((name, figure),) = sample_efficiency(study).items()
     assert name == "sample_efficiency-cifar10"
     accuracy, gain = figure.axes
     colour = looks(study)["Mimetic"].color
-    assert next(line for line in drawn(accuracy) if line[2] == colour)[:2] == ([500, 5000], [54.0, 55.5])
+    assert next(line for line in drawn(accuracy) if line[2] == colour)[:2] == ([500, 1000, 5000], [54.0, 30.0, 55.5])
     mimetic, zero = drawn(gain)
-    assert mimetic[:3] == ([500, 5000], pytest.approx([(50 + 65) / 2, (0 + 22) / 2]), colour), "pairs alone"
+    pairs = [(50 + 65) / 2, 50, (0 + 22) / 2]
+    assert mimetic[:3] == ([500, 1000, 5000], pytest.approx(pairs), colour), "pairs alone, and no base of 0"
     assert zero[1] == [0, 0]
-    assert gain.get_title() == "gain relative to Trunc normal: n=2"
+    assert gain.get_title() == "gain relative to Trunc normal: n=1 to 2"
     (other,) = sample_efficiency(study, "Mimetic").values()
     assert other.axes[1].get_title().startswith("gain relative to Mimetic: n=")
 

@@ -18,7 +18,7 @@ from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.accuracy import accuracy
 from vitinit.analysis.figures.cost import cost
 from vitinit.analysis.figures.differences import differences
-from vitinit.analysis.figures.forest import forest
+from vitinit.analysis.figures.forest import forest, placebos
 from vitinit.analysis.figures.offsets import offsets
 from vitinit.analysis.figures.train_size import several_sizes, train_size
 from vitinit.analysis.frame import load, load_all
@@ -251,10 +251,11 @@ def test_a_method_has_one_colour_and_marker_over_all_bases_and_the_base_shows():
 def test_rows_that_guess_are_one_grey_and_named_once(tmp_path):
     """Ten classes and 10,000 images: 95 % of those who guess are between 9.41 and 10.59 %."""
     tops = {"Mimetic": (10.5, 9.5), "Imp.-3": (10.5, 9.3), "Imp.-5": (30.0, 50.0), "ConViT": (10.0, 10.0)}
+    tops["Trunc normal"] = (40.0, 10.0)  # has learned, and lost it
     write(tmp_path, *(done(row, top1) for row, top1 in tops.items()))
     (figure,) = accuracy(load([tmp_path])).values()
     assert caption_of(figure).endswith("\ngrey: no better than guessing: Mimetic, ConViT")
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Imp.-3", "Imp.-5"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Trunc normal", "Imp.-3", "Imp.-5"]
     (axes,) = figure.axes
     greys = [list(line.get_ydata()) for line in axes.lines if line.get_color() == "#bbbbbb"]
     assert greys == [[10.5, 9.5], [10.0, 10.0]]
@@ -332,6 +333,13 @@ def test_the_largest_gain_is_first_and_a_placebo_stands_below_its_own_method(wit
     assert ticks(axes) == ["of another", "Mimetic", "Kaiming uniform", "over another base"]
     assert [x for marker, x, _ in marks(axes) if marker == "o"] == [6.0, -2.0, -8.0, -28.0]
     assert [x for marker, x, _ in marks(axes) if marker != "o"] == [-5.0, 1.0]
+
+
+def test_a_placebo_on_another_model_is_none_of_a_row(with_placebos, monkeypatch):
+    (root,) = with_placebos.folders
+    monkeypatch.setitem(ROWS, "wider", placebo("norm"))
+    several(root, {"wider": (20.0, 20.0, 22.0)}, width=96)
+    assert placebos(load([root])) == placebos(with_placebos)
 
 
 def test_there_is_none_without_a_placebo_beside_its_method(compared):

@@ -26,7 +26,9 @@ from vitinit.analysis.figures.accuracy import over_epochs
 from vitinit.analysis.frame import Study, load
 from vitinit.analysis.report import __main__ as report
 from vitinit.analysis.report import section as section_file
+from vitinit.analysis.report.answer import forest as gains_of
 from vitinit.analysis.report.charts import plot
+from vitinit.analysis.report.choices import choices
 from vitinit.analysis.report.page import to_html
 from vitinit.analysis.report.section import section
 from vitinit.analysis.series import Chart, Line, Panel, Scale
@@ -393,6 +395,21 @@ def test_points_and_bars_lie_where_their_numbers_are(few):
         values = [float(number.replace("−", "-")) for number in numbers]
         expected = [places[a] + scale * (value - a) for value in values]
         assert [float(middle), float(low), float(high)] == pytest.approx(expected, abs=0.05)
+
+
+def test_the_axis_of_gains_holds_0_however_large_they_are(tmp_path):
+    several(tmp_path, {"Kaiming uniform": (40.0, 41.0, 42.0), "Mimetic": (60.0, 61.0, 62.5)})
+    its = gains_of(build(load([tmp_path])))
+    assert its.low < 0 < its.high
+
+
+def test_a_baseline_that_was_asked_for_is_that_of_every_metric_whatever_the_grid_names(tmp_path):
+    several(tmp_path, {row: (40.0 + at, 41.0, 42.0) for at, row in enumerate(("Kaiming uniform", "Mimetic", "Imp.-3"))})
+    Store(tmp_path).write_layout("small", Layout(contrasts=[("Mimetic", "Kaiming uniform")]))
+    for baseline, alike in ((None, []), ("Imp.-3", ["Imp.-3"])):
+        shown = json.loads(unpacked(choices(load([tmp_path]), baseline)[1]))["best"]["gains"]
+        own = shown.pop("")
+        assert [name for name, gains in shown.items() if gains == own] == alike
 
 
 def test_what_was_not_run_is_said_with_its_reason(tmp_path):

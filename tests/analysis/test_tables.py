@@ -253,6 +253,22 @@ def test_code_and_hardware_of_runs_are_said(tmp_path, environments, says):
     assert says in "\n".join(build(load([tmp_path])).notes)
 
 
+def test_runs_of_one_seed_on_other_data_are_not_comparable(tmp_path):
+    """Images that are drawn by the seed differ between seeds, and in no seed."""
+
+    def on(row, seed, checksum):
+        record = done(row, seed=seed)
+        return record.model_copy(update={"dataset": record.dataset.model_copy(update={"checksum": checksum * 64})})
+
+    def warned():
+        return [note for note in build(load([tmp_path])).notes if "checksums differ" in note]
+
+    write(tmp_path, *(on(row, seed, str(seed)) for row in ("Kaiming uniform", "Mimetic") for seed in (0, 1)))
+    assert warned() == []
+    write(tmp_path, on("Imp.-3", 1, "2"))
+    assert warned() == ["Not comparable: the runs on cifar10 read different data (checksums differ)."]
+
+
 def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
     root = tmp_path / "records"
     for size in (500, 1000, 2500):

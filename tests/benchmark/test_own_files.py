@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import own_files, registry
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.plugins import FOLDERS
+from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
 
 METHOD = '''
 """A method."""
@@ -143,6 +145,24 @@ def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
         own_files.load(name)
     (folder / "own_model.py").write_text(mine)
     assert own_files.load(name).__name__ == "tiny"
+
+
+def test_a_file_that_cannot_be_imported_is_refused_each_time(folder):
+    (folder / "own_model.py").write_text(MODEL + "raise ValueError('half way')\n")
+    name = own_files.pinned("own_model.py:tiny", folder)
+    for _ in range(2):
+        with pytest.raises(VitinitError, match=r"own_model\.py cannot be imported: ValueError: half way"):
+            own_files.load(name)
+
+
+def test_a_file_in_a_folder_of_ones_own_hides_no_other_module(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDERS, str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    names = "antigravity", "own_in_a_test"  # the first is in the standard library, and nobody imports it
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("")
+    look_into_own_folders()
+    assert [Path(find_spec(name).origin).parent == tmp_path for name in names] == [False, True]
 
 
 @pytest.mark.long

@@ -229,6 +229,8 @@ def test_impulses_take_where_positions_are_learned_unless_told_otherwise() -> No
     assert vitinit.initialize(there, "impulse").method == registry.build("impulse", {}).model_dump() | {
         "name": "impulse"
     }
+    for each, base in ((there, "trunc_normal"), (m(), None)):  # drawn anew, or as its library has drawn them
+        assert vitinit.initialize(each, "impulse", base=base).remarks == by_itself.remarks
     of = vitinit.initialize(placebo, "placebo", of="impulse", base="trunc_normal")
     assert of.remarks == ("method placebo: learned positions: solver='svd', position_scale=18 chosen",)
     assert torch.equal(placebo.pos_embed, chosen.pos_embed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 import numpy as np
@@ -77,7 +78,7 @@ def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside() -> None:
                 assert abs(maps[h, m + r, n + r] - np.mean(values)) < 2e-6
 
 
-@pytest.mark.parametrize(("grid", "side"), [((8, 8), 7), ((2, 5), 3), ((1, 1), 1)])
+@pytest.mark.parametrize(("grid", "side"), [((8, 8), 7), ((2, 5), 3), ((5, 2), 3), ((1, 1), 1)])
 def test_offset_map_shrinks_with_the_grid(grid: tuple[int, int], side: int) -> None:
     n = grid[0] * grid[1]
     maps = np.array(offset_maps(torch.full((2, n, n), 1 / n), grid, 3))
@@ -165,12 +166,28 @@ def test_images_and_measuring_do_not_influence_a_parameter() -> None:
     assert differing(states[0], states[1]) == differing(states[0], states[2]) == set()
 
 
-def test_progress_reaches_the_end() -> None:
+@pytest.mark.parametrize(("pseudo_input", "steps"), [("position", 4), ("normal", 8)], ids=["at once", "in turn"])
+def test_progress_reaches_the_end(pseudo_input: str, steps: int) -> None:
     seen: list[tuple[int, int]] = []
-    method = registry.build("impulse", {"solver": {"name": "gradient", "steps": 4}, "per_layer": True})
+    solver = {"name": "gradient", "steps": 4}
+    method = registry.build("impulse", {"solver": solver, "pseudo_input": pseudo_input, "per_layer": True})
     initialize(model(VIT), base(), method, streams(0), progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (4, 4)
+    assert seen[-1] == (steps, steps)
     assert seen == sorted(seen)
+
+
+def test_measuring_a_placebo_is_no_part_of_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that stands still but while it measures."""
+    clock = [0.0]
+
+    def measured(*_: Any) -> list[Any]:
+        clock[0] += 100.0
+        return []
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("vitinit.initializers.initialize.starts", measured)
+    report, _ = initialize(model(VIT), base(), registry.build("placebo", {"of": "mimetic"}), streams(0))
+    assert (clock, report.seconds) == ([200.0], 0.0)
 
 
 # --- order and refusals --------------------------------------------------------------------------------------------

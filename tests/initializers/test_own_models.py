@@ -136,6 +136,13 @@ def test_an_adapter_of_ones_own_class_may_hold_more() -> None:
     assert Noted("noted", note={"pages": 3}).note == {"pages": 3}
 
 
+def test_a_norm_of_queries_alone_undoes_the_size_of_w_q() -> None:
+    m = Model()
+    m.attention.norm = nn.LayerNorm(12)
+    with registered("ours", kind(query_norm="norm"), **REST):
+        refused(m, r"'zero_query': Model normalises queries and keys \(attention\)", "zero_query")
+
+
 def test_a_placebo_keeps_positions_that_are_in_an_embedding() -> None:
     method, ours, theirs = {"name": "impulse", "solver": "svd", "position_scale": 18.0}, Model(), Model()
     for m in (ours, theirs):
@@ -175,6 +182,8 @@ def test_a_subclass_with_a_forward_pass_of_its_own_is_not_taken_for_its_parent()
     refused(nn.Sequential(Rotating(48, 4)), rf"{UNKNOWN} \(Rotating\)", "mimetic")
     Rotating.same_attention = True  # type: ignore[attr-defined]
     vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
+    again = type("Again", (Rotating,), {"forward": Rotating.forward})
+    refused(nn.Sequential(again(48, 4)), rf"{UNKNOWN} \(Again\)", "mimetic")  # what its parent says is not of it
 
 
 class Gain(nn.Module):
@@ -332,6 +341,15 @@ def test_mimetic_has_the_products_that_it_has_where_they_are_as_wide_and_its_pla
         ours, theirs = products(placebo), products(m)
         assert not torch.allclose(ours, theirs, atol=0.01)
         torch.testing.assert_close(torch.linalg.svdvals(ours), torch.linalg.svdvals(theirs), atol=1e-5, rtol=1e-4)
+
+
+def test_the_scale_of_scaled_random_goes_by_the_width_of_the_tokens_whatever_w_proj_reads() -> None:
+    block, limit = nn.Module(), 0.5 * (3 / D) ** 0.5
+    block.attention, block.mlp = Sized(24, 96), nn.Sequential(nn.Linear(D, 60), nn.Linear(60, D))
+    with sized():
+        vitinit.initialize(nn.Sequential(block), "scaled_random", base="trunc_normal")
+    for part in (block.attention.to_q, block.attention.to_v, block.attention.out, block.mlp[0]):
+        assert 0.98 * limit < float(part.weight.detach().abs().max()) <= limit
 
 
 def singular(part: Any, heads: int = 1) -> Tensor:

@@ -295,6 +295,7 @@ class Replacing(Initializer):
         head.weight = nn.Parameter(torch.full((3, self.columns), 0.5))
         head.extra = "more"
         if self.fails:
+            head.register_buffer("more", torch.ones(1), persistent=False)
             raise ValueError("on purpose")
 
 
@@ -325,5 +326,6 @@ def test_what_a_failed_method_has_replaced_is_put_back(discovery: Path) -> None:
             vitinit.initialize(m, "replacing_in_a_test", **asked)
         assert m.head.weight is held
         assert not hasattr(m.head, "extra")
+        assert m.head._non_persistent_buffers_set == set()
         assert differing(before, state(m)) == set()
         assert torch.get_default_dtype() == torch.float32

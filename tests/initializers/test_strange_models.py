@@ -80,6 +80,15 @@ def test_another_view_of_the_same_numbers_is_refused_and_numbers_side_by_side_ar
     assert torch.equal(both, torch.cat([block.attn.proj.weight for block in plain.blocks[:2]], 1))
 
 
+def test_a_buffer_that_is_a_view_of_a_parameter_shows_what_was_set() -> None:
+    m, plain = nn.Linear(8, 8), nn.Linear(8, 8)
+    m.register_buffer("row", m.weight.data[2])
+    for each in (m, plain):
+        vitinit.initialize(each, **BASE)
+    assert torch.equal(m.weight, plain.weight)
+    assert torch.equal(m.row, plain.weight[2])
+
+
 def test_a_parameter_whose_elements_are_one_number_is_refused() -> None:
     m = tiny()
     m.head.weight = nn.Parameter(torch.zeros(3, 1).expand(3, 48))
@@ -210,6 +219,14 @@ def test_a_branch_that_does_not_end_in_one_linear_is_refused(how: str) -> None:
         refused(m, "one Linear that ends it", method)
 
 
+def test_a_gated_mlp_ends_in_the_last_of_its_three_linears() -> None:
+    m = tiny(mlp_layer=importlib.import_module("timm.layers").SwiGLU)
+    before = state(m)
+    vitinit.initialize(m, "depth_scaled")
+    ends = {f"blocks.{block}.{end}.weight" for block in range(3) for end in ("attn.proj", "mlp.fc2")}
+    assert differing(before, state(m)) == ends
+
+
 class BaseTunerLayer(nn.Linear):
     """What adapters of peft come from, by its name."""
 
@@ -235,8 +252,16 @@ def encoder(**more: Any) -> nn.Module:
     )
 
 
+class OfPictures(nn.TransformerEncoderLayer):
+    """A block of B x H x W x D, with norms behind its sums."""
+
+    def forward(self, x: torch.Tensor, **more: Any) -> torch.Tensor:
+        return super().forward(x.flatten(1, 2), **more).view(x.shape)
+
+
 def test_blocks_are_the_identity_or_refused() -> None:
-    refused(encoder(), "changes tokens although both branches end in zeros", "zero_branch", **BASE)
+    for m in (encoder(), nn.Sequential(OfPictures(48, 4, 96, batch_first=True))):
+        refused(m, "changes tokens although both branches end in zeros", "zero_branch", **BASE)
     for m in (tiny(), encoder(norm_first=True)):
         vitinit.initialize(m, "zero_branch", **BASE)
 

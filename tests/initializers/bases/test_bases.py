@@ -120,10 +120,10 @@ def test_weights_are_xavier_uniform_of_the_matrices_that_each_library_counts(bas
         xavier(proj)
     if base in ("moco_v3", "mae"):
         xavier(patch)
+        assert_normal(f64(m.cls_token), 0.02 if base == "mae" else 1e-6)
     if base == "mae":
         assert_uniform(f64(m.patch_embed.proj.bias), patch.shape[1] ** -0.5)
         assert_normal(f64(m.head.weight), 2e-5)
-        assert_normal(f64(m.cls_token), 0.02)
     else:
         assert not m.patch_embed.proj.bias.any()
     assert not m.blocks[0].attn.qkv.bias.any()
@@ -132,6 +132,7 @@ def test_weights_are_xavier_uniform_of_the_matrices_that_each_library_counts(bas
         assert not m.head.weight.any()
         assert not m.cls_token.any()
         assert_normal(f64(m.blocks[0].mlp.fc1.bias), 1e-6)
+        assert_normal(f64(m.blocks[0].mlp.fc2.bias), 1e-6)
     else:
         assert not m.blocks[0].mlp.fc1.bias.any()
     assert_normal(f64(m.pos_embed), D**-0.5 if base == "jax_vit" else 0.02)

@@ -172,6 +172,7 @@ def test_what_is_ill_is_named(name: str) -> None:
     ("given", "key"),
     [
         ((images() * 60 + 128).clamp(0, 255), "images-not-normalised"),
+        ((images() * 60 - 128).clamp(-255, 0), "images-not-normalised"),
         ((images() * 0.2 + 0.5).clamp(0, 1), "images-not-normalised"),
         (torch.ones(8, 3, 32, 32) * torch.arange(1, 9)[:, None, None, None] / 8, "images-constant"),
         (images(1).expand(8, -1, -1, -1), "images-equal"),
