@@ -121,6 +121,7 @@ def test_a_list_of_fields_is_the_same_run_as_the_fields():
     given = resolve_recipe({**small, "augment": named})
     fields = {"crop_padding": 4, "hflip": 0.4, "rand_augment": "rand-m9-mstd0.5-inc1", "mixup": 0.8}
     assert given == resolve_recipe({**small, **fields, "random_erasing": 0.25, "augment": ["augmix"]})
+    assert [name for name, _ in registry.of_recipe(given)] == ["randaugment", "augment 0"], "first the fields"
     assert augment_as_fields({"augment": ["hflip"]}) == {"hflip": 0.5, "augment": []}
     other = resolve_recipe({"name": "small", "augment": ["rand_augment", "hflip"]})
     assert (other.hflip, [each.name for each in other.augment]) == (0.0, ["hflip"])

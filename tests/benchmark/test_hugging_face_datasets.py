@@ -82,3 +82,16 @@ def test_of_several_columns_with_classes_it_takes_the_one_called_label(tmp_path)
     splits = {name: made([0, 1], other=[1, 0]) for name in ("train", "test")}
     found = loaded(saved(datasets.DatasetDict(splits), tmp_path / "set"))
     assert found.train.labels.tolist() == [0, 1]
+
+
+def test_the_revision_that_is_named_is_the_one_that_is_asked_for(monkeypatch):
+    asked = []
+
+    def hub(name: str, revision: str | None) -> datasets.DatasetDict:
+        asked.append((name, revision))
+        return datasets.DatasetDict({"train": made([0, 1, 1]), "test": made([0, 1])})
+
+    monkeypatch.setattr(datasets, "load_dataset", hub)
+    for name in ("me/digits", "me/digits@v2"):
+        loaded({"name": f"hf:{name}"})
+    assert asked == [("me/digits", None), ("me/digits", "v2")]

@@ -23,6 +23,7 @@ from vitinit.benchmark.datasets.load import download, load
 from vitinit.benchmark.datasets.packed import Packed
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.preparing import pack
 from vitinit.benchmark.preparing.pack import prepare
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
@@ -214,6 +215,14 @@ def test_what_is_there_is_never_written_over(source, data_dir, tmp_path):
     assert "is not prepared: move it away" in refusal(source, tmp_path / "there")
     with pytest.raises(VitinitError, match=r"is prepared already \(125 training images\)"):
         prepare(FEW, source, data_dir / "imagenet", False, quiet, 2)
+
+
+def test_what_another_process_has_prepared_meanwhile_is_not_prepared_again(source, data_dir, tmp_path, monkeypatch):
+    folder, told = tmp_path / "imagenet", []
+    monkeypatch.setattr(pack, "check_room", lambda *_: shutil.copytree(data_dir / "imagenet", folder))
+    with pytest.raises(VitinitError, match="is prepared already"):
+        prepare(FEW, source, folder, False, lambda *done: told.append(done), 2)
+    assert told == []
 
 
 def test_a_disk_without_room_is_noticed_first(source, tmp_path, monkeypatch):

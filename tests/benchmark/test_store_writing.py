@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,9 +229,13 @@ def test_supersede_renames_and_deletes_nothing(tmp_path: Path) -> None:
     done = files.write(run)
     files.write(failed(run, "later"))
     content = done.read_bytes()
+    weights = [store.weights_path(tmp_path, "small", run.run_id, ema) for ema in (False, True)]
+    weights[0].parent.mkdir()
+    for path in weights:
+        path.write_text(path.name)
     moved = files.supersede("small", run.run_id)
-    assert len(moved) == 2
     assert moved[0].read_bytes() == content
+    assert [path.read_text() for path in moved[2:]] == [path.name for path in weights]
     assert files.supersede("small", run.run_id) == []
     contents = files.read("small")
     assert (contents.done, contents.failed, contents.problems) == ({}, {}, [])
@@ -280,9 +285,16 @@ def test_an_unchanged_file_is_not_validated_again(tmp_path: Path, monkeypatch: p
     assert len(files.read("small").done) == 1
 
 
-def test_a_file_that_has_just_changed_is_not_taken_as_known(tmp_path: Path) -> None:
-    """Within one tick of its clock a file system cannot tell two contents of one size apart."""
-    files = Store(tmp_path)
+def test_a_file_that_has_just_changed_is_not_taken_as_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within one tick of its clock, here a second, a file system cannot tell two contents of one size apart."""
+    files, fstat = Store(tmp_path), os.fstat
+
+    def coarse(descriptor: int) -> SimpleNamespace:
+        found = fstat(descriptor)
+        times = {name: getattr(found, name) // 10**9 * 10**9 for name in ("st_mtime_ns", "st_ctime_ns")}
+        return SimpleNamespace(**{name: getattr(found, name) for name in dir(found) if name[:3] == "st_"} | times)
+
+    monkeypatch.setattr(store.os, "fstat", coarse)
     path = files.write(record())
     for _ in range(20):
         path.write_bytes(WHOLE)

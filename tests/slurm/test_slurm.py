@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import sys
 from functools import partial
 from itertools import product
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from vitinit.slurm import jobs, profiles
+from vitinit.slurm import jobs, profiles, task
 from vitinit.slurm.check import megabytes, read_sinfo
 from vitinit.slurm.command import bases, call, expanded, parts
 from vitinit.slurm.errors import SlurmError
@@ -140,6 +141,27 @@ def test_a_command_that_is_absent_or_may_not_be_executed_is_one_line(tmp_path, m
     (tmp_path / "squeue").touch(mode=0o644)
     with pytest.raises(SlurmError, match="squeue: this user may not execute it"):
         call("squeue")
+
+
+def test_the_controller_is_believed_before_the_accounting(tmp_path, monkeypatch):
+    """Which is asked for the other job of the array, and answers for both."""
+    told = "JobId=8 ArrayJobId=7 ArrayTaskId=0 JobName=fit JobState=FAILED Reason=None ExitCode=1:0 NodeList=node1"
+    for name, answer in (("scontrol", told), ("sacct", r"7_0|CANCELLED|0:0|node1|fit\n7_1|COMPLETED|0:0|node1|fit")):
+        (tmp_path / name).write_text(f"#!/bin/sh\nprintf '{answer}\\n'\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert {job: end.state for job, end in jobs.ended(["7_0", "7_1"]).items()} == {"7_0": "FAILED", "7_1": "COMPLETED"}
+
+
+@pytest.mark.parametrize(("restarts", "code"), [("", 0), ("2", 0), ("3", 1)])
+def test_a_job_whose_time_ends_before_it_has_begun_comes_back_three_times(restarts, code, monkeypatch):
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
+    for name, answer in (("preempted_current", False), ("requeue_current", True)):
+        monkeypatch.setattr(task, name, lambda answer=answer: answer)
+    with pytest.raises(SystemExit) as end:
+        task._leave(signal.SIGUSR2, None)
+    assert end.value.code == code
 
 
 # Profiles: what a file may say, and the sentence for what it may not.

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 FILE = """
+import torch
 from torch import nn
 from timm.models.vision_transformer import VisionTransformer
 
@@ -28,6 +29,14 @@ def nothing():
 
 def broken():
     raise ValueError("no such width")
+
+class Bright(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([-10.0, 10.0]))
+
+    def forward(self, images):
+        return images.mean((1, 2, 3))[:, None] * self.scale
 
 model = make_model()
 """
@@ -71,6 +80,16 @@ def test_images_of_a_folder(check):
     code, page, _ = check("mine.py:make_model", "--data", "folder:images", "--classes", "7")
     assert code == 1
     assert "2 logits, and there are 7 classes" in " ".join(page.split())
+
+
+def test_labels_are_those_of_the_images(check):
+    """Dark ones and bright ones, by a model that tells them apart."""
+    for label, level in (("dark", 20), ("light", 230)):
+        (Path("images") / label).mkdir(parents=True)
+        for number in range(20):
+            Image.new("RGB", (8, 8), (level, level, level)).save(Path("images") / label / f"{number}.png")
+    _, page, err = check("mine.py:Bright", "--data", "folder:images", "--image-size", "8")
+    assert (err, "loss-above-chance" in page) == ("", False), page
 
 
 def test_a_model_of_timm_gets_the_classes(check):

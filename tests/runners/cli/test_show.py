@@ -179,3 +179,10 @@ def test_of_several_studies_with_a_run_the_latest_record_is_shown_and_the_others
     printed = vitinit("show", recorded.run_id)[1]
     assert "Traceback: of z" in printed
     assert f"recorded as done, too, but not as late: {path}" in printed
+
+
+def test_ones_own_record_is_shown_and_not_a_later_one_of_the_reference(recorded, vitinit):
+    for root, row, written in (("local", "Mine", NOW), ("reference", "Theirs", "2026-02-01T00:00:00+00:00")):
+        Store(f"results/{root}").write(altered(recorded, row=row, written=written))
+    printed = vitinit("show", recorded.run_id)[1]
+    assert ("Mine" in printed, "Theirs" in printed) == (True, False)

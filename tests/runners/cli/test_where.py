@@ -326,6 +326,19 @@ def test_a_forced_run_is_handed_over_and_its_record_put_aside(tmp_path, vitinit,
     assert f"{nothing}next: python -m vitinit.analysis.tables --study tiny\n" in out
 
 
+def test_runs_of_a_job_may_save_for_as_long_as_its_signal_comes_before_its_end(
+    tmp_path, vitinit, cluster_says, monkeypatch
+):
+    """Less half a minute, in which the job itself ends."""
+    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
+    (tmp_path / "slow.yaml").write_text("signal_seconds: 300\n")
+    cluster_says(sbatch="echo Submitted batch job 7", scontrol=UP, squeue="true", sacct="true")
+    given, dispatch = [], cluster.dispatch
+    monkeypatch.setattr(cluster, "dispatch", lambda packs, *rest: given.append(rest[0]) or dispatch(packs, *rest))
+    code, out, err = vitinit("run", path, "--executor", "slurm", "--profile", str(tmp_path / "slow.yaml"))
+    assert (code, [setting.grace_s for setting in given]) == (0, [270]), out + err
+
+
 def test_few_frames_lie_between_the_command_and_a_step(tmp_path, vitinit, monkeypatch):
     optimize, frames = train.optimize, []
 

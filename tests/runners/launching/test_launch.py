@@ -194,6 +194,14 @@ def test_a_claim_that_cannot_be_read_is_not_waited_for(setting: Setting) -> None
     assert came_free([cell], setting, Stop()) == []
 
 
+def test_a_failed_run_comes_free_where_that_failure_is_tried_again(setting: Setting) -> None:
+    cell = Cell("Kaiming uniform", spec())
+    failed = failure(cell, setting, "RuntimeError", "no")
+    Store(setting.root).write(failed)
+    for retried, free in (({}, []), ({cell.run_id: failed.written}, [cell]), ({cell.run_id: "before"}, [])):
+        assert came_free([cell], replace(setting, retried=retried), Stop()) == free
+
+
 def test_no_forced_run_is_touched_where_another_is_being_run(setting: Setting) -> None:
     cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
     checkpoint = claims.folder(setting.root, setting.study, cells[0].run_id) / "step-00000010.ckpt"
@@ -420,6 +428,22 @@ def test_a_gpu_is_estimated_by_records_of_its_kind_and_of_the_batch_size(tmp_pat
     assert found.in_proportion.keys() == {unsmoothed.run_id}, "a GPU takes other time for images of small batches"
 
 
+def test_validation_images_take_the_time_of_test_images(tmp_path):
+    """A run of another recipe, as many images of each kind: it takes as long."""
+    record = next(iter(Store(REFERENCE).read("small").done.values()))
+    content, moved = record.model_dump(mode="json"), {"test_loss": None, "test_top1": None}
+    on_val = content["spec"]["dataset"] | {"val_size": record.dataset.test, "evaluate_on": "val"}
+    history = [
+        {**row, **moved, "val_loss": row["test_loss"], "val_top1": row["test_top1"]} for row in content["history"]
+    ]
+    data = {**content["dataset"], "val": record.dataset.test, "test": None}
+    Store(tmp_path).write(altered(record, spec={**content["spec"], "dataset": on_val}, dataset=data, history=history))
+    unsmoothed = record.spec.recipe.model_copy(update={"label_smoothing": 0.5})
+    cell = Cell("x", record.spec.model_copy(update={"recipe": unsmoothed}))
+    found = estimate([cell], [tmp_path], record.execution["device"])
+    assert found.in_proportion[cell.run_id] == pytest.approx(record.seconds)
+
+
 def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:
     folder = jobs.folder(root, study) / written
     folder.mkdir(parents=True)
@@ -547,6 +571,17 @@ def test_a_damaged_copy_of_the_code_is_put_aside_and_made_anew(tmp_path):
         assert aside.name.startswith(f"{copy.name}.damaged-")
         assert (aside / "vitinit/runners/__init__.py").exists() == (damage != "gone"), "nothing is deleted"
         asides.append(aside)
+
+
+def test_jobs_that_nobody_would_know_of_are_cancelled(cells, tmp_path, cluster_says, monkeypatch):
+    """They were submitted, and their ids cannot be written down."""
+    cluster_says(scancel=f'echo "$@" >> {tmp_path}/cancelled')
+    monkeypatch.setattr(cluster, "submit", lambda *_, **__: ["7_0", "7_1"])
+    monkeypatch.setattr(jobs, "write", lambda *_: (tmp_path / "nowhere").stat())
+    packs = [[cell] for cell in cells[:2]]
+    with pytest.raises(VitinitError, match="cannot write to .*No such file"):
+        cluster.dispatch(packs, setting_of(tmp_path), 1, Profile(), environment.IMPORTED_FROM)
+    assert (tmp_path / "cancelled").read_text() == "7_0 7_1\n"
 
 
 def test_a_job_that_finds_other_code_records_that_and_trains_nothing(cells, tmp_path, monkeypatch):

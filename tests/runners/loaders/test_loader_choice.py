@@ -151,6 +151,8 @@ def test_images_redrawn_by_seed_are_those_of_its_stream(tmp_path):
     again = load(spec, 8, tmp_path, derive(3, "train_draw"))
     assert torch.equal(drawn.train.images, again.train.images)
     assert not torch.equal(drawn.train.images, load(spec, 8, tmp_path, derive(4, "train_draw")).train.images)
+    cropped = open_data(spec, 8, tmp_path, seed=3, cropped=True)
+    assert torch.equal(cropped.train.labels, drawn.train.labels), "the same images in their own size"
 
 
 def test_memory_is_that_of_the_gpu_where_it_has_less(monkeypatch):

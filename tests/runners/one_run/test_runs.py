@@ -102,6 +102,20 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
     assert_same(whole, resumed, cell)
 
 
+def test_a_run_that_another_process_has_taken_over_at_its_end_is_not_recorded(tmp_path):
+    cell, where = Cell("small", spec()), on_device(tmp_path, "cpu")
+    claim = claims.folder(where.root, "faults", cell.run_id) / claims.CLAIM
+
+    def taken_over(event):
+        if event.epoch and event.epoch.epoch == cell.spec.recipe.epochs:
+            owner = claims.Owner.model_validate_json(claim.read_bytes())
+            claim.write_text(owner.model_copy(update={"since": owner.since + 1}).model_dump_json())
+
+    end = carry_out(cell, where, Stop(), taken_over)
+    assert (end.status, end.reason) == ("stopped", "another process has taken the run over")
+    assert Store(where.root).outcome("faults", cell.run_id) is None
+
+
 def test_a_checkpoint_of_another_run_is_passed_over(tmp_path):
     mine, other = (Cell("small", spec(seed=seed)) for seed in (0, 1))
     whole, resumed = on_device(tmp_path / "whole", "cpu"), on_device(tmp_path / "resumed", "cpu")

@@ -47,7 +47,7 @@ class Solve:
         return torch.arange(6.0).view(2, 3), torch.eye(3).mT[None].expand(2, 3, 3)
 
 
-def test_a_solution_is_read_by_whoever_has_the_same_inputs_on_the_same_machine():
+def test_a_solution_is_read_by_whoever_has_the_same_inputs_on_the_same_machine(cache):
     solve, first, second = Solve(), Solutions(HERE), Solutions({**HERE, "argv": ["two"]})
     found = [user([b"a", b"b"], solve) for user in (first, second)]
     assert solve.calls == 1
@@ -55,6 +55,10 @@ def test_a_solution_is_read_by_whoever_has_the_same_inputs_on_the_same_machine()
         assert torch.equal(solved, read)
     assert (first.reused, second.reused) == (False, True)
     assert first.seconds == 0 < second.seconds
+    for user in (first, second):
+        user([b"c"], solve)
+    took = [solutions._read(path)["seconds"] for path in cache.iterdir()]
+    assert second.seconds == pytest.approx(sum(took)), "that of all that were read"
 
 
 def test_other_inputs_or_another_machine_are_solved_anew():

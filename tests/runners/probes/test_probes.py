@@ -256,12 +256,13 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
 @pytest.mark.parametrize("name", ["dropout", "convit", "mimetic", "convmixer"])
 def test_a_run_is_the_same_with_and_without_probes_and_maps_and_resumed(tmp_path, name):
     cell = cell_of(name, tmp_path)
-    without = setting(tmp_path / "without", probes=False)
+    without, mapless = setting(tmp_path / "without", probes=False), setting(tmp_path / "mapless")
     probed, resumed = (setting(tmp_path / name, keep_maps=True) for name in "ab")
     stopped_after(1, cell, resumed)
-    for where in (without, probed, resumed):
+    for where in (without, mapless, probed, resumed):
         carry_out(cell, where, Stop())
-    assert_same(probed, resumed, cell)
+    for other in (resumed, mapless):
+        assert_same(probed, other, cell)
     assert_same(without, probed, cell, but=("probes", "masked"))
     record = Store(probed.root).read("faults").done[cell.run_id]
     assert [found.epoch for found in record.probes] == ([] if name == "convmixer" else [0, 1, 2])

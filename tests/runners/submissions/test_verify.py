@@ -22,7 +22,7 @@ from vitinit.benchmark.records.looks import Comparison, Look
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive, stream
 from vitinit.runners.launching import rank
-from vitinit.runners.submissions import submission
+from vitinit.runners.submissions import submission, submitting
 from vitinit.runners.submissions import verify as verifying
 from vitinit.runners.submissions.stored import Stored
 from vitinit.runners.submissions.submission import ClaimedGain
@@ -101,9 +101,13 @@ def test_what_a_method_is_kept_from(does: str, spec, tmp_path: Path) -> None:
         ("for i in range(10**6): open(f'file{i}', 'wb').write(bytes(2**20 // 2))", "wrote more than 2 MB|did not end"),
         ("bytearray(2**36)", "MemoryError|memory"),
         ("os._exit(0)", "left no start of seed 5"),
+        (
+            "os.symlink('/etc/hostname', f'starts/{derive(5, \"init/method\")}.pt')\nos._exit(0)",
+            "left no start of seed 5",
+        ),
         ("next(iter(model.parameters())).fill_(float('nan'))", "finite|nan"),
     ],
-    ids=["never ends", "sleeps", "a large file", "many files", "memory", "nothing", "not finite"],
+    ids=["never ends", "sleeps", "a large file", "many files", "memory", "nothing", "a link", "not finite"],
 )
 def test_a_method_that_takes_too_much_is_invalid(body: str, why: str, spec, tmp_path: Path, monkeypatch) -> None:
     """By a clock that stands still but for the one that sleeps: importing takes long on a busy machine."""
@@ -111,6 +115,18 @@ def test_a_method_that_takes_too_much_is_invalid(body: str, why: str, spec, tmp_
     monkeypatch.setattr(verifying, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=time.sleep))
     with pytest.raises(verifying.Invalid, match=why):
         drawn(body, spec, tmp_path, seconds=2, megabytes=1)
+
+
+def test_nothing_that_a_method_has_started_outlives_it(spec, tmp_path: Path, monkeypatch) -> None:
+    """Where this system cannot give it processes of its own."""
+    monkeypatch.setattr(verifying, "isolated", list)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = f"os.held = socket.create_connection({server.getsockname()!r})"
+        drawn(f"{held}\nif not os.fork():\n    time.sleep(600)", spec, tmp_path)
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(30)
+            assert connection.recv(1) == b"", "closed by the last process that had it"
 
 
 def test_a_start_is_read_as_tensors_and_nothing_else(tmp_path: Path) -> None:
@@ -212,6 +228,37 @@ def test_one_that_works_at_seed_0_only_is_not_reproduced_and_a_refutation_stays(
     broken = submitted("raise ValueError('no')", gain=1.0)
     assert (broken.answer, broken.valid, broken.look) == ("invalid", False, None)
     assert [each.answer for each in submission.verdicts(tmp_path / "theirs")] == ["not reproduced", "invalid"]
+
+
+def test_what_is_submitted_claims_the_gains_that_were_shown_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(rank.TIERS, "quick", tiny_tier(tmp_path))
+    monkeypatch.setenv("VITINIT_METHODS", "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    method, results = tmp_path / "theirs.py", tmp_path / "results"
+    method.write_text(METHOD.replace("BODY", KAIMING.replace("\n", "\n        ")))
+
+    def write(name: str) -> Path:
+        of = (f"{method}:Theirs", name, "A. Stranger", "It helps.", "quick", None)
+        return submitting.write(*of, tmp_path / "out", results, tmp_path)
+
+    with pytest.raises(VitinitError, match="has no final answer yet"):
+        write("early")
+    assert not (tmp_path / "out").exists()
+    (study,) = (path.parent for path in results.glob("*/LOOKS"))
+    (study / "0123456789abcdef.json").write_text("a record")
+    plan = looks.read(study)
+    assert plan
+    for says, claimed in (("gain", 1.23), ("open", None)):
+        base, placebo = ({"gain": 1.234, "low": 1, "high": 2, "p": 0.01, "says": each} for each in ("gain", says))
+        look = Look.model_validate({"n": 8, "base": base, "placebo": placebo})
+        looks.write(study, plan.model_copy(update={"taken": [look] * len(plan.plan)}))
+        claim, content = submission.read(write(says))
+        assert (claim.method, claim.gain, claim.over_placebo) == ("Theirs", 1.23, claimed)
+        assert content == method.read_bytes()
+        kept = {path.name: path.read_bytes() for path in (tmp_path / "out" / says / "records").iterdir()}
+        assert kept == {path.name: path.read_bytes() for path in study.iterdir()}
 
 
 def test_what_is_no_submission_is_refused_in_one_line_and_gets_no_verdict(submitted, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
@@ -17,6 +19,7 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, check_execution
 from vitinit.runners.basics.stop import Stop
+from vitinit.runners.launching.inline import shared
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.resume import share_state
@@ -225,6 +228,21 @@ def test_three_processes_agree():
         assert failed == "OSError: rank 2 of 3: no such file"
         seeds += drawn
     assert len(set(seeds)) == len(seeds) == 2 * 5 * 3 * 2, "dropout is another in each step, process and micro batch"
+
+
+def two_machines() -> tuple[int, int, int]:
+    """Two processes on one machine of six cores, the third on another."""
+    rank = int(os.environ["RANK"])
+    distributed.platform.node = lambda: "ab"[rank // 2]
+    distributed.usable_cores = lambda: tuple(range(6))
+    with joined("cpu") as world:
+        execution = shared(Execution("cpu", 1, "inline"), world)
+    return execution.threads, execution.processes, execution.nodes
+
+
+@pytest.mark.long
+def test_cores_are_shared_by_the_processes_of_one_machine_and_a_record_says_how_many_there_are():
+    assert together(3, two_machines) == [(3, 3, 2)] * 3
 
 
 def test_the_environment_must_be_whole(monkeypatch):

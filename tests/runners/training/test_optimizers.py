@@ -196,6 +196,9 @@ def test_defaults_are_filled_in_and_a_record_reads_back_as_the_same_recipe() -> 
     assert recipe("lion").optimizer == recipe({"name": "lion", "betas": [0.9, 0.99]}).optimizer
     assert Recipe.model_validate_json(settings.model_dump_json()) == settings
     assert optimizers.resolve(settings.optimizer) == settings.optimizer
+    optimizers.resolve(OptimizerSpec(name="rprop"), decays=False)
+    with pytest.raises(VitinitError, match="rprop has no weight decay"):
+        optimizers.resolve(OptimizerSpec(name="rprop"), decays=True)
 
 
 def test_every_optimiser_of_timm_and_torch_is_one_that_works_or_has_a_reason() -> None:

@@ -178,6 +178,12 @@ def test_cooldowns_of_a_grid_are_runs_of_their_own_the_shorter_ones_first(tmp_pa
     turns = _turns(cells)
     assert [turns[cell.run_id] for cell in cells] == [{10: 0, 20: 1, 40: 2}[cell.spec.recipe.epochs] for cell in cells]
     assert set(_turns(load(epochs=10)).values()) == {0}
+    decays = [
+        {"name": "wsd", "cooldown": share, "shape": shape} for share in (0.2, 0.5) for shape in ("linear", "cosine")
+    ]
+    assert len({load(schedule=decay)[0].spec.trunk_id for decay in decays}) == 1, (
+        "no decay changes what comes before it"
+    )
     for wrong, message in (
         ({"schedule": "wsd", "cooldowns": [10, 10]}, "is there twice"),
         ({"schedule": "wsd", "cooldowns": []}, "a list of numbers of epochs"),

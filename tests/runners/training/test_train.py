@@ -394,6 +394,18 @@ def test_sam_is_the_step_at_the_top_of_the_hill_by_hand(data, sizes):
         torch.testing.assert_close(parameter.detach(), before[name] - 1e-3 * second[name], rtol=0, atol=1e-12)
 
 
+def test_batch_norm_keeps_the_statistics_of_sams_first_pass():
+    by_hand, model = (initialised(model=MIXER).train() for _ in range(2))
+    images, labels = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1] * 4)
+    by_hand(images)
+    optimize(Training(model, recipe(sam=0.1), 6, CPU), model, [(images, labels)], [0], 1)
+    found = dict(model.named_buffers())
+    expected = {name: value for name, value in by_hand.named_buffers() if "running" in name}
+    assert expected
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, msg=name)
+
+
 def test_the_gradient_scale_is_part_of_the_state():
     settings = recipe(precision="fp16")
     first, second = (Training(initialised(), settings, 6, CPU) for _ in range(2))
