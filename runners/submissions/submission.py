@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from vitinit.benchmark.fields import Count, FolderName, Frozen
+from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.records.looks import Look
 from vitinit.initializers.errors import VitinitError, explain
@@ -104,7 +105,7 @@ def verdicts(folder: Path) -> list[Verdict]:
 def add_verdict(folder: Path, verdict: Verdict) -> None:
     """Append a verdict; those of before stay."""
     every = [each.model_dump(mode="json") for each in (*verdicts(folder), verdict)]
-    (folder / "verdicts.yaml").write_text(yaml.safe_dump({"verdicts": every}, sort_keys=False), encoding="utf-8")
+    write_atomically(folder / "verdicts.yaml", yaml.safe_dump({"verdicts": every}, sort_keys=False).encode())
 
 
 def judge(claim: ClaimedGain, look: Look) -> tuple[Literal["reproduced", "not reproduced", "tie"], str]:
