@@ -47,8 +47,18 @@ def found() -> Iterator[str]:
     )
     assert all(map(shows, (mimetic, pattern, base)))
     assert base.mean() > mimetic.mean()
-    yield f"after {epochs} epochs"
-    yield from map(interval, (mimetic, pattern, base))
+    yield f"With {ends.spec('dataset.train_size'):,} images it is {interval(mimetic)} after {epochs} epochs"
+    yield from map(interval, (pattern, base))
+
+    lengths = study("length")
+    five, twenty, eighty = (
+        lengths.gain(f"Mimetic, {epochs} epochs", f"{KAIMING}, {epochs} epochs", seeds=seeds)
+        for epochs, seeds in ((5, range(8)), (20, range(8)), (80, range(4)))
+    )
+    assert [shows(five), shows(twenty), shows(eighty)] == [True, True, False]
+    assert five.mean() > twenty.mean() > eighty.mean()
+    yield f"with {lengths.spec('dataset.train_size'):,} images it is {interval(five)} after 5 epochs"
+    yield f"{interval(twenty)} after 20 and {interval(eighty)} after 80 ({len(eighty)} seeds)"
 
     # by inverse variance: the estimates of catalogue-small share seeds and images, those of the others do not
     start, tier = study("standard-mechanism"), study("catalogue-small")
