@@ -287,6 +287,17 @@ def test_reduced_precision_trains_close_to_fp32(data):
         assert reduced[-1].train_loss != full[-1].train_loss
 
 
+def test_gradients_are_clipped_at_the_size_that_they_have_without_the_scale_of_fp16(data):
+    """A step of plain SGD is as long as its rate times the bound."""
+    plain = {"name": "sgd", "params": {"momentum": 0.0, "nesterov": False}}
+    settings = recipe(precision="fp16", clip_grad=0.01, optimizer=plain, weight_decay=0.0, lr=1.0)
+    model, loader = initialised(), ResidentLoader(data, settings, 0, CPU)
+    before = [value.detach().clone() for value in model.parameters()]
+    optimize(Training(model, settings, 6, CPU), model.train(), [next(loader.train(0))], [0], 1)
+    moved = [(value.detach() - old).norm() for value, old in zip(model.parameters(), before, strict=True)]
+    assert float(torch.stack(moved).norm()) == pytest.approx(0.01, rel=1e-3)
+
+
 class Interrupted(Exception):
     pass
 
