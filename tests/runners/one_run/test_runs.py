@@ -129,17 +129,25 @@ def test_a_checkpoint_of_another_run_is_passed_over(tmp_path):
     assert any(f"passed over: it belongs to run {other.run_id}" in event.trouble for event in said)
 
 
-def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path):
-    """Another code from the second of three sessions on."""
+def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path, monkeypatch):
+    """Another code and execution from the second of three sessions on; the time is that of all three."""
+    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
     cell, before = (
         Cell("small", spec(recipe=Recipe(name="small", epochs=3, batch_size=50, lr=1e-3))),
         on_device(tmp_path, "cpu"),
     )
-    since = replace(before, code={"source": "another"})
+    execution = replace(before.execution, compiled=True, micro_batch=20)
+    since = replace(before, code={"source": "another"}, execution=execution)
     stopped_after(1, cell, before)
     stopped_after(2, cell, since)
-    (change,) = carry_out(cell, since, Stop()).environment["changed_while_running"]
-    assert (change["from_step"], change["changed"]["source"]) == (2, [None, "another"])
+    end = carry_out(cell, since, Stop())
+    (change,) = end.environment["changed_while_running"]
+    assert change["from_step"] == 2
+    assert change["changed"]["source"] == [None, "another"]
+    assert change["changed"]["execution.compiled"] == [False, True]
+    assert change["changed"]["execution.micro_batch"] == [None, 20]
+    assert len(end.sessions) == 3
+    assert end.seconds == pytest.approx(sum(session.seconds for session in end.sessions))
 
 
 def test_attention_at_the_start_is_measured_on_the_same_images_at_every_seed(tmp_path):
