@@ -238,6 +238,13 @@ def test_no_forced_run_is_touched_where_another_is_being_run(setting: Setting) -
     assert checkpoint.read_text() == "of the first"
 
 
+def test_a_batch_may_be_as_large_as_the_dataset_and_no_larger(setting: Setting) -> None:
+    cells = [Cell("row", spec(recipe=spec().recipe.model_copy(update={"batch_size": size}))) for size in (100, 101)]
+    assert list(preflight(cells[:1], setting).values()) == [100]
+    with pytest.raises(VitinitError, match="batch_size 101 is more than the 100 training images"):
+        preflight(cells, setting)
+
+
 def test_a_job_to_be_handed_over_has_not_the_memory_of_the_login_node(setting: Setting, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(choice, "main_memory", lambda: 1)
     monkeypatch.setitem(sys.modules, "ffcv", None)
