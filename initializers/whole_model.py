@@ -332,7 +332,7 @@ class WholeModel(Initializer):
         if rule == "probe":
             return REST, lambda generator: self.probe(parameter, generator)
         if isinstance(rule, Normal):
-            std = rule.std or parameter.shape[-1] ** -0.5
+            std = parameter.shape[-1] ** -0.5 if rule.std is None else rule.std
             return REST, lambda generator: draw_normal_(parameter, std, generator)
         if rule in ("layer_scale", "keep"):
             return REST, lambda _: None

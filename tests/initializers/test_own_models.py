@@ -69,6 +69,14 @@ def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_th
         vitinit.unregister("ours")
 
 
+@pytest.mark.parametrize(("given", "std"), [(None, 48**-0.5), (0.3, 0.3), (0.0, 0.0)])
+def test_a_normal_parameter_has_the_spread_asked_for_or_that_of_its_width(given: float | None, std: float) -> None:
+    with registered("ours", kind(), **{**REST, "parameters": {"where": vitinit.Normal(given)}}):
+        m = Model()
+        vitinit.initialize(m, base="kaiming_uniform")
+    assert float(m.where.detach().std()) == pytest.approx(std, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [

@@ -90,6 +90,7 @@ def test_every_parameter_is_as_stated(base: str, params: dict[str, Any], spec: A
 
 def test_trunc_normal_std_is_a_parameter_and_cuts_at_two() -> None:
     assert_normal(f64(based("trunc_normal", WIDE, std=0.1).blocks[0].attn.qkv.weight), 0.1)
+    assert_normal(f64(based("trunc_normal", WIDE_TOKEN, std=0.1).pos_embed), 0.1)
     wide = f64(based("trunc_normal", VIT, std=2.0).blocks[0].mlp.fc1.weight)
     assert np.abs(wide).max() <= 2
     # N(0, 1) cut at +-1 has variance 1 - 2 phi(1) / (Phi(1) - Phi(-1)) = 0.2911

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import zoo
 from impulse_helpers import mass_and_argmax, position_attention
 from placebo_helpers import KEEPS, made, placebo
 from small_models import (
@@ -211,6 +212,15 @@ def test_entropy_is_matched_on_the_batch_that_a_user_gives() -> None:
     assert_matched(*(plain_entropies(m, batch_BCHW) for m in models))
 
 
+def test_entropy_near_that_of_uniform_attention_is_matched_by_what_it_lacks_to_it() -> None:
+    of = {**IMPULSE, "weight_norm": 1.0}
+    models = [made(each)[0] for each in (of, placebo(of, "entropy"), placebo(of, "norm"))]
+    wanted, found, unmatched = (math.log(64) - np.array(plain_entropies(m, images(IMAGES))) for m in models)
+    assert wanted.max() < 0.02
+    np.testing.assert_allclose(found, wanted, rtol=0.01)
+    assert (unmatched < 0.5 * wanted).all()
+
+
 def test_entropy_of_gated_attention_is_matched_by_its_content_part() -> None:
     _, report = made(placebo(IMPULSE, "entropy"), CONVIT)
     for entry in report.placebo.matched:
@@ -257,6 +267,16 @@ def test_only_what_the_method_changes_is_replaced_bit_for_bit(of: Any, spec: Any
             assert torch.equal(was, is_) == torch.equal(was, wanted), part
     embeddings = [state(m)["pos_embed"] for m in (method, other)]
     assert torch.equal(*embeddings), "kept as the method set it"
+
+
+@pytest.mark.parametrize("keep", ["spectrum", "norm"])
+def test_heads_that_a_method_no_longer_mixes_are_not_mixed_by_its_placebo(keep: str) -> None:
+    m = zoo.build("timm CaiT")
+    vitinit.initialize(m, placebo("mimetic", keep), base="trunc_normal")
+    mixers = [mixer for layer in attention_layers(m) for mixer in layer.talking]
+    assert len(mixers) == 2 * len(attention_layers(m))
+    for mixer in mixers:
+        np.testing.assert_array_equal(f64(mixer.weight), np.eye(4))
 
 
 def test_the_method_inside_draws_what_it_draws_alone() -> None:

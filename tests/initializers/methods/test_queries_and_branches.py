@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import scipy.fft
 import torch
+import zoo
 from small_models import ARCHS, CONVIT, VIT, applied, differing, f64, model, qkv_rows, state
+
+from vitinit.initializers.attention import attention_layers
 
 WIDE = VIT.model_copy(update={"width": 60, "heads": 5})
 
@@ -74,6 +77,13 @@ def test_logits_of_independent_tokens_have_the_critical_scale() -> None:
     logits = [((tokens @ q.T) * (tokens[::-1] @ k.T)).sum(1) / len(q) ** 0.5 for q, k in zip(query, key, strict=True)]
     np.testing.assert_allclose(np.std(logits), 1.2 * np.sqrt(np.log(n)), rtol=0.03)
     assert differing(state(before), state(after)) == named(WIDE, "attn.qkv.weight")
+
+
+def test_the_critical_scale_counts_the_keys_of_a_window() -> None:
+    """4 x 4 tokens of the 8 x 8 and 4 x 4 of the two stages."""
+    for layer in attention_layers(applied(zoo.build("timm Swin"), "critical_scale")):
+        drawn = np.concatenate([f64(layer.query_HdD), f64(layer.key_HdD)])
+        np.testing.assert_allclose(drawn.std(), (np.log(16) ** 0.5 / drawn.shape[-1]) ** 0.5, rtol=0.05)
 
 
 @pytest.mark.parametrize("parts", ["both", "qk"])

@@ -103,6 +103,18 @@ def test_per_matrix_selects_the_same_rows_of_query_key_and_value(wide: int, narr
     assert differing(state(m), state(fused)) == (expected if wide % narrow else set()), "the rest is as in the code"
 
 
+def test_per_matrix_a_bias_of_one_matrix_is_selected_as_one(tmp_path: Path) -> None:
+    """BEiT has biases of queries and values, and none of keys."""
+    sizes = {**zoo.SMALL, "qkv_bias": True, "use_abs_pos_emb": True}
+    larger, m = (zoo.timm("beit.Beit", **{**sizes, "embed_dim": width})() for width in (80, 48))
+    for bias in (larger.blocks[1].attn.q_bias, larger.blocks[1].attn.v_bias):
+        nn.init.normal_(bias)
+    select(m, saved(larger, tmp_path / "larger.pt"), qkv="per_matrix")
+    for name in ("q_bias", "v_bias"):
+        ours, theirs = (f64(getattr(each.blocks[1].attn, name)) for each in (m, larger))
+        np.testing.assert_array_equal(ours, theirs[places(80, 48)])
+
+
 ALSO = {"timm Swin", "timm ConvMixer", "torchvision ViT", "Hugging Face ViT"}
 
 

@@ -97,6 +97,19 @@ def test_a_run_that_was_stopped_does_not_count_as_done() -> None:
     assert "1/2 done" in out.getvalue()
 
 
+def test_time_left_is_that_of_the_work_left(monkeypatch) -> None:
+    """A quarter of the work in 100 s: three times as much is left."""
+    cells, clock = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)], [50.0]
+    monkeypatch.setattr("vitinit.runners.terminal.display.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    out = io.StringIO()
+    with Display(Console(file=out, width=200)) as display:
+        display.begin(cells, {cells[0].run_id: 1.0, cells[1].run_id: 3.0})
+        clock[0] += 100
+        display.start(cells[0])
+        display.end(Unfinished(cells[0].run_id, "elsewhere", "a test"))
+    assert "1/2 done, 5 min 0 s left" in out.getvalue()
+
+
 HUNGRY = """
 from typing import ClassVar
 import torch
@@ -159,6 +172,17 @@ def test_runs_at_once_see_a_gpu_each(setting: Setting, tmp_path: Path, monkeypat
     assert {path.name for path in (tmp_path / "seen").iterdir()} == {"2", "GPU-5"}
 
 
+@pytest.mark.parametrize(("workers", "sharing"), [(2, 1), (3, 2), (4, 2)])
+def test_a_run_is_told_how_many_may_share_its_gpu(setting: Setting, monkeypatch, workers: int, sharing: int) -> None:
+    def start(context: object, cell: Cell, its: Setting, slot: str) -> None:
+        raise VitinitError(f"{its.sharing} share it")
+
+    monkeypatch.setattr(local, "_slots", lambda device: ["0", "1"])
+    monkeypatch.setattr(local, "_start", start)
+    with pytest.raises(VitinitError, match=f"^{sharing} share it"):
+        execute([Cell("first", spec())], setting, Local(workers), Display(Console(file=io.StringIO())))
+
+
 @pytest.mark.parametrize(
     ("visible", "number", "slots"),
     [(None, 2, ["0", "1"]), ("3, GPU-7", 2, ["3", "GPU-7"]), ("1,9", 1, ["1"]), ("", 0, []), (None, 0, [])],
@@ -212,6 +236,13 @@ def test_no_forced_run_is_touched_where_another_is_being_run(setting: Setting) -
     with pytest.raises(VitinitError, match=f"--force {cells[1].run_id[:4]}: being run by host"):
         begin_anew(runs, Store(setting.root), setting.study)
     assert checkpoint.read_text() == "of the first"
+
+
+def test_a_batch_may_be_as_large_as_the_dataset_and_no_larger(setting: Setting) -> None:
+    cells = [Cell("row", spec(recipe=spec().recipe.model_copy(update={"batch_size": size}))) for size in (100, 101)]
+    assert list(preflight(cells[:1], setting).values()) == [100]
+    with pytest.raises(VitinitError, match="batch_size 101 is more than the 100 training images"):
+        preflight(cells, setting)
 
 
 def test_a_job_to_be_handed_over_has_not_the_memory_of_the_login_node(setting: Setting, monkeypatch, tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
+from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.setting import Setting
 from vitinit.runners.basics.stop import Stop
@@ -37,6 +39,14 @@ STICKY = "CUDA error: unspecified launch failure\nCompile with TORCH_USE_CUDA_DS
 def on(device: str, folder: Path) -> Setting:
     where = harness.setting(folder)
     return replace(where, execution=replace(where.execution, device=device))
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (9, 0)], ids=["Turing", "Ampere", "Hopper"])
+def test_a_gpu_without_tf32_is_refused_by_name(capability: tuple[int, int], monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Theirs")
+    with pytest.raises(VitinitError, match="tf32: Theirs has none") if capability < (8, 0) else nullcontext():
+        gpu.check_tf32(torch.device("cuda"))
 
 
 def lose(error: str = STICKY) -> None:

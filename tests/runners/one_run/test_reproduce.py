@@ -174,6 +174,12 @@ def test_what_was_kept_in_memory_is_kept_there_again(recorded, monkeypatch, tmp_
     assert execution(recorded, threads=MOST_THREADS).threads == MOST_THREADS
 
 
+@pytest.mark.parametrize("micro_batch", [None, 5])
+def test_batches_are_cut_as_they_were(recorded, micro_batch):
+    told = {"device": "cpu", "threads": 1, "micro_batch": micro_batch}
+    assert execution(altered(recorded, execution=told)).micro_batch == micro_batch
+
+
 def test_a_compiled_run_is_not_repeated_without_a_compiler(recorded, monkeypatch):
     compiled = altered(recorded, execution={"device": "cpu", "threads": 1, "compiled": True})
     monkeypatch.setenv("CXX", "/no/such/compiler")

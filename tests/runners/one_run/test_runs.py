@@ -21,8 +21,8 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.registry import described, families
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
-from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
+from vitinit.benchmark.records.store import Store, weights_path
+from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import code, set_flags
@@ -35,6 +35,7 @@ from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.outcome import record
 from vitinit.runners.one_run.reproduce import check_possible, compare, execution, repeat
 from vitinit.runners.training.checkpoint import Checkpoints
+from vitinit.runners.training.train import fingerprint
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +127,48 @@ def test_a_checkpoint_of_another_run_is_passed_over(tmp_path):
     carry_out(mine, resumed, Stop(), said.append)
     assert_same(whole, resumed, mine)
     assert any(f"passed over: it belongs to run {other.run_id}" in event.trouble for event in said)
+
+
+def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path, monkeypatch):
+    """Another code and execution from the second of three sessions on; the time is that of all three."""
+    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
+    cell, before = (
+        Cell("small", spec(recipe=Recipe(name="small", epochs=3, batch_size=50, lr=1e-3))),
+        on_device(tmp_path, "cpu"),
+    )
+    execution = replace(before.execution, compiled=True, micro_batch=20)
+    since = replace(before, code={"source": "another"}, execution=execution)
+    stopped_after(1, cell, before)
+    stopped_after(2, cell, since)
+    end = carry_out(cell, since, Stop())
+    (change,) = end.environment["changed_while_running"]
+    assert change["from_step"] == 2
+    assert change["changed"]["source"] == [None, "another"]
+    assert change["changed"]["execution.compiled"] == [False, True]
+    assert change["changed"]["execution.micro_batch"] == [None, 20]
+    assert len(end.sessions) == 3
+    assert end.seconds == pytest.approx(sum(session.seconds for session in end.sessions))
+
+
+def test_attention_at_the_start_is_measured_on_the_same_images_at_every_seed(tmp_path):
+    """Of a base that draws nothing all of it is the same."""
+    recipe = Recipe(name="small", epochs=1, batch_size=50, lr=1e-3)
+    base = InitializerSpec(name="zero")
+    ends = [
+        carry_out(Cell("zero", spec(base=base, recipe=recipe, seed=seed)), on_device(tmp_path, "cpu"), Stop())
+        for seed in (0, 1)
+    ]
+    assert ends[0].init.start == ends[1].init.start
+    assert ends[0].weights != ends[1].weights
+
+
+def test_averaged_weights_are_kept_beside_the_others_with_a_fingerprint_of_their_own(tmp_path):
+    recipe = Recipe(name="small", epochs=1, batch_size=50, lr=1e-3, ema=0.9)
+    cell, where = Cell("ema", spec(recipe=recipe)), on_device(tmp_path, "cpu")
+    end, model = carry_out(cell, where, Stop()), build_model(cell.spec.model, 10)
+    for ema, recorded in ((False, end.weights), (True, end.ema_weights)):
+        model.load_state_dict(torch.load(weights_path(where.root, "faults", cell.run_id, ema), weights_only=True))
+        assert fingerprint(model) == recorded
 
 
 # A run of every model family, which is also repeated from its record.

@@ -69,9 +69,9 @@ def test_other_inputs_or_another_machine_are_solved_anew():
             (HERE, [b"a", b"c"]),
             (HERE, [b"ab"]),
             (HERE, [b"", b"ab"]),
-            ({**HERE, "flags": {"threads": 2}}, [b"a", b"b"]),
-            ({**HERE, "packages": {"torch": "3"}}, [b"a", b"b"]),
-            ({**HERE, "gpu": "H100"}, [b"a", b"b"]),
+            *(({**HERE, fact: "another"}, [b"a", b"b"]) for fact in ("flags", "packages", "variables", "platform")),
+            *(({**HERE, fact: "another"}, [b"a", b"b"]) for fact in ("cpu", "processor", "blas")),
+            *(({**HERE, fact: "another"}, [b"a", b"b"]) for fact in ("gpu", "driver", "cuda", "cudnn")),
         ],
         2,
     ):

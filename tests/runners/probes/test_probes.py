@@ -40,6 +40,7 @@ from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.observer import Observer
+from vitinit.runners.probes import masking
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.quantities.effective_receptive_field import receptive_field
 from vitinit.runners.probes.quantities.impulse_mass import target_mass
@@ -106,6 +107,7 @@ def test_attention_is_what_plain_torch_in_float64_says(preset):
     """Block after block, with its own softmax over the patch tokens alone."""
     model, images_BCHW = model_of(preset), images_of(11)
     found = probe(model, images_BCHW, None, 0)
+    assert (found.images, found.receptive_field_images) == (11, 4)
     model = model.double().eval()
     distance_NN = distances((SIDE, SIDE))
     with torch.no_grad():
@@ -200,7 +202,8 @@ def test_receptive_field_of_a_linear_model_is_known():
     model = model_of("vit_micro")
     right = torch.diag(torch.ones(SIDE**2 - 1), 1)
     model.blocks = nn.Sequential(Unread(), Mix(right), Mix(torch.ones(SIDE**2, SIDE**2)))
-    model.patch_embed.proj.weight.data.copy_(torch.arange(48.0)[:, None, None, None])
+    channels = torch.tensor([1.0, -1.0, 0.0])  # absolute before their mean, or nothing is left
+    model.patch_embed.proj.weight.data.copy_(torch.arange(48.0)[:, None, None, None] * channels[:, None, None])
     everywhere = np.mean([math.hypot(a - 2, b - 2) for a, b in list(np.ndindex(SIDE, SIDE))[1:]])
     assert receptive_field(model, images_of(3)).tolist() == pytest.approx([0, 1, everywhere], abs=1e-5)
     assert all(p.grad is None for p in model.parameters())
@@ -250,6 +253,13 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     assert max(each.top1 for each in found) < 95
     (most, *_) = masked(model, loader, labels, images_seen=105_000)
     assert most.images == 1050
+
+
+def test_a_run_leaves_terms_out_on_a_hundredth_of_the_images_that_it_has_seen(tmp_path, monkeypatch):
+    """100 images in each of two epochs."""
+    monkeypatch.setattr(masking, "LEAST_IMAGES", 1)
+    record = carry_out(cell_of("convit", tmp_path), setting(tmp_path / "run"), Stop())
+    assert [found.images for found in record.masked] == [2, 2]
 
 
 @pytest.mark.long
@@ -380,6 +390,15 @@ def test_maps_without_those_of_the_end_are_not_written(tmp_path):
     assert troubles == ["attention maps are not kept: the run is past epoch 4, where it did not keep them"]
     observer.keep("weights", tmp_path / "maps.npz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_says_how_many_images_its_maps_are_of_where_there_are_few(tmp_path):
+    images = SimpleNamespace(plain=lambda *asked: torch.zeros(10, 3, 8, 8))
+    observer = Observer(images, 10, False, (0, 1), print)
+    kept = torch.zeros(2, 2, 4, 4).half(), torch.zeros(2, 1, 4, 4)
+    observer.load_state_dict({"targets": None, "probes": [], "snapshots": {0: kept, 1: kept}}, 1)
+    observer.keep("weights", tmp_path / "maps.npz")
+    assert np.load(tmp_path / "maps.npz")["images"] == 10
 
 
 def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):

@@ -132,7 +132,9 @@ def test_nothing_that_a_method_has_started_outlives_it(spec, tmp_path: Path, mon
 def test_a_start_is_read_as_tensors_and_nothing_else(tmp_path: Path) -> None:
     model, generator = torch.nn.Linear(2, 2), stream(0, "init/method")
     path = tmp_path / f"{generator.initial_seed()}.pt"
-    for content in ({"weight": torch.zeros(2, 2)}, {"weight": torch.zeros(3), "bias": torch.zeros(2)}, Path("code")):
+    half = {"weight": torch.zeros(2, 2).half(), "bias": torch.zeros(2)}
+    other = {"weight": torch.zeros(3), "bias": torch.zeros(2)}
+    for content in ({"weight": torch.zeros(2, 2)}, other, half, Path("code")):
         torch.save(content, path)
         with pytest.raises(VitinitError, match="holds other|must be|cannot be read"):
             Stored(folder=str(tmp_path)).apply(model, generator, lambda *_: None)

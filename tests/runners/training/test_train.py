@@ -154,6 +154,10 @@ def test_a_row_holds_the_learning_rate_of_its_last_step(data):
     )
     assert [row.lr for row in by_epoch] == pytest.approx([1e-5, *(cosine(epoch / 3) for epoch in (1, 2))])
     assert by_step[-1].lr == pytest.approx(cosine(17 / 18))
+    _, last_layers = run(
+        data, recipe(schedule_per="epoch", warmup_epochs=1, warmup_lr=1e-5, min_lr=1e-5, layer_decay=0.5)
+    )
+    assert [row.lr for row in last_layers] == pytest.approx([row.lr for row in by_epoch])
 
 
 def cosine(share: float) -> float:
@@ -222,9 +226,33 @@ def test_an_epoch_says_how_many_images_a_second_were_trained_on(data, monkeypatc
         assert (row.images_per_s, row.seconds) == (48 / 7, 8)
 
 
+def test_the_time_of_an_epoch_goes_on_after_a_stop(data, monkeypatch):
+    """By the same clock, which is not read between the two sessions."""
+    clock = map(float, itertools.count())
+    monkeypatch.setattr("vitinit.runners.training.train.time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    settings = recipe(epochs=1)
+    loader = ResidentLoader(data, settings, 0, CPU)
+    first, second = (Training(initialised(), settings, loader.steps, CPU) for _ in range(2))
+
+    def interrupt():
+        if first.step == 2:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(first, loader, 0, between_steps=interrupt)
+    second.load_state_dict(first.state_dict())
+    train(second, loader, 0)
+    assert (second.history[0].images_per_s, second.history[0].seconds) == (48 / 7, 8)
+
+
 def test_a_loss_that_is_no_number_is_an_error(data):
     with pytest.raises(Diverged, match="epoch 1"):
         run(data, recipe(lr=1e20, eps=1e-30))
+    settings = recipe(ema=0.9)
+    loader = ResidentLoader(data, settings, 0, CPU)
+    training = Training(initialised(), settings, loader.steps, CPU)
+    with pytest.raises(Diverged, match="epoch 1: test loss of the averaged weights nan"):
+        train(training, loader, 0, between_steps=lambda: training.ema.module.head.bias.data.fill_(math.nan))
 
 
 @pytest.mark.parametrize("method", ["conv_filters", None])
@@ -285,6 +313,17 @@ def test_reduced_precision_trains_close_to_fp32(data):
         _, reduced = run(data, recipe(epochs=2, precision=precision))
         assert reduced[-1].train_loss == pytest.approx(full[-1].train_loss, abs=0.02)
         assert reduced[-1].train_loss != full[-1].train_loss
+
+
+def test_gradients_are_clipped_at_the_size_that_they_have_without_the_scale_of_fp16(data):
+    """A step of plain SGD is as long as its rate times the bound."""
+    plain = {"name": "sgd", "params": {"momentum": 0.0, "nesterov": False}}
+    settings = recipe(precision="fp16", clip_grad=0.01, optimizer=plain, weight_decay=0.0, lr=1.0)
+    model, loader = initialised(), ResidentLoader(data, settings, 0, CPU)
+    before = [value.detach().clone() for value in model.parameters()]
+    optimize(Training(model, settings, 6, CPU), model.train(), [next(loader.train(0))], [0], 1)
+    moved = [(value.detach() - old).norm() for value, old in zip(model.parameters(), before, strict=True)]
+    assert float(torch.stack(moved).norm()) == pytest.approx(0.01, rel=1e-3)
 
 
 class Interrupted(Exception):
