@@ -208,6 +208,9 @@ def test_sample_efficiency_is_the_gain_by_seed_relative_to_the_baseline(tmp_path
     assert gain.get_title() == "gain relative to Trunc normal: n=1 to 2"
     (other,) = sample_efficiency(study, "Mimetic").values()
     assert other.axes[1].get_title().startswith("gain relative to Mimetic: n=")
+    band = other.axes[1].collections[0].get_paths()[0].vertices[:, 1]
+    fell = [-100.0, 100 * (20 / 30 - 1)]  # on 1,000 images
+    assert band.min() == pytest.approx(statistics.mean(fell) - statistics.stdev(fell)), "a loss has its band below 0"
 
 
 def test_files_are_written_with_a_line_for_what_is_not_drawn(tmp_path, capsys):
