@@ -66,6 +66,9 @@ def test_the_papers_differences_are_to_its_own_numbers_of_the_same_row(tmp_path)
     assert entry(build(study, baseline="Trunc normal"), "Mimetic").paper == ["91.16", "+2.53"]
     assert entry(build(study), "Trunc normal").paper == ["88.63"]
     assert entry(build(study), "ConViT").paper == []
+    other = several(tmp_path / "other", {"Kaiming uniform": (50.0,), "Imp.-3": (51.0,)}, paper=True, study="table6")
+    numbers = [entry(build(load([other])), row).paper for row in ("Kaiming uniform", "Imp.-3")]
+    assert numbers == [["86.36"], ["90.75"]], "of Table 2 and of Table 6"
 
 
 def test_one_seed_has_no_spread_and_no_base_no_difference(tmp_path):
