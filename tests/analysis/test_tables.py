@@ -129,6 +129,14 @@ def test_a_comparison_without_runs_keeps_its_place_in_the_correction(tmp_path):
     assert any("over 4 comparisons, 3 without runs yet" in note for note in table.notes)
 
 
+def test_a_comparison_whose_base_was_skipped_has_no_place_in_the_correction(tmp_path):
+    base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5, 11.5, 9.0]
+    root = several(tmp_path, {"Kaiming uniform": base, "Mimetic": [x + 1 for x in base]})
+    write(root, done("Mimetic", (50.0,), dataset="digits"), skipped("Kaiming uniform", dataset="digits", epochs=1))
+    table = build(load([root]))
+    assert (table.comparisons, table.cells["Mimetic", "cifar10"].p) == (1, pytest.approx(2 / 256))
+
+
 def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
     rows = {
         "Trunc normal": [10.0, 11.0, 12.0],
