@@ -10,7 +10,7 @@ from synthetic_records import finished, spec, write
 from vitinit.analysis.figures.scaling import figure, over
 from vitinit.analysis.frame import Study, load
 from vitinit.analysis.tables.registry import build, names
-from vitinit.analysis.tables.scaling import catches_up, scaling_over
+from vitinit.analysis.tables.scaling import catches_up, scaling, scaling_over
 from vitinit.benchmark.spec import OptimizerSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -58,6 +58,19 @@ def test_the_figure_shows_these_gains(study: Study) -> None:
     assert {text.get_text() for text in axes.figure.legends[0].get_texts()} == {
         "Trunc normal − Kaiming uniform",
         "Mimetic − Kaiming uniform",
+    }
+
+
+def test_a_gain_is_of_the_seeds_that_both_have(tmp_path: Path, study: Study) -> None:
+    lost = ("Kaiming uniform, width 48", 2)
+    write(tmp_path / "fewer", *(run for run in study.contents.done.values() if (run.row, run.spec.seed) != lost))
+    found = scaling(load([tmp_path / "fewer"], "wide"))
+    assert found
+    gains = found.gains(found.series["cifar10", "Mimetic"])
+    assert {width: gain.to_list() for width, gain in gains.items()} == {
+        48: pytest.approx(GAIN[48][:2]),
+        96: pytest.approx(GAIN[96]),
+        192: pytest.approx(GAIN[192]),
     }
 
 
