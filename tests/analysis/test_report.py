@@ -262,6 +262,13 @@ def test_a_band_ends_at_100_percent(tmp_path):
     assert np.max(line.band[1]) == 100, "as drawn"
 
 
+def test_an_axis_holds_the_bands_of_its_lines(tmp_path):
+    study = load([several(tmp_path, {"Mimetic": [(20.0, 50.0), (40.0, 70.0)]})])
+    axis = json.loads(plot(over_epochs(study)["accuracy"], study).data)["scales"][0]["axis"]
+    assert axis["low"] < 30 - 2**0.5 * 10
+    assert axis["high"] > 60 + 2**0.5 * 10
+
+
 @pytest.mark.long
 def test_a_damaged_file_of_maps_costs_its_own_figures_only(tmp_path, capsys):
     several(tmp_path, {"Mimetic": [(30.0, 40.0)], "Kaiming uniform": [(20.0, 30.0)]})
