@@ -93,8 +93,12 @@ LAYOUTS: list[tuple[dict[str, int], str]] = [
     ({"a": 3, "b": 1}, "b has one image"),
     ({"train/a": 2, "train/b": 2}, "neither test nor val"),
     (
+        {"train/a": 2, "train/b": 2, "test/a": 1, "test/c": 1},
+        "classes differ, 2 in train and 2 in test; only in one of them: b, c",
+    ),
+    (
         {"train/a": 2, "train/b": 2, "train/c": 2, "test/a": 1, "test/d": 1},
-        "class count mismatch, 3 in train and 2 in test; only in one of them: b, c, d",
+        "classes differ, 3 in train and 2 in test; only in one of them: b, c, d",
     ),
 ]
 
