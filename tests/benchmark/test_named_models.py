@@ -64,7 +64,8 @@ def test_what_is_counted_is_what_the_family_has_written_down():
             **{"position": "learned", "pool": "token"},
         }
     )
-    assert model.forward_operations(10) == ours.forward_operations(10)
+    for classes in (10, 100):
+        assert model.forward_operations(classes) == ours.forward_operations(classes)
     assert model.size == parameter_count(build_model(ours, 10))
     assert not model.batch_norm
     assert named({"timm": "resnet18", "img_size": 32}).batch_norm
