@@ -82,6 +82,7 @@ def prepared(data_dir, tmp_path) -> Path:
 def test_what_is_packed_is_every_file_unchanged_in_order(source, data_dir):
     data = opened(data_dir)
     assert data.classes == tuple(CLASSES)
+    checksum = hashlib.sha256()
     for split, name in ((data.train, "train"), (data.held_out, "val")):
         content = (data_dir / "imagenet" / f"{name}.images").read_bytes()
         expected = files(source, name)
@@ -91,6 +92,9 @@ def test_what_is_packed_is_every_file_unchanged_in_order(source, data_dir):
             assert part == path.read_bytes()
             assert entry["sha256"].tobytes() == hashlib.sha256(part).digest()
             assert CLASSES[label] == path.parent.name
+        checksum.update(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in expected))
+        checksum.update(np.array([CLASSES.index(path.parent.name) for path in expected], "<u2").tobytes())
+    assert data.checksum == checksum.hexdigest()
     assert (data.mean, data.std) == (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
 
 
