@@ -208,6 +208,12 @@ def test_classes_must_be_those_of_imagenet(copy, tmp_path):
     assert "found 99 class folders, ImageNet-1K has 100" in refusal(copy, tmp_path / "imagenet")
 
 
+def test_a_class_that_only_val_has_is_refused(copy, tmp_path):
+    """Labels count classes in sorted order: those of its images, and of all classes behind, would be others."""
+    shutil.copytree(copy / "val" / CLASSES[5], copy / "val" / f"{CLASSES[5]}a", symlinks=True)
+    assert f"classes that only one of train and val has: {CLASSES[5]}a" in refusal(copy, tmp_path / "imagenet")
+
+
 def test_another_layout_is_refused_with_what_to_do(tmp_path):
     assert "it must hold train/CLASS/*.JPEG and val/CLASS/*.JPEG" in refusal(tmp_path, tmp_path / "imagenet")
     (tmp_path / "ILSVRC2012_img_train.tar").touch()
