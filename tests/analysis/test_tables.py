@@ -90,6 +90,12 @@ def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path):
     assert found == {"A mimetic": "A base", "B mimetic": "B base", "C mimetic": "A base"}
 
 
+def test_learning_rates_that_rows_do_not_share_are_said(tmp_path):
+    write(tmp_path, done("Kaiming uniform", (50.0,)), respecified(done("Mimetic", (50.0,)), recipe={"lr": 3e-3}))
+    (note,) = [note for note in build(load([tmp_path])).notes if note.startswith("cifar10 (50,000 training images)")]
+    assert re.search(r"1 epoch, learning rate 0\.001; Mimetic: .*1 epoch, learning rate 0\.003\.$", note)
+
+
 def test_p_is_corrected_over_the_whole_table(tmp_path):
     """Six differences of one sign: p = 2/64 each, in two comparisons, so 1/16 and, last of all, 1."""
     base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5]
