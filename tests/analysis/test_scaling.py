@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,12 @@ def test_over_a_parameter_of_a_method_the_base_stays_as_it_is(tmp_path: Path) ->
         gains = found.gains(found.series["cifar10", "Mimetic"])
         assert {value: its.tolist() for value, its in gains.items()} == {0.25: [2.0, 4.0], 0.5: [4.0, 6.0]}
     assert set(over(study, "beta_qk")) == {"over-beta_qk", "over-beta_qk-gain"}
+
+
+def test_a_value_of_0_has_its_place_on_the_axis(tmp_path: Path) -> None:
+    for seed, beta in itertools.product(range(2), (0.0, 0.5)):
+        run = spec("Mimetic", seed=seed, epochs=1, params={"beta_qk": beta})
+        write(tmp_path, finished(run, [40.0 + seed], study="beta", row=f"Mimetic, beta_qk {beta}"))
+    (axes,) = over(load([tmp_path], "beta"), "beta_qk")["over-beta_qk"].axes
+    assert axes.get_xscale() == "linear"
+    assert list(axes.get_xticks()) == [0.0, 0.5]
