@@ -23,6 +23,7 @@ from vitinit.benchmark.datasets.load import download, load
 from vitinit.benchmark.datasets.packed import Packed
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.image_files.packing import write_packed
 from vitinit.benchmark.preparing import pack
 from vitinit.benchmark.preparing.pack import prepare
 from vitinit.benchmark.spec import DatasetSpec
@@ -173,6 +174,14 @@ def test_another_number_of_images_has_to_be_allowed(source, tmp_path):
         message = refusal(source, tmp_path / "imagenet", False, replace(FEW, images=images))
         assert f"{split}: found" in message
         assert "ImageNet-1K has 101; --allow-incomplete takes what is there" in message
+
+
+@pytest.mark.parametrize(("counted", "says"), [(1, "files were added meanwhile"), (3, "files were removed meanwhile")])
+def test_files_that_come_or_go_while_they_are_packed_are_noticed(source, tmp_path, counted, says):
+    two = [(path, label) for label, path in enumerate(files(source, "val")[:2])]
+    with pytest.raises(VitinitError, match=says):
+        write_packed(tmp_path, tmp_path / "packed", CLASSES, {"train": (two, counted)}, 1, quiet)
+    assert not (tmp_path / "packed").exists()
 
 
 def cut_short(path: Path) -> None:
