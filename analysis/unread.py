@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vitinit.analysis.text import one_line
+from vitinit.benchmark.metrics.registry import OF_LABELS
 from vitinit.benchmark.records.record import RunRecord
 
 MARK = "†"
@@ -16,7 +17,7 @@ NOTE = "answers by its class token: nothing reads the patches of the last layer"
 
 def last_is_unread(run: RunRecord) -> bool:
     """Return True if nothing reads the patches of the last layer."""
-    return not run.spec.model.reads_patches and run.metric == "top1"
+    return not run.spec.model.reads_patches and run.last.field == OF_LABELS
 
 
 def marked(runs: Iterable[RunRecord]) -> str:

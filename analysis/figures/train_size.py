@@ -75,7 +75,7 @@ def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
 def sizes_panel(name: str, runs: pd.DataFrame, value: str, y: str, study: Study) -> Panel:
     """A column of `runs`, which the y-axis calls `y`, over the number of training images."""
     by_row = {row: runs[runs["row"] == row] for row in study.rows}
-    within = (0.0, 100.0) if "%" in y else (-math.inf, math.inf)
+    within = (0.0, 100.0) if value == "score" else (-math.inf, math.inf)  # a gain in percent may be a loss
     lines = {row: line(its.groupby("train_images")[value], *within) for row, its in by_row.items() if len(its)}
     return Panel(name, "", Scale("training images", y, "row", log_x=True), lines)
 

@@ -72,7 +72,7 @@ def _splits(spec: DatasetSpec) -> tuple[dict[str, list[Path]], dict[str, list[Pa
         train, test = _files(root / "train", root), _files(root / other, root)
         if train.keys() != test.keys():
             raise VitinitError(
-                f"{root}: class count mismatch, {len(train)} in train and {len(test)} in {other}; "
+                f"{root}: classes differ, {len(train)} in train and {len(test)} in {other}; "
                 f"only in one of them: {', '.join(sorted(train.keys() ^ test.keys()))}"
             )
     else:

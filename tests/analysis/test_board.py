@@ -39,7 +39,7 @@ def test_entries_are_ranked_by_the_lower_end_and_a_refutation_stays(tmp_path: Pa
     )
     for name, gain, *answers in (
         ("believed", 3.5),
-        ("proven", 8.4, "reproduced"),
+        ("proven", 6.4, "tie", "reproduced"),
         ("refuted", 20.0, "not reproduced", "reproduced"),
     ):
         submission(tmp_path / "submissions", name, gain, *answers)
@@ -60,7 +60,7 @@ def test_entries_are_ranked_by_the_lower_end_and_a_refutation_stays(tmp_path: Pa
         ("Imp.-3", "records of this project"),
     ]
     assert [row[0] for row in rows] == list("12345")
-    assert rows[2][3] == "+4.20 [3.20, 5.20]", "of the verification, not of the claim"
+    assert rows[2][3] == "+4.20 [3.20, 5.20]", "of the last verification, not of the claim"
     assert rows[0][3] == "+11.00 [10.00, 12.00]", "of the latest of them"
 
 

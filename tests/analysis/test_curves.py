@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from figure_checks import drawn
-from synthetic_records import done, several, with_probes, write
+from synthetic_records import done, finished, several, spec, with_probes, write
 
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.curves.efficiency import sample_efficiency
@@ -158,6 +158,8 @@ def test_accuracy_over_locality_strength_and_gpsa_layers(tmp_path):
     same = {"heads": 4, "position": "learned", "pool": "token"}
     write(tmp_path, *(done("Trunc normal", (20.0 + seed,), seed=seed, label="DeiT", **same) for seed in (0, 2)))
     write(tmp_path, done("Trunc normal", (99.0,), label="narrow", width=24, **same))
+    mimetic = spec("Trunc normal", epochs=1, **same).model_copy(update={"method": spec("Mimetic").method})
+    write(tmp_path, finished(mimetic, (99.0,), study="small", row="DeiT with a method"))
     ((name, figure),) = locality(load([tmp_path])).items()
     assert name == "locality-cifar10", "digits has one value of each"
     assert "cifar10: n=2" in figure.get_suptitle()
@@ -208,6 +210,9 @@ def test_sample_efficiency_is_the_gain_by_seed_relative_to_the_baseline(tmp_path
     assert gain.get_title() == "gain relative to Trunc normal: n=1 to 2"
     (other,) = sample_efficiency(study, "Mimetic").values()
     assert other.axes[1].get_title().startswith("gain relative to Mimetic: n=")
+    band = other.axes[1].collections[0].get_paths()[0].vertices[:, 1]
+    fell = [-100.0, 100 * (20 / 30 - 1)]  # on 1,000 images
+    assert band.min() == pytest.approx(statistics.mean(fell) - statistics.stdev(fell)), "a loss has its band below 0"
 
 
 def test_files_are_written_with_a_line_for_what_is_not_drawn(tmp_path, capsys):

@@ -205,6 +205,14 @@ def test_attention_by_offset_shows_every_head_on_one_scale(study):
     assert found == {(round(2 * x, 9), round(2 * y, 9), round(1 / 3, 9)) for x, y in middles}
 
 
+def test_attention_by_offset_is_that_of_the_first_seed(tmp_path):
+    first, second = (done("Mimetic", seed=seed, maps=[each]) for seed, each in ((1, PEAK), (2, FLAT)))
+    assert first.run_id > second.run_id, "files are read in the order of these"
+    write(tmp_path, first, second)
+    (shown,) = offsets(load([tmp_path]))["attention_offsets"].axes[0].get_images()
+    assert shown.get_array()[1][1] == 0.6
+
+
 # --- how a row looks ---
 
 

@@ -155,3 +155,5 @@ def test_runs_that_folders_disagree_on_are_counted(tmp_path):
     assert study.contradicted == 1
     assert {record.row: record.score for record in study.contents.done.values()} == {"Mimetic": 10, "Trunc normal": 5}
     assert load(folders[::2]).contradicted == 0
+    write(tmp_path / "four", done("Mimetic", (10.0,)).model_copy(update={"weights": "1" * 64}))
+    assert load([folders[0], tmp_path / "four"]).contradicted == 1, "the same score of other weights"

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from synthetic_records import done
 
+from tests.synthetic_masks import dense
 from vitinit.analysis import frame
 from vitinit.analysis.figures.__main__ import main as figures
 from vitinit.analysis.tables.__main__ import main as tables
+from vitinit.analysis.unread import last_is_unread
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes, whole_or_parsed
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
@@ -40,6 +42,12 @@ def test_a_record_holds_them_by_name_and_can_be_read_by_another_one() -> None:
     with pytest.raises(VitinitError, match="holds no miou; it holds top1, top5, calibration_error"):
         record.by("miou")
     assert b"metrics" not in to_bytes(done("Mimetic", (10.0, 50.0))), "as records of before"
+
+
+def test_attention_that_nothing_reads_is_marked_whatever_metric_is_shown_and_that_of_masks_is_read() -> None:
+    record = with_metrics("ConViT", 0, 50.0, top5=90.5)
+    assert [last_is_unread(each) for each in (record, record.by("top5"))] == [True, True]
+    assert [last_is_unread(dense("Mimetic", [50.0], pool=pool)) for pool in ("token", "avg")] == [False, False]
 
 
 def test_tables_show_another_metric_by_its_name(tmp_path: Any, capsys: Any) -> None:

@@ -6,12 +6,18 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from synthetic_records import several
 
 from tests.records import REFERENCE, limits, study, text
 from vitinit.analysis.frame import load
 from vitinit.analysis.pages.__main__ import main
+from vitinit.analysis.pages.difference import Difference
+from vitinit.analysis.pages.facts import Facts
 from vitinit.analysis.pages.render import page
+from vitinit.benchmark.records.store import Layout, Store
+from vitinit.initializers.errors import VitinitError
 
 
 @pytest.fixture
@@ -78,6 +84,26 @@ def test_a_template_that_claims_or_asks_for_too_much_is_refused(
     assert "segmentation-small" in error
     assert error.count("\n") == 1
     assert (folder / "README.md").read_text() == before
+
+
+def test_at_every_seed_is_not_said_of_a_tie() -> None:
+    gains = [1.0, 2.0, 3.0]
+    assert (
+        Difference("a − b", pd.Series(gains)).every == Difference("b − a", -pd.Series(gains)).every == "at every seed"
+    )
+    with pytest.raises(VitinitError, match="of one sign at every seed"):
+        _ = Difference("a − b", pd.Series([*gains, 0.0])).every
+
+
+def test_the_effect_that_all_named_comparisons_can_show_is_that_of_the_fewest_seeds(tmp_path: Path) -> None:
+    for row, n in (("Kaiming uniform", 8), ("Mimetic", 8), ("Imp.-3", 4)):
+        several(tmp_path, {row: [50 + seed % 3 + len(row) * seed / 9 for seed in range(n)]})
+    contrasts = [(row, "Kaiming uniform") for row in ("Mimetic", "Imp.-3")]
+    Store(tmp_path).write_layout("small", Layout(contrasts=contrasts))
+    facts = Facts(load([tmp_path]))
+    few, many = (facts.contrast(*pair).detectable for pair in reversed(contrasts))
+    assert few == pytest.approx(many * 2**0.5)
+    assert facts.detectable() == f"{few:.2f}"
 
 
 def test_a_study_without_a_template_states_the_comparisons_that_its_grid_named(tmp_path: Path) -> None:

@@ -103,6 +103,14 @@ def test_epochs_that_were_not_evaluated_are_on_the_page_without_test_numbers(tmp
     assert f"{record.history[-1].test_loss:.4f}" in text.split()
 
 
+def test_the_loss_of_validation_images_is_on_the_page(tmp_path):
+    record = of_dataset(done("Mimetic"), **VALIDATION)
+    ((_, text),) = runs_of(Page(to_html([section(load([write(tmp_path, record)]))]))).items()
+    last = record.history[-1]
+    assert text.split().count(f"{last.val_loss:.4f}") == 2, "as much as that in training"
+    assert last.val_loss == last.train_loss
+
+
 def test_the_page_needs_no_other_file_and_its_links_lead_somewhere(few, hostile):
     for text in (few.text, hostile.read_text(encoding="utf-8")):
         page = Page(text)
@@ -253,13 +261,23 @@ def test_whole_places_along_an_axis_keep_all_their_digits(tmp_path):
     assert ">1,281,167</text>" in data.pictures[0]
 
 
-def test_a_band_ends_at_100_percent(tmp_path):
-    (panel,) = over_epochs(load([several(tmp_path, {"Mimetic": [(50.0, 80.0), (50.0, 100.0), (50.0, 100.0)]})]))[
-        "accuracy"
-    ].panels
-    line = panel.lines["Mimetic"]
-    assert (line.mean + line.std)[-1] > 100, "as computed"
-    assert np.max(line.band[1]) == 100, "as drawn"
+def test_a_band_ends_at_0_and_at_100_percent(tmp_path):
+    values = {
+        "Mimetic": [(50.0, 80.0), (50.0, 100.0), (50.0, 100.0)],
+        "Imp.-3": [(50.0, 20.0), (50.0, 0.0), (50.0, 0.0)],
+    }
+    (panel,) = over_epochs(load([several(tmp_path, values)]))["accuracy"].panels
+    high, low = (panel.lines[row] for row in values)
+    assert (high.mean + high.std)[-1] > 100, "as computed"
+    assert (low.mean - low.std)[-1] < 0, "as computed"
+    assert (np.min(low.band[0]), np.max(high.band[1])) == (0, 100), "as drawn"
+
+
+def test_an_axis_holds_the_bands_of_its_lines(tmp_path):
+    study = load([several(tmp_path, {"Mimetic": [(20.0, 50.0), (40.0, 70.0)]})])
+    axis = json.loads(plot(over_epochs(study)["accuracy"], study).data)["scales"][0]["axis"]
+    assert axis["low"] < 30 - 2**0.5 * 10
+    assert axis["high"] > 60 + 2**0.5 * 10
 
 
 @pytest.mark.long

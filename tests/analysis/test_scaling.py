@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from synthetic_records import finished, spec, write
 from vitinit.analysis.figures.scaling import figure, over
 from vitinit.analysis.frame import Study, load
 from vitinit.analysis.tables.registry import build, names
-from vitinit.analysis.tables.scaling import catches_up, scaling_over
+from vitinit.analysis.tables.scaling import catches_up, scaling, scaling_over
 from vitinit.benchmark.spec import OptimizerSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -58,6 +59,19 @@ def test_the_figure_shows_these_gains(study: Study) -> None:
     assert {text.get_text() for text in axes.figure.legends[0].get_texts()} == {
         "Trunc normal − Kaiming uniform",
         "Mimetic − Kaiming uniform",
+    }
+
+
+def test_a_gain_is_of_the_seeds_that_both_have(tmp_path: Path, study: Study) -> None:
+    lost = ("Kaiming uniform, width 48", 2)
+    write(tmp_path / "fewer", *(run for run in study.contents.done.values() if (run.row, run.spec.seed) != lost))
+    found = scaling(load([tmp_path / "fewer"], "wide"))
+    assert found
+    gains = found.gains(found.series["cifar10", "Mimetic"])
+    assert {width: gain.to_list() for width, gain in gains.items()} == {
+        48: pytest.approx(GAIN[48][:2]),
+        96: pytest.approx(GAIN[96]),
+        192: pytest.approx(GAIN[192]),
     }
 
 
@@ -146,3 +160,12 @@ def test_over_a_parameter_of_a_method_the_base_stays_as_it_is(tmp_path: Path) ->
         gains = found.gains(found.series["cifar10", "Mimetic"])
         assert {value: its.tolist() for value, its in gains.items()} == {0.25: [2.0, 4.0], 0.5: [4.0, 6.0]}
     assert set(over(study, "beta_qk")) == {"over-beta_qk", "over-beta_qk-gain"}
+
+
+def test_a_value_of_0_has_its_place_on_the_axis(tmp_path: Path) -> None:
+    for seed, beta in itertools.product(range(2), (0.0, 0.5)):
+        run = spec("Mimetic", seed=seed, epochs=1, params={"beta_qk": beta})
+        write(tmp_path, finished(run, [40.0 + seed], study="beta", row=f"Mimetic, beta_qk {beta}"))
+    (axes,) = over(load([tmp_path], "beta"), "beta_qk")["over-beta_qk"].axes
+    assert axes.get_xscale() == "linear"
+    assert list(axes.get_xticks()) == [0.0, 0.5]

@@ -181,7 +181,7 @@ def test_gains_over_another_base_or_of_another_model_or_recipe_are_not_listed(tm
     for name, model in {"same": {}, "wide": {"width": 96}, "learned": {"position": "learned"}}.items():
         for row, top1 in (("Kaiming uniform", 40.0), ("Mimetic", 45.0)):
             several(root, {row: [top1] * 3}, study="tier", label=f"{row}, {name}", **model)
-        several(root, {"Imp.-3": [(41.0, 42.0)] * 3, "Kaiming uniform": [(40.0, 41.0)] * 3}, study="longer", **model)
+    several(root, {"Imp.-3": [(41.0, 42.0)] * 3, "Kaiming uniform": [(40.0, 41.0)] * 3}, study="longer")
     for seed, row in itertools.product(range(3), ("Trunc normal", "Mimetic")):
         run = spec(row, seed=seed, epochs=1).model_copy(update={"base": spec("Trunc normal").base})
         write(root, finished(run, (40.0,), study="another", row=row))

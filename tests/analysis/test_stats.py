@@ -37,6 +37,7 @@ def test_the_least_p_is_that_of_differences_of_one_sign_and_over_40_pairs_flips_
         pair = stats.paired(series(range(1, n + 1)), series([0] * n))
         assert pair.p == pytest.approx(pair.least_p) == pytest.approx(2 / 2**n)
     assert stats.sign_flip_p(np.zeros(4)) == 1
+    assert stats.sign_flip_p(np.array([0.1, 0.2, 0.3])) == 2 / 2**3, "added in another order, 0.6 is less"
     values = RNG.normal(0.25, size=60)
     p = stats.sign_flip_p(values)
     assert p == stats.sign_flip_p(values)

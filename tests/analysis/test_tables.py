@@ -66,6 +66,9 @@ def test_the_papers_differences_are_to_its_own_numbers_of_the_same_row(tmp_path)
     assert entry(build(study, baseline="Trunc normal"), "Mimetic").paper == ["91.16", "+2.53"]
     assert entry(build(study), "Trunc normal").paper == ["88.63"]
     assert entry(build(study), "ConViT").paper == []
+    other = several(tmp_path / "other", {"Kaiming uniform": (50.0,), "Imp.-3": (51.0,)}, paper=True, study="table6")
+    numbers = [entry(build(load([other])), row).paper for row in ("Kaiming uniform", "Imp.-3")]
+    assert numbers == [["86.36"], ["90.75"]], "of Table 2 and of Table 6"
 
 
 def test_one_seed_has_no_spread_and_no_base_no_difference(tmp_path):
@@ -85,6 +88,12 @@ def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path):
                 write(tmp_path, respecified(done(row, (50.0,), label=f"{name} {label}"), recipe={"lr": lr}))
     found = build(load([tmp_path])).baselines
     assert found == {"A mimetic": "A base", "B mimetic": "B base", "C mimetic": "A base"}
+
+
+def test_learning_rates_that_rows_do_not_share_are_said(tmp_path):
+    write(tmp_path, done("Kaiming uniform", (50.0,)), respecified(done("Mimetic", (50.0,)), recipe={"lr": 3e-3}))
+    (note,) = [note for note in build(load([tmp_path])).notes if note.startswith("cifar10 (50,000 training images)")]
+    assert re.search(r"1 epoch, learning rate 0\.001; Mimetic: .*1 epoch, learning rate 0\.003\.$", note)
 
 
 def test_p_is_corrected_over_the_whole_table(tmp_path):
@@ -124,6 +133,14 @@ def test_a_comparison_without_runs_keeps_its_place_in_the_correction(tmp_path):
     assert alone == pytest.approx(2 * 2 / 256)
     assert table.cells["Mimetic", "cifar10"].p == pytest.approx(4 * 2 / 256)
     assert any("over 4 comparisons, 3 without runs yet" in note for note in table.notes)
+
+
+def test_a_comparison_whose_base_was_skipped_has_no_place_in_the_correction(tmp_path):
+    base = [10.0, 12.0, 11.0, 13.0, 10.5, 12.5, 11.5, 9.0]
+    root = several(tmp_path, {"Kaiming uniform": base, "Mimetic": [x + 1 for x in base]})
+    write(root, done("Mimetic", (50.0,), dataset="digits"), skipped("Kaiming uniform", dataset="digits", epochs=1))
+    table = build(load([root]))
+    assert (table.comparisons, table.cells["Mimetic", "cifar10"].p) == (1, pytest.approx(2 / 256))
 
 
 def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image, ImageFilter, ImageOps
 from timm.data import auto_augment
+from timm.data.transforms_factory import transforms_imagenet_train
 from torchvision import transforms
 
 from tests.photographs import pieces
@@ -90,6 +91,13 @@ def test_draws_and_pixels_are_torchvisions_bit_for_bit(photographs, name, params
     assert torch.equal(changed(made(name, **params), images, 5, device), one_by_one(transform, images))
 
 
+def test_what_comes_from_outside_an_image_has_the_mean_colour_rounded_as_by_timm():
+    mean = (0.4914, 0.4822, 0.4465)
+    timms = transforms_imagenet_train(32, auto_augment="rand-m9-n1", mean=mean).transforms
+    (rand,) = [each for each in timms if isinstance(each, auto_augment.RandAugment)]
+    assert tuple(fill_color(mean).flatten().tolist()) == rand.ops[0].kwargs["fillcolor"] == (125, 123, 114)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_augmix_is_timms_bit_for_bit(photographs, device):
     for seed, (params, config) in enumerate([({}, "augmix-m3-w3"), ({"magnitude": 9, "width": 2}, "augmix-m9-w2")]):
@@ -109,6 +117,11 @@ def test_three_augment_is_one_of_pillows_three(photographs, device):
         return ImageOps.solarize(image) if kind == "s" else image.filter(ImageFilter.GaussianBlur(sigma))
 
     assert torch.equal(changed(made("three_augment"), photographs, 5, device), one_by_one(transform, photographs))
+
+
+def test_every_crop_of_a_padded_image_is_drawn():
+    edges = made("crop_padding", pixels=2).draw(1000, 32, 0)
+    assert {tuple(edge) for edge in edges.tolist()} == {(top, left) for top in range(5) for left in range(5)}
 
 
 def recipe(**fields) -> Recipe:
@@ -133,6 +146,10 @@ def test_a_list_replaces_the_augmentation_of_the_shipped_recipe_and_gets_its_def
     found = resolve_recipe({"name": "standard", "augment": ["hflip", "color_jitter"]})
     assert (found.hflip, found.rand_augment, found.crop_padding) == (0.5, None, 0)
     assert found.augment[0].params == {"brightness": 0.3, "contrast": 0.3, "saturation": 0.3}
+    named = {"name": "structured2505", "mix_images": None}
+    shipped, bare = resolve_recipe(named), resolve_recipe({**named, "augment": ["hflip"]})
+    assert (shipped.mixup, shipped.cutmix, shipped.random_erasing) == (0.8, 1.0, 0.25)
+    assert (bare.mixup, bare.cutmix, bare.random_erasing) == (0, 0, 0), "what is last goes, too"
 
 
 @pytest.mark.parametrize(

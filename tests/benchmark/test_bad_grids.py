@@ -194,6 +194,7 @@ BAD_FORMS: list[tuple[dict[str, Any], str]] = [
         "rows.A: must be a mapping with base, method, model, recipe (given: 'trunc_normal'",
     ),
     ({"rows": {}}, "rows: is empty, and must not be"),
+    ({"rows": {"A": {"base": "zero"}}, "contrasts": [["A", "A"]]}, "contrasts: the row 'A' against itself"),
     ({"blocks": []}, "blocks: is empty, and must not be (given: "),
     ({"blocks": {"seeds": [0]}}, "blocks: must be a list"),
     ({"row": {}}, "unknown field 'row'; did you mean 'rows'? available: blocks, contrasts, rows, title"),

@@ -17,6 +17,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
+from vitinit.benchmark.datasets.folder import FOLDER
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.initializers.errors import VitinitError
@@ -41,6 +42,7 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
     assert unavailable(folder_spec(tmp_path), NOWHERE) is None
     (tmp_path / "test").rename(tmp_path / "val")
     assert load(folder_spec(tmp_path), 8, NOWHERE).checksum == data.checksum
+    assert FOLDER.images_in_memory(folder_spec(tmp_path), NOWHERE) == 4 + 3 + 3
 
 
 def test_folder_of_classes_gives_a_fifth_of_each_to_the_test_split(tmp_path: Path) -> None:
@@ -93,8 +95,12 @@ LAYOUTS: list[tuple[dict[str, int], str]] = [
     ({"a": 3, "b": 1}, "b has one image"),
     ({"train/a": 2, "train/b": 2}, "neither test nor val"),
     (
+        {"train/a": 2, "train/b": 2, "test/a": 1, "test/c": 1},
+        "classes differ, 2 in train and 2 in test; only in one of them: b, c",
+    ),
+    (
         {"train/a": 2, "train/b": 2, "train/c": 2, "test/a": 1, "test/d": 1},
-        "class count mismatch, 3 in train and 2 in test; only in one of them: b, c, d",
+        "classes differ, 3 in train and 2 in test; only in one of them: b, c, d",
     ),
 ]
 
@@ -145,6 +151,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], object], str]] = [
         "cannot use the image {file}: it is no BMP, GIF, JPEG, PNG, PPM, TIFF or WEBP",
     ),
     ("deep.png", lambda file: Image.fromarray(np.full((8, 8), 30_000, dtype=np.uint16)).save(file), "more than 8 bits"),
+    ("float.tif", lambda file: Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(file), "more than 8 bits"),
     ("bomb.png", lambda file: file.write_bytes(bomb(10_000)), "exceeds limit"),
     ("bomb.png", lambda file: file.write_bytes(bomb(60_000)), "exceeds limit"),
     ("link.png", lambda file: file.symlink_to("../../outside/000.png"), "{file} is not a file inside {root}"),

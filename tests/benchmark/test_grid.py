@@ -51,6 +51,10 @@ def test_seeds_that_no_stream_takes_are_refused_and_so_is_one_that_is_there_twic
     assert [cell.spec.seed for cell in grid.load(str(file), [7, 8]).cells] == [7, 8] * 4
 
 
+def test_a_batch_may_be_as_large_as_the_dataset(file):
+    assert {cell.spec.recipe.batch_size for cell in grid.load(str(file), fixed={"batch_size": 500}).cells} == {500}
+
+
 def test_one_run_under_two_names_is_refused(tmp_path):
     content = {**GRID, "rows": {**GRID["rows"], "The same": {"base": "trunc_normal"}}}
     path = write(tmp_path / "twice.yaml", content)

@@ -51,7 +51,7 @@ def test_pixels_labels_and_classes_are_those_that_were_saved(tmp_path):
 
 
 def test_labels_that_are_not_public_are_no_test_split(tmp_path):
-    splits = {"train": made([0, 1]), "test": made([-1, -1]), "validation": made([1, 0, 1], 1)}
+    splits = {"train": made([0, 1]), "test": made([-1, 1]), "validation": made([1, 0, 1], 1)}
     assert loaded(saved(datasets.DatasetDict(splits), tmp_path / "set")).held_out.labels.tolist() == [1, 0, 1]
 
 

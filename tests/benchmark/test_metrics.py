@@ -68,6 +68,7 @@ def test_labels_have_some_masks_others_and_few_classes_more() -> None:
 
     assert names(5) == {"loss", "top1", "calibration_error", "class_accuracy"}
     assert names(10, last=False) == {"loss", "top1", "top5", "calibration_error"}
+    assert names(20) - names(21) == {"class_accuracy"}
     assert names(100) == {"loss", "top1", "top5", "calibration_error"}
     assert names(10, dense=True) == {"loss", "miou"}
     scores = Scores(torch.device("cpu"), CLASSES, dense=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from vitinit.benchmark import signatures
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.fits import summary
 from vitinit.benchmark.grids.resolve import resolve_model
@@ -64,7 +65,8 @@ def test_what_is_counted_is_what_the_family_has_written_down():
             **{"position": "learned", "pool": "token"},
         }
     )
-    assert model.forward_operations(10) == ours.forward_operations(10)
+    for classes in (10, 100):
+        assert model.forward_operations(classes) == ours.forward_operations(classes)
     assert model.size == parameter_count(build_model(ours, 10))
     assert not model.batch_norm
     assert named({"timm": "resnet18", "img_size": 32}).batch_norm
@@ -75,6 +77,17 @@ def test_a_spec_is_read_back_as_it_was_and_equal_arguments_are_one_run():
     assert model == named({**SMALL, "args": {"drop_path_rate": 0.0}})
     assert spec_of(model.model_dump(mode="json")) == model
     assert named(SMALL) != model
+
+
+def test_an_argument_without_annotation_has_the_type_of_its_default():
+    def somebodys(num_classes, gated=False, width=8, rate=0.5, name="a"):
+        raise AssertionError
+
+    given = {"gated": True, "width": 16, "rate": 1, "name": "b"}
+    assert signatures.checked(somebodys, given, "it", ()) == {"gated": True, "width": 16.0, "rate": 1.0, "name": "b"}
+    for name, value in (("gated", 1), ("width", True), ("rate", "1"), ("name", 1)):
+        with pytest.raises(VitinitError, match=f"it: {name}"):
+            signatures.checked(somebodys, {name: value}, "it", ())
 
 
 def test_an_image_size_that_is_not_given_is_timms():

@@ -103,6 +103,14 @@ def test_the_folder_changes_no_run_and_the_content_of_a_file_those_that_use_it(f
     assert [cls.model_fields["factor"].default for cls in classes] == [0.5, 0.75]
 
 
+def test_a_method_of_a_file_with_values_of_its_own_may_be_that_of_a_placebo(folder):
+    path, of = folder / "own.yaml", 'of: "parts/own_method.py:Smaller"'
+    path.write_text(path.read_text().replace(of, 'of: {name: "parts/own_method.py:Smaller", factor: 0.25}'))
+    found = specs(folder)
+    mine, inner = found["Mine", "vit"].method, found["Placebo", "vit"].method.params["of"]
+    assert inner == {"name": mine.name, **mine.params}
+
+
 def test_a_dataset_of_a_file_is_opened_and_its_label_tells_contents_apart(folder):
     spec = specs(folder)["Base", "vit"].dataset
     (images, labels), _, classes = datasets.get(spec.name).read(Path())

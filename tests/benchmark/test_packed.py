@@ -23,6 +23,7 @@ from vitinit.benchmark.datasets.load import download, load
 from vitinit.benchmark.datasets.packed import Packed
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.image_files.packing import write_packed
 from vitinit.benchmark.preparing import pack
 from vitinit.benchmark.preparing.pack import prepare
 from vitinit.benchmark.spec import DatasetSpec
@@ -82,6 +83,7 @@ def prepared(data_dir, tmp_path) -> Path:
 def test_what_is_packed_is_every_file_unchanged_in_order(source, data_dir):
     data = opened(data_dir)
     assert data.classes == tuple(CLASSES)
+    checksum = hashlib.sha256()
     for split, name in ((data.train, "train"), (data.held_out, "val")):
         content = (data_dir / "imagenet" / f"{name}.images").read_bytes()
         expected = files(source, name)
@@ -91,6 +93,9 @@ def test_what_is_packed_is_every_file_unchanged_in_order(source, data_dir):
             assert part == path.read_bytes()
             assert entry["sha256"].tobytes() == hashlib.sha256(part).digest()
             assert CLASSES[label] == path.parent.name
+        checksum.update(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in expected))
+        checksum.update(np.array([CLASSES.index(path.parent.name) for path in expected], "<u2").tobytes())
+    assert data.checksum == checksum.hexdigest()
     assert (data.mean, data.std) == (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
 
 
@@ -171,6 +176,14 @@ def test_another_number_of_images_has_to_be_allowed(source, tmp_path):
         assert "ImageNet-1K has 101; --allow-incomplete takes what is there" in message
 
 
+@pytest.mark.parametrize(("counted", "says"), [(1, "files were added meanwhile"), (3, "files were removed meanwhile")])
+def test_files_that_come_or_go_while_they_are_packed_are_noticed(source, tmp_path, counted, says):
+    two = [(path, label) for label, path in enumerate(files(source, "val")[:2])]
+    with pytest.raises(VitinitError, match=says):
+        write_packed(tmp_path, tmp_path / "packed", CLASSES, {"train": (two, counted)}, 1, quiet)
+    assert not (tmp_path / "packed").exists()
+
+
 def cut_short(path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     Image.fromarray(noise).save(path)
@@ -202,6 +215,12 @@ def test_classes_must_be_those_of_imagenet(copy, tmp_path):
     assert f"classes that only one of train and val has: {CLASSES[5]}" in refusal(copy, tmp_path / "imagenet")
     shutil.rmtree(copy / "train" / CLASSES[5])
     assert "found 99 class folders, ImageNet-1K has 100" in refusal(copy, tmp_path / "imagenet")
+
+
+def test_a_class_that_only_val_has_is_refused(copy, tmp_path):
+    """Labels count classes in sorted order: those of its images, and of all classes behind, would be others."""
+    shutil.copytree(copy / "val" / CLASSES[5], copy / "val" / f"{CLASSES[5]}a", symlinks=True)
+    assert f"classes that only one of train and val has: {CLASSES[5]}a" in refusal(copy, tmp_path / "imagenet")
 
 
 def test_another_layout_is_refused_with_what_to_do(tmp_path):

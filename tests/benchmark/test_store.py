@@ -182,6 +182,15 @@ def test_a_bitmap_of_correct_images_fits_the_accuracy_and_records_of_before_gain
     for wrong in (fewer, whole[:-4], whole + "AAAA", "no base64", ""):
         with pytest.raises(VitinitError, match="correct does not hold"):
             to_bytes(record(correct=wrong))
+    history = [row.model_copy(update={"test_top1": row.test_top1 and 100 * 4 / 9}) for row in record().history]
+    nine = record(history=history, dataset=record().dataset.model_copy(update={"test": 9}))
+    for bits, holds in (((1, 1, 1, 0, 0, 0, 0, 0, 1), True), ((1, 1, 1, 0, 0, 0, 0, 0, 0, 1), False)):
+        content = nine.model_copy(update={"correct": base64.b64encode(np.packbits(bits)).decode()})
+        if holds:
+            assert from_bytes(to_bytes(content)) == content
+        else:
+            with pytest.raises(VitinitError, match="correct does not hold"):
+                to_bytes(content)
 
 
 def test_a_record_under_the_name_of_another_run_or_of_a_failure(study: Path) -> None:

@@ -73,7 +73,8 @@ def test_check_of_no_folder(tmp_path: Path) -> None:
 def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_path: Path) -> None:
     files = Store(study.parent)
     files.write(record(row=EVIL))
-    files.write(failed(record(2), f"first, line\n{EVIL}"))
+    failure = failed(record(2), f"first, line\n{EVIL}")
+    files.write(failure.model_copy(update={"execution": {"device": "cuda"}, "environment": {"gpu": "H100"}}))
     files.write(skipped(record(3), "no images; put 'a', \"b\" into c"))
     code, output = call("export", "--results", study.parent, "--out", tmp_path / "out")
     assert code == 0, output
@@ -94,6 +95,7 @@ def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_pa
         assert row["environment.commit"] == expected.environment["commit"]
     assert by_csv[record(2).run_id]["reason"] == f"RuntimeError: first, line\n{EVIL}"
     assert by_pandas.loc[record(2).run_id]["reason"] == f"RuntimeError: first, line\n{EVIL}"
+    assert [by_csv[record(2).run_id][name] for name in ("execution.device", "environment.gpu")] == ["cuda", "H100"]
     assert by_csv[record(3).run_id]["status"] == "skipped"
     assert by_csv[record(3).run_id]["top1"] == ""
     epochs = pd.read_csv(tmp_path / "out/epochs.csv")

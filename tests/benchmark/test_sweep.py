@@ -11,6 +11,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.settings import named_fields
+from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.plan import _fixed, _matches, planned_of
 
@@ -131,5 +132,8 @@ def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
         assert {c.row for c in swept if _matches(c, f"{key}=qk")} == {"Mimetic, parts qk"}
     flipped = cells(tmp_path, "{augment: [[trivial_augment], [color_jitter, trivial_augment]]}")
     assert sum(_matches(c, "augment=color_jitter*, trivial_augment*") for c in flipped) == len(flipped) / 2
+    of_both = found[0].spec.model_copy(update={"method": InitializerSpec(name="mine", params={"std": 0.5})})
+    names = named_fields(of_both)
+    assert (names["base.std"], names["method.std"], names.get("std")) == ("0.02", "0.5", None), "std is of two"
     with pytest.raises(VitinitError, match="did you mean 'lr'"):
         planned_of(Grid("swept", "", found, []), Store(tmp_path), ["lrr=1"], None)

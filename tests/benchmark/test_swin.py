@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from tests.initializers.caught import maps_of
 from vitinit.benchmark.grids.resolve import resolve_model
@@ -26,6 +28,15 @@ IMAGES_BCHW = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(
 
 def preset(name: str = "swin_micro", image_size: int = 32, **fields: Any) -> ModelSpec:
     return resolve_model({"preset": name, "image_size": image_size, "patch_size": 4, **fields})
+
+
+@pytest.mark.parametrize("window_size", [2, 4, 8])
+def test_operations_are_those_that_torch_counts(window_size: int) -> None:
+    spec = preset(window_size=window_size)
+    model = build_model(spec, 10).eval().requires_grad_(False)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(IMAGES_BCHW[:1])
+    assert spec.forward_operations(10) == counter.get_total_flops()
 
 
 def initialised(method: dict[str, Any] | None = None, scale: float = 1.0, **fields: Any) -> Any:

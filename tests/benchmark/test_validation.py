@@ -10,7 +10,9 @@ import torch
 from dataset_helpers import NOWHERE, error_of, rows
 from pydantic import ValidationError
 
+from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.grids.parts import resolve_dataset
 from vitinit.benchmark.image_files.subset import parts
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
@@ -68,6 +70,8 @@ def test_sizes_that_do_not_fit_are_one_line() -> None:
     assert "leaves no image" in error_of(digits(val_size=1437))
     assert "train_size 1338 is more than the 1337" in error_of(digits(val_size=100, train_size=1338))
     assert "val_size 3 is less than the number of classes" in error_of(digits(val_size=3))
+    least = resolve_dataset({"name": "cifar10", "train_size": 10, "val_size": 49_990})
+    assert registry.get("cifar10").training_images(least) == 10, "an image a class"
     for fields, message in (
         ({"evaluate_on": "val"}, "needs val_size"),
         ({"train_draw": "seed"}, "needs train_size"),
