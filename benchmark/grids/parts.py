@@ -58,10 +58,14 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     if name not in recipes():
         raise unknown_name("recipe", name, recipes())
     shipped = _recipe(HERE / "recipes" / f"{name}.yaml")
-    if "augment" in named:
-        shipped = {field: value for field, value in shipped.items() if field not in (*FIRST, *LAST)}
     try:
-        recipe = Recipe.model_validate({**shipped, **augment_as_fields(named)})
+        fields = augment_as_fields(named)
+        if "augment" in named:
+            replaced = {*FIRST, *LAST}
+            if not (fields.get("mixup") or fields.get("cutmix")):
+                replaced.add("mix_images")
+            shipped = {field: value for field, value in shipped.items() if field not in replaced}
+        recipe = Recipe.model_validate({**shipped, **fields})
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}", Recipe) from None
     try:

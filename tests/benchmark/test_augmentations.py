@@ -146,10 +146,12 @@ def test_a_list_replaces_the_augmentation_of_the_shipped_recipe_and_gets_its_def
     found = resolve_recipe({"name": "standard", "augment": ["hflip", "color_jitter"]})
     assert (found.hflip, found.rand_augment, found.crop_padding) == (0.5, None, 0)
     assert found.augment[0].params == {"brightness": 0.3, "contrast": 0.3, "saturation": 0.3}
-    named = {"name": "structured2505", "mix_images": None}
-    shipped, bare = resolve_recipe(named), resolve_recipe({**named, "augment": ["hflip"]})
-    assert (shipped.mixup, shipped.cutmix, shipped.random_erasing) == (0.8, 1.0, 0.25)
-    assert (bare.mixup, bare.cutmix, bare.random_erasing) == (0, 0, 0), "what is last goes, too"
+    listed = (None, ["hflip"], ["cutmix"])
+    shipped, bare, cut = (
+        resolve_recipe({"name": "structured2505"} | ({"augment": each} if each else {})) for each in listed
+    )
+    last = [(each.mixup, each.cutmix, each.random_erasing, each.mix_images) for each in (shipped, bare, cut)]
+    assert last == [(0.8, 1.0, 0.25, 64), (0, 0, 0, None), (0, 1.0, 0, 64)], "what is last goes, too"
 
 
 @pytest.mark.parametrize(
