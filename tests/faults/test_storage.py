@@ -187,7 +187,7 @@ def test_a_folder_for_temporary_files_with_too_long_a_path_is_named_in_one_line(
     cells(tmp_path)
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
-    ((code, _, err),) = in_turn(("run", "faults.yaml"), cwd=tmp_path, TMPDIR=str(folder))
+    ((code, _, err),) = in_turn(("run", "faults.yaml"), cwd=tmp_path, before=(), TMPDIR=str(folder))  # no fork
     assert (code, err.count("\n")) == (2, 1), err
     assert str(folder) in err
     assert "set TMPDIR to another" in err
