@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any
@@ -76,12 +75,12 @@ class Study:
         self.rows = list(self.runs["row"].unique())
         self.seeds = sorted(self.runs["seed"].unique())
 
-    def top1(self, row: str, seeds: Sequence[int] | None = None, **where: Any) -> pd.Series:
-        """After the last epoch, by seed, of the runs of one cell, which has all seeds unless they are named."""
+    def top1(self, row: str, **where: Any) -> pd.Series:
+        """After the last epoch, by seed, of the runs of one cell."""
         chosen = self.runs[self.runs["row"] == row]
         for name, value in where.items():
             chosen = chosen[chosen[name] == value]
-        assert sorted(chosen["seed"]) == list(seeds or self.seeds), (row, where)
+        assert sorted(chosen["seed"]) == self.seeds, (row, where)
         return chosen.set_index("seed")["top1"].sort_index()
 
     def gain(self, row: str, over: str, **where: Any) -> pd.Series:

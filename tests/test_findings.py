@@ -52,8 +52,7 @@ def found() -> Iterator[str]:
 
     lengths = study("length")
     five, twenty, eighty = (
-        lengths.gain(f"Mimetic, {epochs} epochs", f"{KAIMING}, {epochs} epochs", seeds=seeds)
-        for epochs, seeds in ((5, range(8)), (20, range(8)), (80, range(6)))
+        lengths.gain(f"Mimetic, {epochs} epochs", f"{KAIMING}, {epochs} epochs") for epochs in (5, 20, 80)
     )
     assert [shows(five), shows(twenty), shows(eighty)] == [True, True, False]
     assert five.mean() > twenty.mean() > eighty.mean()
