@@ -47,10 +47,11 @@ def found() -> Iterator[str]:
     )
     assert all(map(shows, (mimetic, pattern, base)))
     assert base.mean() > mimetic.mean()
-    yield f"With {ends.spec('dataset.train_size'):,} images it is {interval(mimetic)} after {epochs} epochs"
-    yield from map(interval, (pattern, base))
-
     lengths = study("length")
+    assert ends.spec("model.width") > lengths.spec("model.width")
+    of = f"With {ends.spec('dataset.train_size'):,} images and a larger model"
+    yield f"{of} it is {interval(mimetic)} after {epochs} epochs"
+    yield from map(interval, (pattern, base))
     five, twenty, eighty = (
         lengths.gain(f"Mimetic, {epochs} epochs", f"{KAIMING}, {epochs} epochs") for epochs in (5, 20, 80)
     )
