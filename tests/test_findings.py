@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from scipy import stats
+
 from tests.records import REFERENCE, ROOT, interval, shows, study, text
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables.registry import build
@@ -60,18 +62,21 @@ def found() -> Iterator[str]:
     yield f"with {lengths.spec('dataset.train_size'):,} images it is {interval(five)} after 5 epochs"
     yield f"{interval(twenty)} after 20 and {interval(eighty)} after 80 ({len(eighty)} seeds)"
 
-    # by inverse variance: the estimates of catalogue-small share seeds and images, those of the others do not
+    # equal weights, Welch's degrees of freedom; estimates of catalogue-small share seeds, so they come first
     start, tier = study("standard-mechanism"), study("catalogue-small")
     estimates = [
         ends.gain("Imp.-3", "Imp.-3, placebo"),
         start.gain("Impulse, norm 4", "Impulse, placebo (spectrum)"),
         *(tier.gain(row, f"{row}, placebo") for row in ("Impulse, norm 4", "Imp.-3")),
     ]
-    weight = [len(each) / each.var(ddof=1) for each in estimates]
-    mean = sum(w * each.mean() for w, each in zip(weight, estimates, strict=True)) / sum(weight)
-    half = 1.96 / sum(weight) ** 0.5
+    shares = [estimates[0] / 4, estimates[1] / 4, (estimates[2] + estimates[3]) / 4]
+    mean, errors = sum(share.mean() for share in shares), [stats.sem(share) ** 2 for share in shares]
+    freedom = sum(errors) ** 2 / sum(e**2 / (len(share) - 1) for e, share in zip(errors, shares, strict=True))
+    half = stats.t.ppf(0.975, freedom) * sum(errors) ** 0.5
     yield f"+{text(mean, 2)} [{text(mean - half, 2)}, {text(mean + half, 2)}]"
     yield "95 % intervals"
+    yield f"At width {ends.spec('model.width')}"
+    yield "fixed std of 0.02"
 
 
 def test_every_number_of_the_findings_is_that_of_the_records() -> None:

@@ -3,7 +3,7 @@
     import timm, vitinit
 
     model = timm.create_model("vit_tiny_patch16_224")
-    print(vitinit.initialize(model, "mimetic", base="trunc_normal", seed=0))
+    print(vitinit.initialize(model, "mimetic", base="kaiming_uniform", seed=0))
 
 What this module lists in `__all__` is public and stays; everything else may change. It needs torch and pydantic, and no
 library of models but the one that the model is from.

@@ -6,6 +6,7 @@ page whose records no longer bear its sentences is not written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ class Difference:
     name: str
     by_seed: pd.Series[float]
     digits: int = 2
+    pooled: Interval | None = None
+    """95 % interval with the noise of all rows, in the place of Student's."""
 
     @cached_property
     def pair(self) -> Paired:
@@ -40,9 +43,9 @@ class Difference:
 
     @property
     def interval(self) -> Interval:
-        """95 % interval (Student's t)."""
+        """95 % interval (Student's t, unless a pooled one is given)."""
         assert self.pair.interval is not None
-        return self.pair.interval
+        return self.pooled or self.pair.interval
 
     def __str__(self) -> str:
         return f"{signed(self.pair.mean, self.digits)} (95 % CI {self._ends(1)})"
@@ -113,9 +116,21 @@ class Difference:
             )
 
 
-def pooled_estimate(*estimates: Difference) -> str:
-    """Return the mean of independent differences, weighted by inverse variance, with its 95 % interval."""
-    weights = [len(each.by_seed) / each.by_seed.var(ddof=1) for each in estimates]
-    mean = sum(w * each.pair.mean for w, each in zip(weights, estimates, strict=True)) / sum(weights)
-    half = 1.96 / sum(weights) ** 0.5
+def pooled_estimate(*studies: Sequence[Difference]) -> str:
+    """Return the mean of differences with equal weights, and its 95 % interval with Welch's degrees of freedom.
+
+    Args:
+        studies: Differences by study. Those of one study share seeds and images, so they are averaged by seed first.
+    """
+    from scipy.special import stdtrit
+
+    count = sum(len(differences) for differences in studies)
+    means = [sum(each.by_seed for each in differences) / count for differences in studies]
+    squared_errors = [by_seed.var(ddof=1) / len(by_seed) for by_seed in means]
+    variance = sum(squared_errors)
+    freedom = variance**2 / sum(
+        error**2 / (len(by_seed) - 1) for error, by_seed in zip(squared_errors, means, strict=True)
+    )
+    mean = sum(by_seed.mean() for by_seed in means)
+    half = float(stdtrit(freedom, 0.975)) * variance**0.5
     return f"{signed(mean)} (95 % CI {number(mean - half)} to {number(mean + half)})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,11 +124,9 @@ class Facts:
         assert cell.p is not None
         return f"p = {p_written(cell.p)}".replace("= <", "<")
 
-    def pooled(self, first: str, second: str, column: str | None = None) -> str:
-        """Return the interval of a named comparison with the noise of all rows."""
-        interval = self.contrast(first, second, column).pooled
-        assert interval is not None
-        return f"{number(interval.low)} to {number(interval.high)}"
+    def planned(self, first: str, second: str, column: str | None = None) -> Difference:
+        """Return a named comparison with the pooled interval, for grids that name it as the primary one."""
+        return replace(self.gain(first, second, column), pooled=self.contrast(first, second, column).pooled)
 
     def detectable(self, column: str | None = None) -> str:
         """Return the smallest detectable effect of the comparisons that the grid named, in points."""
@@ -254,20 +253,26 @@ class Facts:
         table = build(self.study, self.name + ending, baseline=baseline, rows=rows, together=together)
         return _below(to_markdown(table, TableLayout(gain=gain)))
 
-    def comparisons(self, epochs: Iterable[int] = ()) -> str:
-        """Return the comparisons that the grid named as a Markdown table: difference, p, pooled interval.
+    def comparisons(self, epochs: Iterable[int] = (), pooled: bool = False) -> str:
+        """Return the comparisons that the grid named as a Markdown table: difference, interval and p.
 
         Args:
             epochs: Columns for differences after these epochs, in front of that after the last.
+            pooled: True where the grid names the pooled interval and test as primary, in the place of Student's
+                interval and the sign-flip test.
         """
         several = len(self.study.columns) > 1
-        heads = ["comparison", *(f"epoch {epoch}" for epoch in epochs), "last epoch", "p", "pooled 95 % CI"]
+        ends = ["last epoch, pooled", "pooled p"] if pooled else ["last epoch", "p"]
+        heads = ["comparison", *(f"epoch {epoch}" for epoch in epochs), *ends]
         lines = [heads, ["---"] + ["--:"] * (len(heads) - 1)]
         for first, second, column in self.contrasts:
             name = f"{first} − {second}" + (f", {column}" if several else "")
-            each = [self.gain(first, second, column, epoch).short for epoch in (*epochs, 0)]
-            p = self.p(first, second, column).removeprefix("p = ")
-            lines.append([escape_markdown(name), *each, p, self.pooled(first, second, column)])
+            earlier = [self.gain(first, second, column, epoch).short for epoch in epochs]
+            cell = self.contrast(first, second, column)
+            last = self.planned(first, second, column) if pooled else self.gain(first, second, column)
+            p = cell.pooled_p if pooled else cell.p
+            assert p is not None
+            lines.append([escape_markdown(name), *earlier, last.short, p_written(p)])
         return _pipe(lines)
 
     def gains_table(

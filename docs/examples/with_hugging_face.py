@@ -15,7 +15,7 @@ examples = [{"pixel_values": image, "labels": int(label)} for image, label in zi
 sizes = {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10}
 config = ViTConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, **sizes)
 model = ViTForImageClassification(config)
-print(vitinit.initialize(model, "mimetic", base="trunc_normal", seed=0))
+print(vitinit.initialize(model, "mimetic", base="kaiming_uniform", seed=0))
 
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(

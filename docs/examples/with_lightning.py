@@ -16,7 +16,7 @@ class Classifier(lightning.LightningModule):
         small = {"img_size": 8, "patch_size": 2, "in_chans": 1, "embed_dim": 48, "depth": 2, "num_heads": 4}
         self.vit = timm.create_model("vit_tiny_patch16_224", num_classes=10, **small)
         learned = {"solver": "svd", "position_scale": 18.0}  # what positions that start as noise need
-        print(vitinit.initialize(self.vit, "impulse", base="trunc_normal", seed=0, **learned))
+        print(vitinit.initialize(self.vit, "impulse", base="kaiming_uniform", seed=0, **learned))
 
     def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
         """Loss of a batch."""

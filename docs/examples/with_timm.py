@@ -12,7 +12,7 @@ y = torch.tensor(labels)
 
 small = {"img_size": 8, "patch_size": 1, "in_chans": 1, "embed_dim": 48, "depth": 2, "num_heads": 4}
 model = timm.create_model("vit_tiny_patch16_224", num_classes=10, **small)
-print(vitinit.initialize(model, "impulse", base="trunc_normal", solver="svd", position_scale=18.0, seed=0))
+print(vitinit.initialize(model, "impulse", base="kaiming_uniform", solver="svd", position_scale=18.0, seed=0))
 
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(5):
