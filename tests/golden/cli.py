@@ -1,0 +1,102 @@
+"""Transcripts of the command line: `python -m tests.golden.cli` compares them, `--write` makes them anew.
+
+A file of `tests/golden/cli/` is what a terminal of 80 columns would show: each line that begins with `$ ` is run, and
+what it prints and its exit code follow. To add one, write its commands alone and call `--write`. Each transcript has a
+folder of its own, with `files/` in it and the committed records at `results/reference`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TRANSCRIPTS = Path(__file__).with_name("cli")
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {
+    "COLUMNS": "80",
+    "LANG": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "PATH": f"{BIN}:{os.defpath}",
+    "TERM": "dumb",
+    "TZ": "UTC",
+}
+INSIDE = "from tests.golden.cli import main; main()"
+"""What a process of such an environment runs: `python -m` would have its own name in each usage line."""
+
+
+def answer(command: str) -> str:
+    """What a command prints, and its exit code: one of ours runs in this process, up to a pipe, others in a shell."""
+    if not command.startswith(("vitinit", "python -m")):
+        return shell(command)
+    ours, _, pipe = command.partition(" | ")
+    words, printed, code = shlex.split(ours), io.StringIO(), 0
+    with redirect_stdout(printed), redirect_stderr(printed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if words[0] == "vitinit":
+                sys.argv = words
+                (entry,) = entry_points(group="console_scripts", name="vitinit")
+                entry.load()()
+            else:
+                sys.argv = words[2:]
+                runpy.run_module(words[2], run_name="__main__", alter_sys=True)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    return shell(f"{pipe or 'cat'}; exit {code}", printed.getvalue())
+
+
+def shell(command: str, given: str = "") -> str:
+    """What a shell prints, and its exit code."""
+    done = subprocess.run(command, shell=True, input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return f"{done.stdout}exit {done.returncode}\n"
+
+
+def transcript(commands: list[str]) -> str:
+    """What a terminal shows of them."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(TRANSCRIPTS / "files", folder, dirs_exist_ok=True)
+        (folder / "results").mkdir()
+        (folder / "results/reference").symlink_to(ROOT / "results/reference")
+        os.chdir(folder)
+        shown = "".join(f"$ {command}\n{answer(command)}" for command in commands)
+        os.chdir(ROOT)
+    places = {name: "HERE", str(BIN): "BIN", str(ROOT): "ROOT", version("vitinit"): "VERSION"}
+    for here, placeholder in places.items():
+        shown = shown.replace(here, placeholder)
+    return re.sub(r"\x1b\[[\d;]*m| +$", "", shown, flags=re.MULTILINE)
+
+
+def main() -> None:
+    """Compare all transcripts, or those named; `--write` makes them anew."""
+    write, names = "--write" in sys.argv, [name for name in sys.argv[1:] if name != "--write"]
+    differing = False
+    for path in sorted(TRANSCRIPTS.glob("*.txt")):
+        if names and path.stem not in names:
+            continue
+        before = path.read_text()
+        now = transcript([line[2:] for line in before.splitlines() if line.startswith("$ ")])
+        differing |= now != before
+        if write:
+            path.write_text(now)
+        else:
+            sys.stdout.writelines(difflib.unified_diff(before.splitlines(True), now.splitlines(True), path.name, "now"))
+    sys.exit(differing and not write)
+
+
+if __name__ == "__main__":
+    done = subprocess.run([sys.executable, "-c", INSIDE, *sys.argv[1:]], cwd=ROOT, env=ENVIRONMENT)
+    sys.exit(done.returncode)

@@ -1,0 +1,15 @@
+"""A method that cannot be applied."""
+
+from typing import ClassVar
+
+from vitinit.initializers.registry import Initializer
+
+
+class Broken(Initializer):
+    """Raises."""
+
+    name: ClassVar[str] = "broken"
+    touches: ClassVar[tuple[str, ...]] = ()
+
+    def apply(self, model, generator, progress):
+        raise ArithmeticError("on purpose")
