@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from vitinit.benchmark.models.registry import families
-from vitinit.benchmark.spec import RunSpec, by_content
+from vitinit.benchmark.spec import RunSpec
 
 Setting = tuple[str, str]
 """A row label, and the JSON of all that repetitions must agree on."""
@@ -27,7 +27,7 @@ def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str] | 
     """
     by_label: dict[str, dict[str, Setting]] = defaultdict(dict)
     for run_id, (row, spec) in runs.items():
-        by_label[spec.dataset.label][run_id] = row, _by_content(spec.model_dump_json(exclude={"dataset", "seed"}))
+        by_label[spec.dataset.label][run_id] = row, spec.model_dump_json(exclude={"dataset", "seed"})
     labels = {}
     for label, setting in by_label.items():
         # Thousands of runs have a few settings between them: each is looked at once.
@@ -36,11 +36,6 @@ def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str] | 
         for run_id, its in setting.items():
             labels[run_id] = f"{label} ({suffix[its]})" if suffix[its] else label
     return labels
-
-
-@lru_cache(maxsize=4096)
-def _by_content(setting: str) -> str:
-    return json.dumps(by_content(json.loads(setting)))
 
 
 def flat(setting: str) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -126,10 +125,7 @@ class DatasetSpec(Frozen):
 
 
 class InitializerSpec(Frozen):
-    """An initialiser by name with its parameters; `benchmark.grids.fitting` checks them, fills in defaults.
-
-    A parameter that is a file is a mapping of `path` and `sha256`. It counts by its content: no path is hashed.
-    """
+    """An initialiser by name with its parameters; `benchmark.grids.fitting` checks them, fills in defaults."""
 
     # Otherwise pydantic writes a NaN parameter as null, and two different runs would have one identity.
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -144,16 +140,6 @@ class InitializerSpec(Frozen):
         if not isinstance(inner, dict):
             return [self.name]
         return [self.name, *InitializerSpec.model_construct(name=str(inner.get("name")), params=inner).names()]
-
-    @property
-    def reads_files(self) -> bool:
-        """Return True if a parameter, its own or of one inside it, is a file."""
-        return by_content(self.params) != self.params
-
-    def found_at(self, path: str, sha256: str) -> InitializerSpec:
-        """The same, the file of this content at this path: the same run."""
-        params = _files(self.params, lambda file: {**file, "path": path} if file["sha256"] == sha256 else file)
-        return self.model_copy(update={"params": params})
 
 
 class NamedSpec(Frozen):
@@ -417,18 +403,11 @@ class RunSpec(Frozen):
         return self.model_copy(update={"recipe": trunk}).run_id
 
 
-def _files(value: Any, change: Callable[[dict[str, str]], dict[str, str]]) -> Any:
-    """A value of parameters with every file in it, a mapping of `path` and `sha256`, changed."""
+def _by_content(value: Any) -> Any:
+    """Return parameters without paths of files, as records of the former method `weight_selection` hash them."""
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"path", "sha256"}:
-        return change(value)
-    return {key: _files(inner, change) for key, inner in value.items()}
-
-
-def by_content(value: Any) -> Any:
-    """A value of parameters without the paths of files."""
-    return _files(value, lambda file: {"sha256": file["sha256"]})
+    return {key: _by_content(value[key]) for key in value if value.keys() != {"path", "sha256"} or key == "sha256"}
 
 
 def _sorted_json(part: Frozen, name: str = "") -> str:
@@ -444,5 +423,5 @@ def _with_sorted_keys(text: bytes, name: str, kind: type[Frozen]) -> str:
     later = kind.later if issubclass(kind, BaseModelSpec) else LATER.get(name, {})
     fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
     if kind is InitializerSpec:
-        fields = by_content(fields)
+        fields = _by_content(fields)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)

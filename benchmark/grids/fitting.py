@@ -47,8 +47,7 @@ def fit(model: BaseModelSpec, base: Mapping[str, Any], method: Mapping[str, Any]
 
     To ask, torch and timm are imported and the model is built, which takes seconds; so the answer is kept until their
     code changes. Where one of the three comes from outside this project (a dotted path, or a plug-in by entry point)
-    it is asked each time: nothing here could tell that its code has changed. So where a parameter is a file, whose
-    content may change. Errors are never kept.
+    it is asked each time: nothing here could tell that its code has changed. Errors are never kept.
 
     Raises:
         VitinitError: no such initialiser, or a parameter that it does not take.
@@ -59,7 +58,7 @@ def fit(model: BaseModelSpec, base: Mapping[str, Any], method: Mapping[str, Any]
         return Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
 
     def worth(answer: Fit) -> bool:
-        return all(_ours(part) and not part.reads_files for part in (answer.base, answer.method) if part)
+        return all(_ours(part) for part in (answer.base, answer.method) if part)
 
     key = kept.key(CODE, repr((model.model_dump_json(), base, method))) if families.ours(model) else None
     return kept.answer(KIND, key, Fit, ask, worth)
@@ -82,19 +81,6 @@ def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, 
     from vitinit.initializers import registry
 
     return registry.source_hashes(name for part in (base, method) if part for name in part.names())
-
-
-def with_weights(method: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """A method that reads `file` where it, or one inside it, takes `weights` and names none."""
-    from vitinit.initializers import registry
-
-    fields, filled = registry.get(str(method.get("name")), "method").model_fields, dict(method)
-    if "weights" in fields and filled.get("weights") is None:
-        filled["weights"] = str(file)
-    inner = {"name": filled["of"]} if isinstance(filled.get("of"), str) else filled.get("of")
-    if "of" in fields and isinstance(inner, dict):
-        filled["of"] = with_weights(inner, file)
-    return filled
 
 
 def misfit(model: BaseModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.files.garbage import no_garbage_collection
 from vitinit.benchmark.files.yaml_text import mapping
-from vitinit.benchmark.grids.fitting import with_weights
 from vitinit.benchmark.grids.parts import HERE, read
 from vitinit.benchmark.grids.resolve import resolve
 from vitinit.benchmark.grids.schema import Cell, Grid, GridFile, Row, Series
@@ -34,7 +33,6 @@ def names() -> list[str]:
 def load(
     name_or_path: str,
     seeds: list[int] | None = None,
-    weights: Path | None = None,
     fixed: Mapping[str, Any] | None = None,
 ) -> Grid:
     """Read a grid by name, or from a YAML file, and resolve every run.
@@ -44,7 +42,6 @@ def load(
     Args:
         name_or_path: a name from `names()` or a path that ends in .yaml or .yml.
         seeds: in place of the grid's own seeds.
-        weights: a checkpoint for the methods that need one and name none.
         fixed: values of fields (`recipe.lr`) in every block, in place of the grid's own.
 
     Raises:
@@ -68,8 +65,6 @@ def load(
         file = expanded(file, fixed or {})
     except VitinitError as error:
         raise VitinitError(f"grid {path.stem!r}, {error}") from None
-    if weights:
-        file = _with_weights(file, weights, path.stem)
     with no_garbage_collection():
         series = resolve(file, seeds, path.stem)
         cells = _cells(series, path.stem)
@@ -131,19 +126,6 @@ def _contrasts(file: GridFile, series: list[Series]) -> list[tuple[str, str]]:
         for other in ends[second]
         if end == other or not end or not other
     ]
-
-
-def _with_weights(file: GridFile, weights: Path, study: str) -> GridFile:
-    rows = {}
-    for label, row in file.rows.items():
-        try:
-            method = row.method and with_weights(row.method, weights)
-        except VitinitError as error:
-            raise VitinitError(f"grid {study!r}, row {label!r}: {error}") from None
-        rows[label] = row.model_copy(update={"method": method})
-    if rows == file.rows:
-        raise VitinitError(f"--weights {weights}: no method of grid {study!r} takes a checkpoint that it does not name")
-    return file.model_copy(update={"rows": rows})
 
 
 def _cells(resolved: list[Series], study: str) -> list[Cell]:

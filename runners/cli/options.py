@@ -53,14 +53,6 @@ OnlyOption = Annotated[
         "text. Repeatable.",
     ),
 ]
-WeightsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        rich_help_panel=WHAT,
-        help="Checkpoint of a larger model, for methods that need one (weight_selection) and name none.",
-    ),
-]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

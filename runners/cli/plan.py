@@ -36,7 +36,6 @@ from vitinit.runners.cli.options import (
     ResultsOption,
     SeedsOption,
     SetOption,
-    WeightsOption,
     console,
 )
 
@@ -56,7 +55,6 @@ def plan(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     limit: LimitOption = None,
-    weights: WeightsOption = None,
     fixed: SetOption = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Print hours, not the list: from records, else from a few timed steps.")
@@ -69,7 +67,7 @@ def plan(
     results: ResultsOption = LOCAL,
 ) -> None:
     """Show every run of a grid and its state: recorded, live, skipped, to do. Nothing is written."""
-    loaded = load_grid(grid, seeds, weights, fixed)
+    loaded = load_grid(grid, seeds, fixed)
     planned, contents = planned_of(loaded, Store(results), only, data_dir)
     planned = limited(planned, limit, ("to do",))
     if estimate:
@@ -78,7 +76,7 @@ def plan(
         print_plan(loaded, planned, contents)
     for line in _without_folder(results):
         console.print(line, style="yellow", soft_wrap=True)
-    for line in _next(grid, planned, seeds, only, limit, weights, fixed, data_dir, results != LOCAL):
+    for line in _next(grid, planned, seeds, only, limit, fixed, data_dir, results != LOCAL):
         console.print(line)
     if device == "cpu" or (device == "auto" and not gpu_possible()):
         warn_of_precision(_left(planned))
@@ -88,7 +86,6 @@ def status(
     grid: GridArgument,
     seeds: SeedsOption = None,
     only: OnlyOption = None,
-    weights: WeightsOption = None,
     fixed: SetOption = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Refresh until nothing is live, queued or to do, or until Ctrl-C.")
@@ -100,13 +97,13 @@ def status(
     """Count what is done, live, failed, skipped and still to do, by row and dataset."""
     from rich.live import Live
 
-    store, loaded = Store(results), load_grid(grid, seeds, weights, fixed)
+    store, loaded = Store(results), load_grid(grid, seeds, fixed)
 
     def look() -> tuple[list[Planned], Outline]:
         return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
 
     def shown() -> Group:
-        following = _next(grid, planned, seeds, only, weights, fixed, data_dir, results != LOCAL)
+        following = _next(grid, planned, seeds, only, fixed, data_dir, results != LOCAL)
         after = (*_without_folder(results), *following)
         return Group(_status(loaded, planned, contents), *(Styled(line, "yellow") for line in after))
 
@@ -158,15 +155,15 @@ def limited(
     return [item for item in planned if item.state not in states] + to_do[:limit]
 
 
-def load_grid(grid: str, seeds: str | None, weights: Path | None = None, fixed: list[str] | None = None) -> Grid:
-    """A grid by name or file, with what `--seeds`, `--weights` and `--set` say."""
+def load_grid(grid: str, seeds: str | None, fixed: list[str] | None = None) -> Grid:
+    """A grid by name or file, with what `--seeds` and `--set` say."""
     from vitinit.benchmark.grids import grid as grids
 
     if Path(grid).name == grid and not Path(grid).suffix and grid not in grids.names():
         own = [file for file in (f"{grid}.yaml", f"{grid}.yml") if Path(file).is_file()]
         if own or (LOCAL / grid).is_dir():
             raise VitinitError(f"unknown grid {grid!r}; did you mean {[*own, f'{grid}.yaml'][0]}?")
-    return grids.load(grid, _seeds(seeds), weights, _fixed(fixed or []))
+    return grids.load(grid, _seeds(seeds), _fixed(fixed or []))
 
 
 def planned_of(

@@ -133,9 +133,6 @@ def reproduce(
     trust: Annotated[
         bool, typer.Option("--trust", help="Import an initialiser that the record names as package.module:Class.")
     ] = False,
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the checkpoint that the run was started from lies here.")
-    ] = None,
     data_dir: DataOption = None,
 ) -> None:
     """Repeat a recorded run from its record alone and compare every number. Exit code 0: bitwise equal, 1: not.
@@ -162,8 +159,6 @@ def reproduce(
     from vitinit.runners.one_run import reproduce as repetition
     from vitinit.runners.terminal.display import Display
 
-    if weights:
-        then = repetition.found_at(then, weights)
     execution = repetition.execution(then, device, threads)
     where = f"{execution.device}, {count(execution.threads, 'thread')}"
     where += ", deterministic" if execution.deterministic else ""

@@ -29,7 +29,6 @@ from vitinit.runners.cli.options import (
     ResultsOption,
     SeedsOption,
     SetOption,
-    WeightsOption,
     console,
 )
 from vitinit.runners.cli.plan import (
@@ -66,7 +65,6 @@ def run(
     seeds: SeedsOption = None,
     only: OnlyOption = None,
     limit: LimitOption = None,
-    weights: WeightsOption = None,
     fixed: SetOption = None,
     retry_failed: options.RetryOption = False,
     force: options.ForceOption = None,
@@ -138,7 +136,7 @@ def run(
             follow(world)
             return
         place, execution = Inline(world), shared(execution, world)
-    loaded, folder = load_grid(grid, seeds, weights, fixed), datasets.data_dir(data_dir)
+    loaded, folder = load_grid(grid, seeds, fixed), datasets.data_dir(data_dir)
     lock = _submitting(context, results, loaded.name) if job and not dry_run else None
     fetch = _Fetch(folder) if download and not dry_run else None
     planned, contents = planned_of(loaded, Store(results), only, data_dir, missing=fetch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vitinit.benchmark.models.python_model import PythonModel
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.initializers.errors import VitinitError, os_errors
+from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.own_files import is_pinned
 from vitinit.runners.basics.environment import code, differences, flat
 
@@ -158,21 +157,6 @@ def repeat(
     return outcome
 
 
-def found_at(record: RunRecord, weights: Path) -> RunRecord:
-    """The record, its checkpoint where it lies here.
-
-    Raises:
-        VitinitError: the file cannot be read, or is none that the run was started from.
-    """
-    with os_errors(f"--weights: cannot read {weights}"):
-        content = hashlib.sha256(weights.read_bytes()).hexdigest()
-    method = record.spec.method
-    found = method and method.found_at(str(weights.absolute()), content)
-    if content not in str(found):
-        raise VitinitError(f"--weights {weights}: run {record.run_id} was not started from this file, by its content")
-    return record.model_copy(update={"spec": record.spec.model_copy(update={"method": found})})
-
-
 def named_code(record: RunRecord) -> list[str]:
     """The code that a record names as `package.module:Class` or in a file: to look it up is to execute it."""
     spec = record.spec
@@ -251,8 +235,7 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
     newer one is given without times.
     """
     if isinstance(then, dict) and isinstance(now, dict):
-        is_file = then.keys() == {"path", "sha256"}  # it counts by its content
-        for key in (key for key in then if key in now and not (is_file and key == "path")):
+        for key in (key for key in then if key in now):
             yield from _pairs(then[key], now[key], f"{path}.{key}" if path else key)
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         for index, (first, second) in enumerate(zip(then, now, strict=True)):

@@ -15,7 +15,6 @@ from vitinit.benchmark.grids import fitting, grid, parts
 from vitinit.benchmark.models.registry import spec_of
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
-from vitinit.benchmark.settings import columns
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -160,18 +159,6 @@ def test_every_field_counts(part: str) -> None:
 def test_every_part_counts() -> None:
     assert RunSpec.model_fields.keys() == KINDS.keys() | {"model", "seed"}
     assert len({run.run_id for run in (reference_run(), reference_run(seed=5), reference_run(method=None))}) == 3
-
-
-def test_a_file_that_lay_elsewhere_is_no_other_setting_and_another_file_is() -> None:
-    def run(path: str, sha256: str, seed: int) -> RunSpec:
-        of = {"name": "weight_selection", "weights": {"path": path, "sha256": sha256 * 64}}
-        method = InitializerSpec(name="placebo", params={"of": of, "keep": "norm"})
-        return reference_run().model_copy(update={"method": method, "seed": seed})
-
-    same = {spec.run_id: ("row", spec) for spec in (run("/a/w.pt", "a", 0), run("/b/w.pt", "a", 1))}
-    assert set(columns(same).values()) == {reference_run().dataset.label}
-    other = {spec.run_id: ("row", spec) for spec in (run("/a/w.pt", "a", 0), run("/a/w.pt", "b", 1))}
-    assert [label.partition("sha256 ")[2][:3] for label in columns(other).values()] == ["aaa", "bbb"]
 
 
 def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import random
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,19 +51,6 @@ def model(spec: ModelSpec = VIT, seed: int = 0, **changes: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build_model(spec_of({**spec.model_dump(), **changes}), CLASSES).eval()
-
-
-@cache
-def larger_checkpoint() -> Path:
-    """A file with the state of a larger `VIT`: trained or not, its weights are no base's."""
-    path = Path(tempfile.mkdtemp(prefix="larger-")) / "larger.pt"
-    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
-    larger = model(VIT, width=80, depth=3, heads=5)
-    drawn = {
-        name: torch.randn(value.shape, generator=generator(len(name))) for name, value in larger.named_parameters()
-    }
-    torch.save({**larger.state_dict(), **{name: value / value.numel() ** 0.25 for name, value in drawn.items()}}, path)
-    return path
 
 
 def streams(seed: int) -> Callable[[str], torch.Generator]:

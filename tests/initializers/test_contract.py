@@ -16,7 +16,6 @@ from small_models import (
     generator,
     global_state,
     images,
-    larger_checkpoint,
     model,
     silent,
     state,
@@ -48,7 +47,6 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "conv_filters": [{"filter": "random"}, {"filter": "box", "entries": 4}, {"filter": "gaussian", "variance": 0.5}],
     "conditioned": [{"value": "keep", "scale": "base"}],
     "lsuv": [{"images": 3, "center": True, "tries": 1}],
-    "weight_selection": [{"qkv": "per_matrix"}],
     "placebo": [
         {"keep": "norm"},
         {"of": {"name": "impulse", "kernel_size": 5, "position_scale": 2.0}},
@@ -58,7 +56,6 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 
 NEEDED: dict[str, dict[str, Any]] = {
-    "weight_selection": {"weights": str(larger_checkpoint())},
     "lsuv": {"images": 4},
     "procedural": {"steps": 2, "strings": 8, "batch_size": 4, "kinds": 2},
     "whitened_patches": {"images": 4},
@@ -234,5 +231,5 @@ def test_what_fits_which_family() -> None:
     expected = {
         name: list(ARCHS) if name in (*BASES, "lsuv", "whitened_patches") else attention for name in registry.names()
     }
-    expected |= {"convit_gpsa": ["convit"], "conv_filters": ["convmixer"], "impulse_mixing": ["mixer"]}
-    assert expected | {"weight_selection": ["vit"]} == FITTING
+    expected |= {"convit_gpsa": ["convit"], "conv_filters": ["convmixer"]}
+    assert expected == FITTING

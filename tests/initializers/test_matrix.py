@@ -44,7 +44,6 @@ REFUSED: dict[str, dict[str, str]] = {
 ONLY = {
     "convit_gpsa": ("timm ConViT",),
     "conv_filters": ("timm ConvMixer",),
-    "impulse_mixing": ("timm MLP-Mixer", "timm ResMLP"),
 }
 KEPT = r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1|logit_scale)$"
 """Layer scales, which are the library's."""
@@ -72,8 +71,6 @@ def reason(name: str, method: str) -> str | None:
         return "is an nn.MultiheadAttention" if name in UNSEEN else "needs training images"
     if method == "whitened_patches":
         return "does not begin with one" if name in NO_CONVOLUTION else "needs training images"
-    if method == "weight_selection":
-        return "needs a checkpoint of a larger model"
     if method == "dct" and name.startswith("vit-pytorch"):
         return "needs square matrices"
     if method == "procedural":

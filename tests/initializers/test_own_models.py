@@ -261,13 +261,10 @@ def test_a_head_of_attention_is_no_classifier(base: str) -> None:
     assert min(norms.values()) > 1
 
 
-@pytest.mark.parametrize(
-    ("name", "method"), [("timm MLP-Mixer", "impulse_mixing"), ("vit-pytorch SimpleViT", "impulse")]
-)
-def test_a_model_on_a_gpu_meets_no_tensor_of_the_cpu(name: str, method: str) -> None:
+def test_a_model_on_a_gpu_meets_no_tensor_of_the_cpu() -> None:
     """PyTorch's own stand-in for a GPU: tensors without numbers that refuse to be mixed with those of the CPU."""
-    model = zoo.build(name)
-    part = registry.build(method, {}, "method")
+    model = zoo.build("vit-pytorch SimpleViT")
+    part = registry.build("impulse", {}, "method")
     part.check(model)
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
