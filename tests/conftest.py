@@ -19,46 +19,13 @@ from vitinit.runners.cli.options import console
 
 # The process that leads those of pytest-xdist imports this file too: what needs torch is imported where it is used.
 
-WITHOUT_LONG = "VITINIT_TEST_WITHOUT_LONG"
-"""Set by the process that leads, for its workers."""
 
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--skipped", action="store_true", help="only tests that the last run of the whole suite skipped")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get(WITHOUT_LONG):
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(pytest.mark.skip(reason="takes seconds to minutes: make test-long"))
-    if config.option.skipped:
-        skipped = config.cache.get("vitinit/skipped", [])
-        keep = [item for item in items if item.nodeid in skipped or item.nodeid.partition("::")[0] in skipped]
-        config.hook.pytest_deselected(items=[item for item in items if item not in keep])
-        items[:] = keep
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    cache = getattr(session.config, "cache", None)  # none with -p no:cacheprovider
-    whole = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    if reporter and cache and whole and not session.config.option.skipped and not session.config.option.markexpr:
-        skipped = {report.nodeid for report in reporter.stats.get("skipped", [])}
-        cache.set("vitinit/skipped", sorted(skipped))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """The whole suite leaves out long tests, unless -m or --skipped asks for them; a file that is named runs all.
-
-    Each pytest-xdist worker keeps to one core: with threads on all of them, workers wait for one another.
+def pytest_configure() -> None:
+    """Keep each pytest-xdist worker to one core: with threads on all of them, workers wait for one another.
 
     Before torch is imported, which then takes one thread: several on one core wait for one another far longer.
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if not worker:  # the workers are told files in any case, so they go by this process
-        whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-        os.environ[WITHOUT_LONG] = "1" if whole and not config.option.skipped and not config.option.markexpr else ""
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})

@@ -1,6 +1,5 @@
 """The examples of docs/use.md run as they stand there, and are short."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ def test_there_are_four():
     assert all(len(path.read_text(encoding="utf-8").splitlines()) < 40 for path in EXAMPLES), "short"
 
 
-@pytest.mark.skipif(os.environ.get("VITINIT_TEST_EXAMPLES") != "1", reason="trains: make test-examples")
+@pytest.mark.examples
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_trains_a_few_steps(path, tmp_path):
     env = {

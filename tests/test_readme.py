@@ -1,7 +1,6 @@
 """The READMEs are followed as a user would: their commands run, their examples work and pass the contracts."""
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -23,7 +22,7 @@ ON_A_CLUSTER = "### On a cluster"
 """What this section says to run is run by `make test-slurm`, on a cluster."""
 MY_GRID = "my.yaml"
 """What the README says to save its grid as, which names its example initialiser."""
-TRAINS = pytest.mark.skipif(os.environ.get("VITINIT_TEST_EXAMPLES") != "1", reason="trains: make test-examples")
+TRAINS = pytest.mark.examples
 
 
 def blocks(language: str, text: str = README) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(os.environ.get("VITINIT_TEST_WHEEL") != "1", reason="builds it: make test-wheel")
+pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parents[1]
 FLOORS = ("analysis", "benchmark", "initializers", "runners", "slurm")
 OTHERS = (

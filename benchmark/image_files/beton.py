@@ -38,7 +38,7 @@ ENTRY = np.dtype([("label", "<i8"), ("crc32", "<u4")])
 
 HOW_TO_INSTALL = (
     "on Debian: apt-get install -y --no-install-recommends g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev; "
-    "then: make setup"
+    "then: make ffcv"
 )
 
 

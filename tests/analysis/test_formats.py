@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from itertools import product
@@ -153,7 +152,7 @@ def nasty(root: Path) -> Path:
     return write(root, done("Mimetic", label=NASTY), failed("Imp.-3", message=NASTY))
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex on this machine")
+@pytest.mark.latex
 @pytest.mark.parametrize("two_column", [False, True])
 @pytest.mark.parametrize("records", [everything, wide, many_rows, nasty, efficiency, ablation, without_terms, costs])
 def test_latex_compiles_with_booktabs_alone_and_nothing_sticks_out(tmp_path, records, two_column):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import os
 import re
 import shutil
 import statistics
@@ -31,7 +30,7 @@ from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_csv, to_latex, to_markdown
 from vitinit.benchmark.records.maps import read_maps
 
-pytestmark = pytest.mark.skipif(os.environ.get("VITINIT_TEST_BROWSER") != "1", reason="make test-browser")
+pytestmark = pytest.mark.browser
 
 CHART = "document.querySelector('.chart')"
 DRAWN = "drawn.length > 0 && drawn[0].plots[0].plot.inner_width > 50"

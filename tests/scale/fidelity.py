@@ -1,4 +1,4 @@
-"""How much attention each solver puts on its target on a ViT-T: `make bench-fidelity`, minutes.
+"""How much attention each solver puts on its target on a ViT-T: `PYTHONPATH=. python tests/scale/fidelity.py`, minutes.
 
 Writes results/reference/fidelity/vit_tiny/fidelity.json: the environment as in a record, and what a record says of
 initialisation (`init`) for each row and seed; nothing is trained. Real images are those that a run is measured on.

@@ -19,6 +19,9 @@ from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.training.train import Training, train
 
+pytestmark = pytest.mark.slow
+
+
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 MODEL = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2, drop_rate=0.2, attn_drop_rate=0.2)
 RECIPE = Recipe(name="test", epochs=2, batch_size=64, lr=1e-3, hflip=0.5)

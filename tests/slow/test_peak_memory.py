@@ -7,6 +7,7 @@ import resource
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from vitinit.benchmark.datasets.load import load
@@ -18,6 +19,9 @@ from vitinit.initializers import registry
 from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.training.train import Training, train
+
+pytestmark = pytest.mark.slow
+
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RECIPE = {"name": "small", "batch_size": 64, "epochs": 6, "hflip": 0.5, "rand_augment": "rand-m9-mstd0.5-inc1"}

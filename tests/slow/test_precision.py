@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import statistics
 
+import pytest
 from scipy import stats
 
 from vitinit.benchmark.records.store import Store
+
+pytestmark = pytest.mark.slow
+
 
 GRID = """
 title: Two precisions

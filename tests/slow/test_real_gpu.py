@@ -13,7 +13,10 @@ import torch
 
 from vitinit.benchmark.records.store import Store
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here"),
+]
 GPU = ("--device", "cuda", "--no-download", "--wait")
 ROOT = Path(__file__).parents[2]
 

@@ -15,6 +15,9 @@ from vitinit.benchmark.spec import InitializerSpec
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run.carry_out import carry_out
 
+pytestmark = pytest.mark.slow
+
+
 METHODS = ("mimetic", "depth_scaled", "whitened_patches")
 SMALL = {"img_size": 16, "patch_size": 8, "depth": 1}
 MODELS = [

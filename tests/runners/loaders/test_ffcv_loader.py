@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ from tests.processes import until
 from tests.random_images import beton
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.image_files.beton import HOW_TO_INSTALL, MANIFEST, BetonData, load_beton, threads_kept
+from vitinit.benchmark.image_files.beton import MANIFEST, BetonData, load_beton, threads_kept
 from vitinit.benchmark.preparing.decode import prepare_beton
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
@@ -33,10 +31,7 @@ from vitinit.runners.loaders import base, make_loader, open_data
 from vitinit.runners.measuring.step import random_data
 from vitinit.runners.one_run.carry_out import carry_out
 
-pytestmark = [
-    pytest.mark.skipif(os.environ.get("VITINIT_TEST_FFCV") != "1", reason="FFCV compiles for a minute: make test-ffcv"),
-    pytest.mark.skipif(find_spec("ffcv") is None, reason=f"FFCV is not installed; {HOW_TO_INSTALL}"),
-]
+pytestmark = pytest.mark.ffcv
 
 CPU = torch.device("cpu")
 SIZE = 20

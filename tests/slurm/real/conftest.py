@@ -20,20 +20,14 @@ from vitinit.slurm.submit import submit
 
 
 @pytest.fixture(scope="session")
-def _asked_for() -> None:
-    if os.environ.get("VITINIT_TEST_SLURM") != "1":
-        pytest.skip("starts a SLURM as root: make test-slurm")
-
-
-@pytest.fixture(scope="session")
-def slurm(_asked_for) -> Iterator[SingleNode]:
+def slurm() -> Iterator[SingleNode]:
     """SLURM with accounting, 4 cores, 2 fake GPUs and arrays of at most 6; SLURM_CONF points at it."""
     with single_node() as node:
         yield node
 
 
 @pytest.fixture
-def node(_asked_for, node_settings: dict[str, str]) -> Iterator[SingleNode]:
+def node(node_settings: dict[str, str]) -> Iterator[SingleNode]:
     """A SLURM with settings of its own, for one test: parametrize `node_settings` with those of up.sh."""
     with single_node(**node_settings) as node:
         yield node

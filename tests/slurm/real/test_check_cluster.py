@@ -1,7 +1,11 @@
 """check() on a real SLURM: a good profile passes, each kind of bad one is named."""
 
+import pytest
+
 from vitinit.slurm.check import check
 from vitinit.slurm.profiles import Profile, load
+
+pytestmark = pytest.mark.slurm
 
 
 def test_good_profiles(slurm):

@@ -14,6 +14,8 @@ from tests.processes import ROOT, VITINIT
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching import jobs
 
+pytestmark = pytest.mark.slurm
+
 
 def test_told_that_its_time_ends_it_saves_comes_back_and_ends_with_the_same_bits(slurm, tmp_path, left_alone):
     """Told by hand, as SLURM does it at the limit: so it comes in the middle of a run, however fast the machine is."""

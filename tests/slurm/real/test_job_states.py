@@ -11,6 +11,8 @@ from vitinit.slurm import jobs
 from vitinit.slurm.errors import SlurmError
 from vitinit.slurm.profiles import seconds
 
+pytestmark = pytest.mark.slurm
+
 
 def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):
     submitted = time.monotonic()

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from single_node import ROOT, SCRIPTS, four_free_ports, until
 
+pytestmark = pytest.mark.slurm
+
 
 def refused(*command: str, **settings: str) -> str:
     environment = os.environ | settings
@@ -52,7 +54,6 @@ def test_listens_on_this_machine_only(slurm):
     assert {address.rpartition(":")[0] for address in ours} == {"127.0.0.1"}
 
 
-@pytest.mark.usefixtures("_asked_for")
 def test_make_brings_it_up_and_down(tmp_path):
     """The README's commands, on a cluster of their own."""
     settings = {"VITINIT_SLURM": str(tmp_path / "slurm"), "ACCT": "none", "PORT_BASE": str(four_free_ports())}
@@ -75,7 +76,6 @@ def test_make_brings_it_up_and_down(tmp_path):
     assert "slurmctld" in printed
 
 
-@pytest.mark.usefixtures("_asked_for")
 def test_ends_with_its_parent_even_a_killed_one(tmp_path):
     parent = subprocess.Popen(["sleep", "1000"])
     settings = {"VITINIT_SLURM": str(tmp_path / "slurm"), "ACCT": "none", "PORT_BASE": str(four_free_ports())}

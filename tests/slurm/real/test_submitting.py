@@ -12,6 +12,8 @@ from vitinit.slurm.errors import Refused
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.submit import script
 
+pytestmark = pytest.mark.slurm
+
 
 def overlap(spans: list[tuple[float, float]]) -> int:
     """The most spans that hold at one time."""

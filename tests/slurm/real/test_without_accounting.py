@@ -11,9 +11,11 @@ from vitinit.slurm import jobs
 from vitinit.slurm.check import check
 from vitinit.slurm.profiles import Profile
 
+pytestmark = pytest.mark.slurm
+
 
 @pytest.fixture(scope="module")
-def bare(_asked_for) -> Iterator[SingleNode]:
+def bare() -> Iterator[SingleNode]:
     with single_node(ACCT="none", PREEMPT_SIGNAL="term") as node:
         yield node
 
