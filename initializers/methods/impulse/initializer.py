@@ -49,7 +49,7 @@ class Impulse(Initializer):
     Two versions exist. 2404: random offsets, `solver="gradient"`, one solution for all layers. 2505: fixed offsets,
     `solver="svd"`, one solution per layer, embedding scaled by 18, `value_proj="released"`. The default solver
     `rotation` is ours: on a ViT-T, with smaller weights, it puts 2.5 to 3.1 times the attention of the gradient
-    solution on the target on real images, and 1.3 to 1.5 times that of its first 1,000 steps (`tests/scale/fidelity.py`).
+    solution on its target on real images, 1.3 to 1.5 times that of its first 1,000 steps (`tests/scale/fidelity.py`).
 
     Where a model has a relative position bias (Swin, BEiT), the impulse is in its table, and W_q and W_k keep their
     base. This is ours, in no paper. At its offset a head has the bias log(tokens of the window), elsewhere 0: on tokens
