@@ -154,21 +154,6 @@ def test_a_list_replaces_the_augmentation_of_the_shipped_recipe_and_gets_its_def
     assert last == [(0.8, 1.0, 0.25, 64), (0, 0, 0, None), (0, 1.0, 0, 64)], "what is last goes, too"
 
 
-@pytest.mark.parametrize(
-    ("augment", "says"),
-    [
-        (["hflop"], "augmentation 'hflop'.*hflip"),
-        ([{"name": "color_jitter", "contrast": "much"}], "contrast"),
-        ([{"name": "hflip", "q": 1}], "hflip has no 'q', only p"),
-        (["mixup", "augmix"], "mixup is there once, at the end"),
-        ([{"p": 1}], "needs a name"),
-    ],
-)
-def test_what_a_list_cannot_hold_is_refused(augment, says):
-    with pytest.raises(VitinitError, match=says):
-        resolve_recipe({"name": "small", "augment": augment})
-
-
 def test_a_loader_applies_the_list_in_order_in_every_process_and_wherever_it_begins(photographs):
     split = Split(photographs[:144].contiguous(), torch.arange(144) % 5)
     data = Data(split, split, tuple("abcde"), (0.5,) * 3, (0.25,) * 3, "")

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from dataset_helpers import NOWHERE, error_of, make_folder
+from dataset_helpers import error_of, make_folder
 
 from tests.processes import ROOT, fresh
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import Arrays, Dataset, InMemory
 from vitinit.benchmark.datasets.downloaded import Downloaded
-from vitinit.benchmark.datasets.load import download, load, sources
+from vitinit.benchmark.datasets.load import load, sources
 from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES
 from vitinit.benchmark.image_files.arrays import IGNORED, Sources
 from vitinit.benchmark.image_files.subset import parts
@@ -281,10 +281,3 @@ def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path) -> None
         with pytest.raises(VitinitError, match=words) as info:
             registry.names()
         assert module in str(info.value)
-
-
-def test_an_unknown_name_is_answered_with_the_names() -> None:
-    assert "did you mean 'cifar10'" in error_of(DatasetSpec(name="cifar01"))
-    for use in (lambda: registry.unavailable(DatasetSpec(name="qqqq"), NOWHERE), lambda: download("qqqq", NOWHERE)):
-        with pytest.raises(VitinitError, match=", ".join(sorted(NAMES))):
-            use()

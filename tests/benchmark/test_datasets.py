@@ -251,13 +251,3 @@ def test_download_of_a_wrong_file_leaves_nothing(tmp_path: Path, server: str, mo
     with pytest.raises(VitinitError, match=r"put train_32x32\.mat, test_32x32\.mat into"):
         download("svhn", tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
-
-
-def test_there_is_nothing_to_download_for_digits_and_folder() -> None:
-    with pytest.raises(VitinitError, match="comes with scikit-learn") as info:
-        download("digits", NOWHERE)
-    known = str(info.value).partition("to download: ")[2].split(", ")
-    assert {"cifar10", "svhn"} < set(known)
-    assert known == sorted(known)
-    with pytest.raises(VitinitError, match="folder:PATH"):
-        download("folder", NOWHERE)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.dense import enlarging
@@ -89,30 +87,3 @@ def test_what_cannot_says_so() -> None:
     for spec in (smallest(name) for name in described() if name not in DENSE):
         with pytest.raises(VitinitError, match=f"a {spec.label} cannot classify each patch token"):
             build_model(spec, CLASSES, dense=True)
-
-
-GRID = """
-title: Masks
-rows:
-  Base: {{base: kaiming_uniform}}
-blocks:
-  - datasets: [{{name: shapes, train_size: 100}}]
-    model: {{preset: {preset}, image_size: 32, patch_size: 4}}
-    recipe: {{name: small, epochs: 1, hflip: 0.5, crop_padding: 2, {more}}}
-    seeds: [0]
-"""
-
-
-def test_a_plan_refuses_what_masks_cannot_follow(tmp_path: Path) -> None:
-    file = tmp_path / "masks.yaml"
-    for preset, more, words in (
-        ("vit_micro", "rand_augment: rand-m9, mixup: 0.8", "rand_augment, mixup would change images"),
-        ("vit_micro", "crop_scale: [0.5, 1.0]", "crop_scale would change images"),
-        ("deit_micro", "", "a distilled DeiT cannot classify each patch token"),
-    ):
-        file.write_text(GRID.format(preset=preset, more=more))
-        with pytest.raises(VitinitError, match=f"grid 'masks', row 'Base': .*{words}"):
-            grid.load(str(file))
-    file.write_text(GRID.format(preset="vit_micro", more=""))
-    (cell,) = grid.load(str(file)).cells
-    assert not cell.misfit

@@ -15,7 +15,6 @@ from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids import fitting, grid
 from vitinit.benchmark.models import registry as models
 from vitinit.initializers import registry
-from vitinit.initializers.errors import VitinitError
 
 
 @pytest.fixture(autouse=True)
@@ -179,15 +178,6 @@ def test_a_cache_that_cannot_be_is_no_error(place, file, tmp_path, monkeypatch, 
     assert len(asked) == 4
     assert not (tmp_path / "relative").exists()
     assert not list(tmp_path.rglob("*.tmp"))
-
-
-def test_errors_are_not_kept(tmp_path, cache):
-    row = {"base": "kaiming_uniform", "method": {"name": "impulse", "kernel_size": -1}}
-    path = write(tmp_path / "wrong.yaml", {**GRID, "rows": {"Wrong": row}})
-    for _ in range(2):
-        with pytest.raises(VitinitError, match="row 'Wrong': initializer 'impulse': kernel_size"):
-            grid.load(str(path))
-    assert not cache.exists()
 
 
 PLUGIN = """

@@ -11,7 +11,6 @@ from two_rows import GRID
 
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers.errors import VitinitError
 
 
 @pytest.fixture(autouse=True)
@@ -42,25 +41,8 @@ def test_cells_are_in_table_order_and_fully_resolved(file):
     assert len({cell.run_id for cell in cells}) == 8
 
 
-def test_seeds_that_no_stream_takes_are_refused_and_so_is_one_that_is_there_twice(file):
-    for seeds in ([2**63], [0, 2**63]):
-        with pytest.raises(VitinitError, match="row 'Trunc normal': seed"):
-            grid.load(str(file), seeds)
-    with pytest.raises(VitinitError, match="seed 5 is there twice"):
-        grid.load(str(file), [5, 4, 5])
-    assert [cell.spec.seed for cell in grid.load(str(file), [7, 8]).cells] == [7, 8] * 4
-
-
 def test_a_batch_may_be_as_large_as_the_dataset(file):
     assert {cell.spec.recipe.batch_size for cell in grid.load(str(file), fixed={"batch_size": 500}).cells} == {500}
-
-
-def test_one_run_under_two_names_is_refused(tmp_path):
-    content = {**GRID, "rows": {**GRID["rows"], "The same": {"base": "trunc_normal"}}}
-    path = write(tmp_path / "twice.yaml", content)
-    for _ in range(2):
-        with pytest.raises(VitinitError, match="row 'The same': is the same run as row 'Trunc normal'"):
-            grid.load(str(path))
 
 
 def rows_and_models(*presets: str) -> dict:
@@ -78,8 +60,3 @@ def test_rows_are_skipped_in_blocks_whose_model_they_do_not_fit(tmp_path):
             misfit = f"method {cell.row!r}" in cell.misfit
             assert misfit == ((cell.row, cell.spec.model.arch) in (("conv_filters", "vit"), ("mimetic", "convmixer")))
             assert misfit or cell.misfit == ""
-
-
-def test_a_row_that_fits_no_block_is_refused(tmp_path):
-    with pytest.raises(VitinitError, match="row 'mimetic': method 'mimetic': ConvMixer has no attention layer"):
-        grid.load(str(write(tmp_path / "table4.yaml", rows_and_models("convmixer_micro"))))

@@ -123,24 +123,6 @@ def test_a_dataset_of_a_file_is_opened_and_its_label_tells_contents_apart(folder
     assert datasets.get(specs(folder)["Base", "vit"].dataset.name).main_metric == "calibration_error"
 
 
-@pytest.mark.parametrize(
-    ("file", "before", "after", "says"),
-    [
-        ("own.yaml", "own_data.py:Grey", "no_data.py:Grey", "no_data.py: No such file"),
-        ("own.yaml", "own_data.py:Grey", "own_data.py", "write path/to/file.py:NAME"),
-        ("own.yaml", "own_model.py:tiny", "own_model.py:tinny", "did you mean 'tiny'"),
-        ("own.yaml", "own_method.py:Smaller", "own_method.py:register", "register"),
-        ("own_data.py", "import numpy as np", "import not_there", "not_there"),
-        ("own_model.py", "return nn", "raise SystemExit; return nn", "would end the whole program"),
-    ],
-)
-def test_a_file_that_is_not_there_or_broken_is_one_line(folder, file, before, after, says):
-    path = folder / file
-    path.write_text(path.read_text().replace(before, after))
-    with pytest.raises(VitinitError, match=says):
-        specs(folder)
-
-
 def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
     mine = MODEL + "# imported by no other test\n"
     (folder / "own_model.py").write_text(mine)
@@ -153,14 +135,6 @@ def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
         own_files.load(name)
     (folder / "own_model.py").write_text(mine)
     assert own_files.load(name).__name__ == "tiny"
-
-
-def test_a_file_that_cannot_be_imported_is_refused_each_time(folder):
-    (folder / "own_model.py").write_text(MODEL + "raise ValueError('half way')\n")
-    name = own_files.pinned("own_model.py:tiny", folder)
-    for _ in range(2):
-        with pytest.raises(VitinitError, match=r"own_model\.py cannot be imported: ValueError: half way"):
-            own_files.load(name)
 
 
 def test_a_file_in_a_folder_of_ones_own_hides_no_other_module(tmp_path, monkeypatch):

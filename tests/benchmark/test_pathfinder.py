@@ -16,13 +16,11 @@ from dataset_helpers import NOWHERE, counts, rows
 from scipy import ndimage
 
 from vitinit.benchmark.datasets import pathfinder, registry
-from vitinit.benchmark.datasets.load import download, load
+from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES, DOT, PATH
-from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.grids.parts import resolve_dataset
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError
 
 IMAGES, TRAIN = 4000, 2000
 """So many of each difficulty, the first of which a classifier learns from."""
@@ -118,12 +116,3 @@ def test_both_classes_have_the_same_paths_and_dots_as_far_apart(name: str) -> No
     assert difference[:, 1].max() == 0
     assert difference[:, 0].max() == 1
     assert offset[:, 1].min() >= 13
-
-
-def test_it_is_always_there_and_named_in_full() -> None:
-    for name in DIFFICULTIES:
-        assert unavailable(DatasetSpec(name=name), NOWHERE) is None
-        with pytest.raises(VitinitError, match="drawn whenever it is used; to download: .*cifar10"):
-            download(name, NOWHERE)
-    with pytest.raises(VitinitError, match="did you mean 'pathfinder-medium'"):
-        resolve_dataset({"name": "pathfinder-medum"})

@@ -5,15 +5,11 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-import pytest
-
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.grids.schema import Cell, Grid
-from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.settings import named_fields
 from vitinit.benchmark.spec import InitializerSpec
-from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.plan import _fixed, _matches, planned_of
+from vitinit.runners.cli.plan import _fixed, _matches
 
 GRID = """
 title: swept
@@ -85,8 +81,6 @@ def test_parameters_inside_a_field_are_swept_and_set_by_their_path(tmp_path):
     assert [c.run_id for c in found] == [c.run_id for c in written]
     for key in ("optimizer.momentum", "recipe.optimizer.momentum", "optimizer.params.momentum"):
         assert sum(_matches(c, f"{key}=0.5") for c in found) == 4
-    with pytest.raises(VitinitError, match="optimizer: needs a name"):
-        cells(tmp_path, "{}", optimizer__momentum=0.5)
 
 
 def test_cooldowns_that_are_set_take_the_place_of_epochs_and_the_other_way_round(tmp_path):
@@ -97,31 +91,8 @@ def test_cooldowns_that_are_set_take_the_place_of_epochs_and_the_other_way_round
     assert {c.spec.recipe.epochs for c in grid.load(str(file), fixed={"epochs": 6}).cells} == {6}
 
 
-@pytest.mark.parametrize(
-    ("sweep", "says"),
-    [
-        ("{learning_rate: [1]}", "unknown field 'learning_rate'"),
-        ("{recipe.lrr: [1]}", "did you mean 'lr'"),
-        ("{lr: 0.1}", "lr needs a list"),
-        ("{lr: []}", "lr needs a list"),
-        ("{lr: [0.1, 0.1]}", "a value twice"),
-        ("{zip: {lr: [0.1], width: [48, 96]}}", "as many values"),
-        ("{lr: [0.1], recipe.lr: [0.2]}", "there twice"),
-        ("{lr: [0.1], without: {lr: 0.1}}", "leaves no combination"),
-        ("{lr: [0.1], without: {width: 48}}", "which is not swept"),
-        ("{width: [48, 50]}", "width 50"),
-    ],
-)
-def test_a_sweep_that_is_none_is_one_line(tmp_path, sweep, says):
-    with pytest.raises(VitinitError, match=says):
-        cells(tmp_path, sweep)
-
-
 def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
     assert _fixed(["recipe.lr=1e-3", "width=96", "mean=a"]) == {"recipe.lr": 0.001, "width": 96, "mean": "a"}
-    for wrong in (["recipe.lr"], ["lr=1", "lr=2"]):
-        with pytest.raises(VitinitError, match="--set"):
-            _fixed(wrong)
     found = cells(tmp_path, "{lr: [3e-4, 1e-3], width: [48, 96]}")
     assert {c.spec.recipe.lr for c in found if _matches(c, "lr=3e-4")} == {3e-4}
     assert {c.spec.model.width for c in found if _matches(c, "model.width=96")} == {96}
@@ -135,5 +106,3 @@ def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
     of_both = found[0].spec.model_copy(update={"method": InitializerSpec(name="mine", params={"std": 0.5})})
     names = named_fields(of_both)
     assert (names["base.std"], names["method.std"], names.get("std")) == ("0.02", "0.5", None), "std is of two"
-    with pytest.raises(VitinitError, match="did you mean 'lr'"):
-        planned_of(Grid("swept", "", found, []), Store(tmp_path), ["lrr=1"], None)

@@ -210,42 +210,6 @@ def test_processes_default_to_one_per_gpu():
     assert Profile(gpus=4, processes=1).tasks == 1
 
 
-BAD = {
-    "partitio: x": "unknown field 'partitio'; did you mean 'partition'? available: partition (default: None), acc",
-    "name: x": "unknown field 'name'",
-    "- 1": "expected a mapping of fields to values",
-    "a: [": "while parsing",
-    "time: soon": "time: expected minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS",
-    "time: 2": "time: 2 is not longer than signal_seconds (120)",
-    "cpus: 0": "cpus: ",
-    "memory: lots": "memory: ",
-    "partition: a b": "partition: ",
-    "gpu_type: a100": "gpu_type: needs gpus of at least 1",
-    "setup: module load x": "setup: ",
-    "environment: {A-B: 1}": "environment: ",
-    "sbatch: {cpus-per-task: 3}": "'cpus-per-task' is the field 'cpus' of the profile",
-    "sbatch: {array: 0-3}": "'array' is set by submitting; not allowed: array, chdir",
-    "sbatch: {--exclude: x}": "'--exclude' is not the long name of an option",
-    "gpus: 1\nsbatch: {gres: 'gpu:1'}": "'gres' asks for GPUs a second time",
-}
-
-
-def test_bad_files_are_explained_in_one_line(tmp_path):
-    for text, message in BAD.items():
-        with pytest.raises(SlurmError) as caught:
-            from_text(tmp_path, text)
-        assert str(caught.value).startswith(f"profile {tmp_path / 'mine.yaml'}: ")
-        assert message in str(caught.value)
-        assert "\n" not in str(caught.value)
-
-
-def test_unknown_names_and_files():
-    with pytest.raises(SlurmError, match="unknown profile 'gpus'; did you mean 'gpu'. available: account, gpu, single"):
-        load("gpus")
-    with pytest.raises(SlurmError, match="profile nowhere.yaml: No such file or directory"):
-        load("nowhere.yaml")
-
-
 def test_numbers_may_stand_for_text(tmp_path):
     profile = from_text(tmp_path, "environment: {OMP_NUM_THREADS: 4}\nsbatch: {nice: 5, requeue: false}\nmemory: 500")
     assert profile.environment == {"OMP_NUM_THREADS": "4"}

@@ -97,25 +97,3 @@ def test_a_model_of_timm_gets_the_classes(check):
     assert err == ""
     assert "ln 3 = 1.099" in page
     assert code == (0 if "sound" in page.splitlines()[0] else 1)
-
-
-REFUSED = {
-    "no colon": (["vit_tiny"], "write timm:NAME"),
-    "no such file": (["other.py:make_model"], "there is no file other.py"),
-    "no such name": (["mine.py:make_modle"], "did you mean 'make_model'"),
-    "no such package": (["no_package_of_ours:make"], "cannot be imported"),
-    "no model of timm": (["timm:vit_tinny_patch16_224"], "did you mean 'vit_tiny_patch16_224'"),
-    "no model": (["mine.py:nothing"], "returns a int"),
-    "not a function": (["mine.py:SMALL"], "neither a model nor a function"),
-    "raises": (["mine.py:broken"], "no such width"),
-    "no folder": (["mine.py:make_model", "--data", "folder:nowhere"], "there is no folder nowhere"),
-    "size": (["mine.py:make_model", "--image-size", "40"], "does not take images of 40 x 40"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_bad_input_is_one_line(check, name):
-    arguments, says = REFUSED[name]
-    code, _, err = check(*arguments)
-    assert (code, err[:7], err.count("\n")) == (2, "error: ", 1), err
-    assert says in err

@@ -13,11 +13,8 @@ from PIL import Image
 from tests.processes import ROOT
 from tests.runners.cli.test_cli import TINY, changed, write
 from vitinit.benchmark.datasets.cifar import CIFAR10
-from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli import __main__ as command
-from vitinit.runners.cli import plan as cli_plan
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 
@@ -34,75 +31,15 @@ def error(vitinit):
     return run
 
 
-UNKNOWN = {
-    "blocks__0__datasets": (["cifar11"], "cifar10"),
-    "blocks__0__recipe__name": ("smal", "small"),
-    "blocks__0__model__preset": ("vit_tini", "vit_tiny"),
-    "rows__Mimetic__method": ("mimetc", "mimetic"),
-    "rows__Mimetic__base": ("kaiming_unifrom", "kaiming_uniform"),
-}
-
-
-def test_unknown_names_give_the_nearest_and_the_list(error):
-    assert "did you mean 'small'" in error("plan", "smal")
-    assert "smoke" in error("plan", "nothing-like-it")
-    assert "did you mean 'initializers'" in error("list", "initialisers")
-    for path, (value, near) in UNKNOWN.items():
-        text = error("plan", write(Path("grid.yaml"), changed(**{path: value})))
-        assert f"did you mean '{near}'" in text
-        assert "available: " in text
-    write(Path("my.yaml"), TINY)
-    Path("results/local/other").mkdir(parents=True)
-    for name in ("my", "other"):
-        for words in ("status", "plan"):
-            assert error(words, name) == f"error: unknown grid '{name}'; did you mean {name}.yaml?\n"
-
-
-METHOD = "rows__Mimetic__method"
-GATED = {"preset": "convit_micro", "depth": 2, "gpsa_layers": 1, "heads": 3}
-BAD_GRIDS = [
-    ("blocks__0__model__heads", 5, "width 48 .*heads 5"),
-    ("blocks__0__recipe__epochs", "many", "epochs.*integer.*many"),
-    ("blocks__0__recipe__precision", "fp8", "precision.*fp32.*fp8"),
-    ("blocks__0__seeds", [], "seeds.*is empty"),
-    ("title", None, "title"),
-    (METHOD, {"name": "mimetic", "beta": 1}, "unknown field 'beta'.*beta_qk"),
-    (METHOD, {"name": "mimetic", "beta_qk": "x"}, "beta_qk.*number.*'x'"),
-    (METHOD, {"name": "impulse", "kernel_size": 5}, "kernel_size 5.*token grid 4x4"),
-    (METHOD, {"name": "impulse", "solver": "grad"}, "solver: unknown name 'grad'; did you mean 'gradient'. available"),
-    (METHOD, "convit_gpsa", "gated positional.*ConViT"),
-    (METHOD, "here/mine.py:Mine", "cannot read .*here/mine.py: No such file"),
-    ("rows__Mimetic", {"base": "trunc_normal", "method": "convit_gpsa", "model": GATED}, "square number of heads.*3"),
-    ("rows__Mimetic", {"base": "kaiming_uniform"}, "same run.*Kaiming uniform"),
-    ("blocks__0__recipe__epoch", 1, "block 1: recipe 'small': unknown field 'epoch'; did you mean 'epochs'"),
-    ("blocks__0__datasets", [{"name": "digits", "size": 4}], "dataset 'digits': unknown field 'size'; did you"),
-]
-
-
-def test_a_bad_grid_says_which_field_and_what_is_allowed():
-    for path, value, says in BAD_GRIDS:
-        with pytest.raises(VitinitError, match=says):
-            grid.load(write(Path("grid.yaml"), changed(**{path: value})))
-
-
-def test_files_and_folders_that_cannot_be_used(error, monkeypatch):
-    assert "no record" in error("show", "0123")
-    assert "cannot read" in error("plan", "none.yaml")
-    code = "!!python/object/apply:os.system ['echo no']\n"
-    for text, says in (("- a\n- b\n", "mapping"), ("title: [\n", "not YAML"), (code, "not YAML")):
-        Path("bad.yaml").write_text(text)
-        assert says in error("plan", "bad.yaml")
+def test_files_and_folders_that_cannot_be_used(error):
     Path("a file").touch()
     tiny = write(Path("tiny.yaml"), TINY)
-    for words in (("run", tiny, "--results"), ("plan", tiny, "--data-dir"), ("proposition", "--data-dir")):
+    for words in (("run", tiny, "--results"), ("plan", tiny, "--data-dir")):
         assert "is no folder, and one is needed" in error(*words, "a file")
-    assert "/dev/null is no folder" in error("plan", tiny, "--results", "/dev/null/below")
     Path("pictures/cats").mkdir(parents=True)
     few = {"name": "digits", "train_size": 20}
     for data, says in (("folder:pictures", "pictures"), ("folder:nowhere", "nowhere"), (few, "batch_size 32")):
         assert says in error("run", write(Path("data.yaml"), changed(blocks__0__datasets=[data])))
-    for words in (("plan", "x" * 300), ("plan", "smoke", "--results", "x" * 300), ("status", "x" * 300 + ".yaml")):
-        error(*words)
     for file in CIFAR10.files:
         (Path("data") / file).parent.mkdir(parents=True, exist_ok=True)
         (Path("data") / file).write_bytes(b"not the published one")
@@ -110,50 +47,6 @@ def test_files_and_folders_that_cannot_be_used(error, monkeypatch):
     damaged = ("run", write(Path("grid.yaml"), content), "--data-dir", "data")
     assert "data_batch_1 is damaged" in error(*damaged), "before anything trains"
     assert not Path("results/local/grid").exists()
-
-
-ONLY = ("plan", "smoke", "--only")
-
-
-def test_options_that_cannot_be(error, vitinit):
-    assert "did you mean 'dataset'" in error(*ONLY, "datset=digits")
-    assert "KEY=PATTERN" in error(*ONLY, "digits")
-    said = "--only: no run of grid 'smoke' matches: unknown dataset 'cifar10'; available: digits"
-    assert said in error(*ONLY, "dataset=cifar10")
-    assert "did you mean 'Mimetic'" in error(*ONLY, "row=Mimetc")
-    assert "matches all of them" in error(*ONLY, "row=Mimetic", "--only", "base=trunc_normal")
-    assert "--maps-at names more epochs for --keep-maps" in error("run", "smoke", "--maps-at", "1")
-    late = error("run", "smoke", "--keep-maps", "--maps-at", "1", "--maps-at", "3")
-    assert late == "error: --maps-at 3: the last epoch of these runs is 2\n"
-    code, _, said = vitinit("run", "smoke", "--limit", "0")
-    assert (code, "--limit" in said) == (2, True), "in the words of typer"
-
-
-def test_what_is_for_another_executor_is_refused_and_force_names_a_run(error):
-    Path("other.yaml").write_text("hello: 1\n")
-    for more in ([], ["--dry-run"]):
-        run = ["run", "smoke", *more, "--executor"]
-        for option in (("--profile", "other.yaml"), ("--runs-per-job", "3")):
-            said = f"{option[0]} is for the executor slurm, and the runs would be carried out by local"
-            assert said in error(*run, "local", *option)
-        assert "--workers 5: the executor inline carries out one run" in error(*run, "inline", "--workers", "5")
-        assert "--force ../x: no run of this grid" in error(*run, "local", "--force", "../x")
-        assert "6 runs of this grid" in error(*run, "local", "--force", "")
-
-
-def test_seeds_on_the_command_line_that_cannot_be():
-    for seeds, message in (
-        ("0-999999999999", "names more than 10,000 seeds"),
-        ("0-9999,10000", "names more than 10,000 seeds"),
-        ("9" * 5_000, "write 0-4 or 0,2,7"),
-        ("0-3,2", "seed 2 is there twice"),
-        ("-1", "write 0-4 or 0,2,7"),
-        ("", "write 0-4 or 0,2,7"),
-        ("1-x", "1-x"),
-        ("0-0,3-1", "names no seed"),
-    ):
-        with pytest.raises(VitinitError, match=message):
-            cli_plan._seeds(seeds)
 
 
 def test_what_is_no_image_of_a_folder_is_counted_by_kind_and_val_as_the_test_split_is_said(vitinit):

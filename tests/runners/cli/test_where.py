@@ -119,11 +119,6 @@ def test_runs_of_a_cluster_that_does_not_answer_are_said_and_can_be_forced(tmp_p
     assert {first, second} & Store("results/local").read("tiny").done.keys() == {first}
 
 
-def test_a_gpu_that_a_profile_does_not_ask_for_is_refused(vitinit):
-    code, _, err = vitinit(*DRY, "--executor", "slurm", "--profile", "single-node", "--device", "cuda")
-    assert (code, "profile 'single-node' asks for no GPU; set gpus in it" in err) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("driver", "cuda", "said"),
     [
@@ -208,21 +203,10 @@ def test_hours_are_those_of_all_processes_and_gpus_of_a_job(asks, hours):
     assert f"about {hours}, the longest job 30 min 0 s (measured on here)" in said
 
 
-def test_sharing_of_gpus_is_refused_where_there_is_nothing_to_share(vitinit, tmp_path):
-    profile = tmp_path / "gpus.yaml"
-    cluster = ("--executor", "slurm", "--profile", str(profile))
-    profile.write_text("gpus: 2\n")
-    for words, said in (
-        (("--executor", "local", "--device", "cpu"), "the runs are on the CPU"),
-        (("--executor", "inline", "--device", "cpu"), "one run at a time"),
-        (cluster, "the 2 processes of a job carry out one run at a time"),
-    ):
-        code, _, err = vitinit(*DRY, *words, "--per-gpu", "2")
-        assert (code, f"--per-gpu 2: {said}" in err or said in err) == (2, True), err
-    profile.write_text("gpus: 2\nprocesses: 1\n")
-    code, _, err = vitinit(*DRY, *cluster, "--per-gpu", "2", "--workers", "5")
-    assert (code, "2 GPUs with --per-gpu 2 take 4" in err) == (2, True), err
-    code, out, err = vitinit(*DRY, *cluster, "--per-gpu", "2")
+def test_runs_that_share_gpus_are_at_once_in_a_job(vitinit, tmp_path):
+    (tmp_path / "gpus.yaml").write_text("gpus: 2\nprocesses: 1\n")
+    profile = str(tmp_path / "gpus.yaml")
+    code, out, err = vitinit(*DRY, "--executor", "slurm", "--profile", profile, "--per-gpu", "2")
     assert (code, ", 4 at once; profile gpus" in out) == (0, True), out + err
 
 
