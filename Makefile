@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed results test docs check format lock \
-  slurm-up slurm-down clean
+  slurm-up slurm-down clean goldens compare-goldens
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -64,6 +64,12 @@ test-libraries: $(VENV)/.with-libraries ## Models and data of other libraries
 	$(PYTEST) tests/initializers tests/benchmark
 test-gpu: setup ## What can run on a CUDA GPU, where there is one
 	$(PYTEST) -n 0 -ra -m "" -k "cuda or gpu or compile or memory" tests/slow tests/test_gpu.py tests/runners
+
+REV := a9861da4
+goldens: setup ## Bits of initial weights and of training, with the code of REV, on this machine; minutes
+	$(BIN)/python -m tests.golden.made make --rev $(REV)
+compare-goldens: setup ## The same with the code here: every difference
+	$(BIN)/python -m tests.golden.made compare --rev $(REV)
 
 docs: $(VENV)/.with-docs ## Texts and docstrings as a site: site/index.html
 	@rm -rf site

@@ -1,0 +1,123 @@
+"""Goldens that depend on processor and torch: made from a commit, then compared with the working tree.
+
+    python -m tests.golden.made make [--rev REV]
+    python -m tests.golden.made compare [--rev REV] [--only 'alone/fp*'] [--only weights]
+
+`make` writes .goldens/REV.json, which is for this machine only. `compare` prints every difference and exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tests.golden import training
+
+ROOT = Path(__file__).parents[2]
+REV = "a9861da4"
+WEIGHTS = "weights"
+"""The part that `tests/golden/weights.py` takes: exact initial weights."""
+CORES = 2
+
+
+def main() -> None:
+    """Make or compare."""
+    parser = argparse.ArgumentParser(prog="python -m tests.golden.made", description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=("make", "compare"))
+    parser.add_argument("--rev", default=REV, help=f"commit whose code is the reference; default: {REV}")
+    parser.add_argument("--only", action="append", help="glob: weights, alone/ROW, ...; repeatable")
+    arguments = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        # sums depend on the number of threads, which is that of cores
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    rev = git("rev-parse", "--short=8", f"{arguments.rev}^{{commit}}").decode().strip()
+    file = ROOT / ".goldens" / f"{rev}.json"
+    if arguments.what == "make":
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(rev, Path(folder))
+            golden = {"machine": machine(), **taken(Path(folder), ["*"])}
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(golden, indent=1))
+        print(f"{len(golden['training'])} runs of {rev}: {file.relative_to(ROOT)}")
+        return
+    if not file.is_file():
+        sys.exit(f"error: there is no {file.relative_to(ROOT)}: make goldens REV={rev}")
+    golden = json.loads(file.read_text())
+    if golden.pop("machine") != machine():
+        sys.exit(f"error: {file.relative_to(ROOT)} is of another machine, or other libraries: make goldens REV={rev}")
+    only = arguments.only or ["*"]
+    found = taken(ROOT, only)
+    if "*" not in only:
+        runs = {name for name in golden["training"] if any(fnmatch(name, f"{glob}/*") for glob in only)}
+        golden["training"] = {name: golden["training"][name] for name in runs}
+        golden[WEIGHTS] = golden[WEIGHTS] if WEIGHTS in only else {}
+    different = list(differences(golden, found))
+    print("\n".join(different) or f"{len(found['training'])} runs, {len(found[WEIGHTS])} initial weights: as of {rev}")
+    sys.exit(bool(different))
+
+
+def taken(code: Path, only: list[str]) -> dict[str, Any]:
+    """All parts, or those that globs choose, of the code in a folder."""
+    check = "import vitinit, sys; print(vitinit.__file__)"
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        python = {"cwd": place, "env": training.environment(code, place), "check": True}
+        where = subprocess.run([sys.executable, "-c", check], **python, stdout=subprocess.PIPE, text=True).stdout
+        if not Path(where.strip()).is_relative_to(code):
+            sys.exit(f"error: vitinit is imported from {where.strip()}, not from {code}")
+        weights = {}
+        if (Path(__file__).parent / "weights.py").is_file() and {"*", WEIGHTS} & set(only):
+            subprocess.run([sys.executable, "-m", "tests.golden.weights", "--exact", str(place / "w.json")], **python)
+            weights = json.loads((place / "w.json").read_text())
+    runs: dict[str, Any] = {}
+    for glob in only:
+        runs |= training.taken(code, glob)
+    return {"training": runs, WEIGHTS: weights}
+
+
+def differences(golden: Any, found: Any, path: str = "") -> Iterator[str]:
+    """What differs, one line each; fields that the golden does not have are new, and pass."""
+    if isinstance(golden, dict) and isinstance(found, dict):
+        for name, value in golden.items():
+            where = f"{path} {name}".strip()
+            if name in found:
+                yield from differences(value, found[name], where)
+            else:
+                yield f"{where}: is gone"
+    elif isinstance(golden, list) and isinstance(found, list) and len(golden) == len(found):
+        for place, (ours, theirs) in enumerate(zip(golden, found, strict=True)):
+            yield from differences(ours, theirs, f"{path}[{place}]")
+    elif golden != found:
+        yield f"{path}: {str(golden)[:80]} became {str(found)[:80]}"
+
+
+def unpack(rev: str, folder: Path) -> None:
+    """Write the files of a commit, without its tests: those of this checkout are used."""
+    archive = git("archive", rev, "--", ".", ":!tests")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
+
+
+def git(*words: str) -> bytes:
+    """Output of a git command about this checkout."""
+    return subprocess.run(["git", *words], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+
+
+def machine() -> dict[str, str]:
+    """What bits depend on beside the code."""
+    cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    libraries = {name: version(name) for name in ("torch", "timm", "torchvision", "numpy", "scipy", "pillow")}
+    return {"processor": cpu.partition(":")[2].strip(), "python": platform.python_version(), **libraries}
+
+
+if __name__ == "__main__":
+    main()
