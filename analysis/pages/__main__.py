@@ -1,7 +1,8 @@
 """Write the page of each study and an index: `python -m analysis.pages`.
 
 A study's page comes from its records by `analysis/pages/templates/study.md.j2`, or by a template of its own,
-`page.md.j2` in the study's folder, which extends it. The same records give the same bytes.
+`page.md.j2` in the study's folder, which extends it. A template `NAME.md.j2` beside the studies becomes
+`NAME.md`, a page over several of them. The same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitinit.analysis import command, frame
-from vitinit.analysis.pages.render import index, page
+from vitinit.analysis.pages.render import index, over_studies, page
 from vitinit.initializers.errors import VitinitError
 
 
@@ -40,6 +41,7 @@ def _run(args: argparse.Namespace) -> None:
     pages = {folder / name / "README.md": text for name, text in texts.items()}
     if not args.study:
         pages[folder / "README.md"] = index(texts)
+        pages |= {path.with_suffix(""): over_studies(path) for path in sorted(folder.glob("*.md.j2"))}
     if args.check:
         _check(pages, args.results)
         return

@@ -59,6 +59,11 @@ def index(pages: dict[str, str]) -> str:
     return _environment([]).get_template("index.md.j2").render(studies=lines)
 
 
+def over_studies(template: Path) -> str:
+    """Return a page over several studies, whose template names them by `study(NAME)`."""
+    return _environment([template.parent]).get_template(template.name).render()
+
+
 def _environment(folders: Sequence[Path]) -> Environment:
     from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import SandboxedEnvironment
