@@ -32,7 +32,7 @@ from vitinit.runners.training.train import Training, fingerprint, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SIZE, CPU = 16, torch.device("cpu")
-PRESETS = ("vit_micro", "convit_micro", "convmixer_micro", "mixer_micro", "resmlp_micro", "cait_micro", "swin_micro")
+PRESETS = ("vit_micro", "convit_micro", "convmixer_micro")
 EVERYTHING: dict[str, Any] = {
     "crop_padding": 2,
     "hflip": 0.5,
@@ -142,9 +142,8 @@ def test_every_augmentation(name):
     the_same_on_both(recipe(augment=[AugmentationSpec(name=name)], epochs=1), preset("vit_micro"))
 
 
-@pytest.mark.parametrize("arch", ["vit_micro", "mixer_micro"])
-def test_masks(arch):
-    the_same_on_both(recipe(crop_padding=2, hflip=0.5), preset(arch), dense=True)
+def test_masks():
+    the_same_on_both(recipe(crop_padding=2, hflip=0.5), preset("vit_micro"), dense=True)
 
 
 def test_images_decoded_in_full_size(photographs):

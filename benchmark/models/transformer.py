@@ -33,7 +33,7 @@ class Transformer(ModelSpec):
     proj_drop_rate: Rate = 0.0
     """Dropout behind every projection of attention and every Linear of an MLP."""
     attn_drop_rate: Rate = 0.0
-    """Dropout of attention between tokens; in CaiT, of its blocks among the patches."""
+    """Dropout of attention between tokens."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Transformer:

@@ -39,8 +39,7 @@ CONVIT = ConViT(
     gpsa_layers=2,
 )
 CONVMIXER = resolve_model({"preset": "convmixer_micro", "image_size": 32, "patch_size": 4, "width": 48, "depth": 2})
-MIXER = resolve_model({"preset": "mixer_micro", "image_size": 32, "patch_size": 4, "depth": 2})
-ARCHS = {"vit": VIT, "vit_token": VIT_TOKEN, "convit": CONVIT, "convmixer": CONVMIXER, "mixer": MIXER}
+ARCHS = {"vit": VIT, "vit_token": VIT_TOKEN, "convit": CONVIT, "convmixer": CONVMIXER}
 
 TINY = ViT(image_size=32, patch_size=2, width=192, depth=1, heads=3)
 """ViT-T with patch 2 at 32 px as in arXiv 2404.01139: 256 tokens, 3 heads of 64; one layer of its twelve."""

@@ -26,7 +26,7 @@ def lsuv(m: nn.Module, data: torch.Tensor, **params: Any) -> None:
     method.apply_with(m, generator(3), silent, Resources(training_images=first))
 
 
-@pytest.mark.parametrize("arch", ["convit", "mixer"])
+@pytest.mark.parametrize("arch", ["convit", "convmixer"])
 def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal_matrix(arch: str) -> None:
     m = applied(model(ARCHS[arch]), "trunc_normal").train()
     lsuv(m, images(BATCH))

@@ -68,7 +68,9 @@ def test_refusals_are_one_line(params: dict[str, Any], words: str) -> None:
     refused(model(CONVMIXER if params.get("of") == "conv_filters" else VIT), words, "placebo", **params)
 
 
-SWIN = resolve_model({"preset": "swin_micro", "image_size": 32, "patch_size": 4})
+SWIN = resolve_model(
+    {"timm": "swin_tiny_patch4_window7_224", "img_size": 32, "embed_dim": 24, "depths": [2, 2], "num_heads": [2, 4]}
+)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_models_whose_blocks_need_more_than_tokens_are_refused() -> None:
     timm = pytest.importorskip("timm")
     small = {"img_size": 32, "patch_size": 4, "embed_dim": 48, "num_heads": (2, 2), "depths": (2, 2), "num_classes": 3}
     refused(timm.models.SwinTransformer(window_size=4, **small), "tells places apart itself", "procedural")
-    refused(model(ARCHS["mixer"]), "has no attention", "procedural")
+    refused(model(ARCHS["convmixer"]), "has no attention", "procedural")
     refused(model(VIT, patch_size=32), "has one; choose smaller patches", "procedural")
 
 
