@@ -19,7 +19,7 @@ def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
     Args:
         module: What is called with `python -m`.
         description: Its first sentence.
-        out: The folder, or the one file with its suffix, that is written by default in the folder of a study.
+        out: The folder, or the file, that is written by default in the folder of a study.
     """
     forgiving_terminal()  # before any help is printed
     refuse_deleted_folder()
@@ -31,9 +31,8 @@ def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
         metavar="ROW",
         help="row label that differences are to (default: each method's own base, the same model without a method)",
     )
-    kind = "FILE" if "." in out else "DIR"
     where = f"{out} in the study's folder beside its records; of those in results/reference: in results/local/reference"
-    result.add_argument("--out", type=Path, metavar=kind, help=f"what to write (default: {where})")
+    result.add_argument("--out", type=Path, metavar="DIR", help=f"folder to write to (default: {where})")
     return result
 
 

@@ -233,7 +233,7 @@ def _type_of(text: str) -> str:
 
 LIBRARIES = (
     *("torch", "torchvision", "numpy", "scipy", "sklearn", "timm", "PIL", "pydantic"),
-    *("pandas", "matplotlib", "jinja2", "bokeh"),
+    *("pandas", "matplotlib", "seaborn", "jinja2"),
 )
 
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parents[1]
 FLOORS = ("analysis", "benchmark", "initializers", "runners", "slurm")
 OTHERS = (
-    *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib", "bokeh"),
+    *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib", "seaborn"),
     *("typer", "rich", "submitit", "transformers", "vit_pytorch", "lightning", "setuptools"),
 )
 """What the benchmark or a test needs, by the names that are imported."""

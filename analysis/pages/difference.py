@@ -125,7 +125,7 @@ def pooled_estimate(*studies: Sequence[Difference]) -> str:
     from scipy.special import stdtrit
 
     count = sum(len(differences) for differences in studies)
-    means = [sum(each.by_seed for each in differences) / count for differences in studies]
+    means = [sum((each.by_seed for each in differences[1:]), differences[0].by_seed) / count for differences in studies]
     squared_errors = [by_seed.var(ddof=1) / len(by_seed) for by_seed in means]
     variance = sum(squared_errors)
     freedom = variance**2 / sum(

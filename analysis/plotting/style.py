@@ -381,5 +381,5 @@ def to_svg(figure: Figure) -> str:
     buffer = io.StringIO()
     lay_out(figure)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitinit"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     return buffer.getvalue()

@@ -76,16 +76,6 @@ def accuracy(asked: Asked) -> Table:
     return result
 
 
-def gains_over(study: Study, metric: str, baseline: str | None) -> Table:
-    """The differences of the study's own table alone, with their p: without means, numbers of papers and notes."""
-    baselines, values = baselines_of(study, baseline), values_by_seed(study, metric)
-    against = _differences(study, baselines, values, bootstrap=False)
-    corrected, least = _corrected([] if study.contrasts else _places(study, baselines, against), against)
-    keys = [(row, column) for column in study.columns for row in study.rows]
-    cells = {key: TableCell(against=against.get(key), p=corrected.get(key), least_p=least.get(key)) for key in keys}
-    return Table(study.name, study, "", study.rows, study.columns, cells, baselines, baseline=baseline)
-
-
 def _differences(
     study: Study, baselines: dict[str, str], values: Values, bootstrap: bool = True
 ) -> dict[Key, Paired | None]:

@@ -279,11 +279,6 @@ def to_html(table: Table, look: TableLayout = PLAIN) -> str:
     return template("table.html.j2", table=table, columns=columns(table, look), look=look)
 
 
-def filtered_by(label: str, names: list[str]) -> bool:
-    """Return True if a label is one of these names, or says what of one it shows: `digits: top-1 (%)`."""
-    return any(label == name or label.startswith(f"{name}: ") for name in names)
-
-
 def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
     """Fill in a template of a folder, or of this package; what it prints is made harmless in HTML, LaTeX or text."""
     return _environment(name.split(".")[-2], folder).get_template(name).render(**values)
@@ -309,8 +304,7 @@ def _environment(kind: str, folder: Path) -> Environment:
     environment.filters |= {"stack": lambda *given: Markup(_stack(*given)), "wrap": _wrap, "one_line": one_line}
     environment.filters |= {"caption": caption, "latex": escape_latex, "signed": signed, "count": count}
     environment.filters |= {"interval": interval_text, "p": p_equals}
-    environment.globals["look"] = PLAIN
-    environment.tests["filtered_by"] = filtered_by
+    environment.globals |= {"look": PLAIN, "sorts": False}
     return environment
 
 

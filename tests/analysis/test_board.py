@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import yaml
 from synthetic_records import several
 
 from vitinit.analysis import board
-from vitinit.analysis.report import __main__ as report
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Comparison, Look, Looks
 
@@ -62,24 +59,6 @@ def test_entries_are_ranked_by_the_lower_end_and_a_refutation_stays(tmp_path: Pa
     assert [row[0] for row in rows] == list("12345")
     assert rows[2][3] == "+4.20 [3.20, 5.20]", "of the last verification, not of the claim"
     assert rows[0][3] == "+11.00 [10.00, 12.00]", "of the latest of them"
-
-
-def test_the_report_of_the_committed_records_shows_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    several(
-        Path("results/reference"),
-        {"Kaiming uniform": [40.0, 41.0, 42.0], "Mimetic": [45.0, 46.1, 46.9]},
-        study="catalogue-small",
-    )
-    submission(Path("results/submissions"), "<b>mine", 8.4, "reproduced")
-    assert report.main(["--results", "results/reference", "--out", "report.html"]) == 0
-    text = Path("report.html").read_text()
-    section = text[text.index('<section aria-labelledby="board">') :]
-    entries = re.findall(r'<tr><td class="number">(\d)</td><th scope="row">(.*?)</th>.*?<td>([^<]*)</td></tr>', section)
-    assert entries == [("1", "Mimetic", "records of this project"), ("2", "&lt;b&gt;mine", "verified")]
-    shutil.copytree("results/reference", "results/local")
-    assert report.main(["--results", "results/local", "--out", "local.html"]) == 0
-    assert 'id="board"' not in Path("local.html").read_text()
 
 
 @pytest.mark.parametrize("claim", ["method: [", "{base: '<script>', protocol: 1}", "{}"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
 import math
 
@@ -11,7 +9,6 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from maps_records import DEPTH, TOKENS, keep, mapped, recorded
-from PIL import Image
 
 from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.similarity import epochs, initializers
@@ -21,7 +18,6 @@ from vitinit.analysis.figures.attention import after, before, layers, training
 from vitinit.analysis.figures.kept import kept_at_one_seed
 from vitinit.analysis.frame import load
 from vitinit.analysis.plotting.style import caption_of
-from vitinit.analysis.report.maps import attention_maps
 from vitinit.benchmark.records.store import maps_path
 from vitinit.initializers.errors import VitinitError
 
@@ -226,18 +222,6 @@ def test_all_layers_of_each_row(study, kept):
     for found, layer_HNN in zip(maps, both, strict=True):
         np.testing.assert_array_equal(found, times(layer_HNN[0]))
     assert not any(boxes(each, "white") for each in axes), "on maps this small they would hide the diagonal"
-
-
-def test_maps_of_many_tokens_are_averaged_on_the_page(study, kept, monkeypatch):
-    """Here from 64 to 32 pixels a side: a column a layer, a line an epoch, 16 colours over eight octaves."""
-    monkeypatch.setattr("vitinit.analysis.report.maps.MOST_PIXELS", 32)
-    (shown,) = (each for each in attention_maps(study) if "Mimetic" in each.sheets)
-    content = base64.b64decode(shown.sheets["Mimetic"][1].partition(",")[2])
-    maps_ELNN = kept["Mimetic", 0].maps_ELHNN[:, :, 0].astype(float) * TOKENS
-    means = maps_ELNN.reshape(3, DEPTH, 32, 2, 32, 2).mean((3, 5)).transpose(0, 2, 1, 3).reshape(3 * 32, DEPTH * 32)
-    level = (15 * (np.log2(means.clip(1 / 16, 16)) + 4) / 8).round().astype(int)
-    colours = (255 * np.array([mpl.colors.to_rgb(colour) for colour in shown.colours])).round()
-    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content)).convert("RGB")), colours[level])
 
 
 def test_maps_of_another_run_are_not_drawn_and_damaged_ones_are_said(tmp_path, capsys):

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from synthetic_records import done, write
 
+from vitinit.analysis import report
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures import drawing
 from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
-from vitinit.analysis.report import __main__ as report
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import TABLES, Kind
 from vitinit.initializers.errors import BrokenFile, VitinitError
@@ -52,9 +52,9 @@ def test_all_else_is_written_drawn_and_shown(records: Path, tmp_path: Path, caps
     assert figures.main([*arguments, str(tmp_path / "figures")]) == 2
     assert re.fullmatch(f"error: figure mine: {where()}\n", capsys.readouterr().err)
     assert (tmp_path / "figures/accuracy.png").is_file()
-    assert report.main([*arguments, str(tmp_path / "page.html")]) == 2
+    assert report.main([*arguments, str(tmp_path / "page")]) == 2
     assert re.fullmatch(f"error: table small_mine: {where()}; figure mine: {where()}\n", capsys.readouterr().err)
-    assert "60.00" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "60.0" in (tmp_path / "page/small/report.html").read_text(encoding="utf-8")
 
 
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> str:

@@ -21,11 +21,10 @@ from scipy import stats as scipy_stats
 from synthetic_records import done, everything, failed, respecified, several, skipped, write
 from table_texts import lines_of
 
-from vitinit.analysis import choose, standing
+from vitinit.analysis import choose, report, standing
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.frame import LOCAL, REFERENCE, load
-from vitinit.analysis.report import __main__ as report
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.printing.reading import sentences, without_numbers
 from vitinit.analysis.tables.registry import build
