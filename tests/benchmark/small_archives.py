@@ -99,21 +99,6 @@ def pets() -> dict[str, Files]:
     return {"oxford-iiit-pet/images.tar.gz": images, "oxford-iiit-pet/annotations.tar.gz": annotations}
 
 
-def tiny_imagenet() -> dict[str, Files]:
-    root, ids = "tiny-imagenet-200", ("n02", "n01")
-    files = {f"{root}/wnids.txt": lines(*ids), f"{root}/words.txt": b"n01\tone\n", f"{root}/train/": b""}
-    for label, wnid in enumerate(ids):
-        files[f"{root}/train/{wnid}/{wnid}_boxes.txt"] = b"boxes"
-        for number in range(3):
-            files[f"{root}/train/{wnid}/images/{wnid}_{number}.JPEG"] = picture(10 * label + number, (64, 64))
-    for number in range(4):
-        files[f"{root}/val/images/val_{number}.JPEG"] = picture(100 + number, (64, 64))
-        files[f"{root}/test/images/test_{number}.JPEG"] = picture(200 + number, (64, 64))
-    rows = (f"val_{number}.JPEG\t{ids[number % 2]}\t0\t0\t62\t62" for number in range(4))
-    files[f"{root}/val/val_annotations.txt"] = lines(*rows)
-    return {"tiny-imagenet-200.zip": files}
-
-
 def eurosat() -> dict[str, Files]:
     files = {"2750/": b""}
     for label, name in enumerate(("River", "Forest")):
@@ -142,7 +127,6 @@ SMALL: dict[str, tuple[Callable[[], dict[str, Files]], tuple[int, int]]] = {
     "food101": (food101, (4, 2)),
     "flowers": (flowers, (4, 4)),
     "pets": (pets, (4, 2)),
-    "tiny-imagenet": (tiny_imagenet, (6, 4)),
     "eurosat": (eurosat, (16, 4)),
     "stl10": (stl10, (4, 3)),
 }

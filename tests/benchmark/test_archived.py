@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torchvision.datasets as theirs
-from small_archives import NOWHERE, SMALL, STL_PIXELS, Files, lines, packed_up, picture, put, small
+from small_archives import NOWHERE, SMALL, STL_PIXELS, Files, packed_up, picture, put, small
 
 from vitinit.benchmark.datasets import downloaded, registry
 from vitinit.benchmark.datasets.archives.archived import Archived
@@ -55,7 +55,6 @@ def opened(dataset: Archived, folder: Path) -> FullSizeData:
     return data
 
 
-TINY = "tiny-imagenet-200"
 PUBLISHED: dict[str, tuple[list[str], list[str]]] = {
     "food101": (
         [f"food-101/images/{name}.jpg" for name in ("apple_pie/11", "apple_pie/5", "waffles/11", "waffles/5")],
@@ -72,17 +71,12 @@ PUBLISHED: dict[str, tuple[list[str], list[str]]] = {
         ],
         [f"images/{name}.jpg" for name in ("Abyssinian_33", "yorkshire_terrier_2")],
     ),
-    "tiny-imagenet": (
-        [f"{TINY}/train/{wnid}/images/{wnid}_{number}.JPEG" for wnid in ("n01", "n02") for number in range(3)],
-        [f"{TINY}/val/images/val_{number}.JPEG" for number in range(4)],
-    ),
 }
 """Names in the archives of the images to train on and to test on, in the order of the lists that were published."""
 CLASSES = {
     "food101": (("apple_pie", "waffles"), [0, 0, 1, 1], [0, 1]),
     "flowers": (("001", "002"), [0, 1, 0, 1], [0, 0, 1, 1]),
     "pets": (("Abyssinian", "yorkshire_terrier"), [0, 0, 1, 1], [0, 1]),
-    "tiny-imagenet": (("n01", "n02"), [0, 0, 0, 1, 1, 1], [1, 0, 1, 0]),
     "eurosat": (("Forest", "River"), [0] * 8 + [1] * 8, [0, 0, 1, 1]),
     "stl10": (("airplane", "bird"), [1, 0, 1, 0], [0, 1, 0]),
 }
@@ -133,7 +127,6 @@ def test_numbers_of_images_and_classes_are_the_published_ones() -> None:
         "food101": (75_750, 25_250, 101),
         "flowers": (2_040, 6_149, 102),
         "pets": (3_680, 3_669, 37),
-        "tiny-imagenet": (100_000, 10_000, 200),
         "eurosat": (21_600, 5_400, 10),
         "stl10": (5_000, 8_000, 10),
     }
@@ -179,24 +172,9 @@ BAD: list[tuple[str, Files, str]] = [
     ("food101", {WAFFLE: b"text"}, f"cannot use the image .*{WAFFLE}"),
     ("pets", {"annotations/test.txt": GONE}, "cannot read the archives of pets in .*annotations/test.txt"),
     (
-        "tiny-imagenet",
-        {f"{TINY}/val/images/val_1.JPEG": picture(1, (64, 64))[:700]},
-        "cannot use the image .*val_1.JPEG",
-    ),
-    (
         "eurosat",
         {f"2750/River/River_{number}.jpg": picture(9) for number in range(90, 92)},
         "found 18 images of 2 classes in the archives, EuroSAT has 16 of 2",
-    ),
-    (
-        "tiny-imagenet",
-        {f"{TINY}/val/val_annotations.txt": lines(*("val_0.JPEG\tn09",) * 4)},
-        "cannot read the archives of tiny-imagenet in .*: 'n09'",
-    ),
-    (
-        "tiny-imagenet",
-        {f"{TINY}/val/val_annotations.txt": lines(*("val_0.JPEG\tn01",) * 4)},
-        "found 4 images of 1 classes in the archives, Tiny-ImageNet has 4 of 2",
     ),
 ]
 
