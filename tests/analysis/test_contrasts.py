@@ -11,9 +11,8 @@ import pytest
 from scipy.stats import t
 from synthetic_records import done, several, skipped, write
 
-from tests.records import REFERENCE, sign_flip
+from tests.records import sign_flip
 from vitinit.analysis.frame import load
-from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables import contrasts
 from vitinit.analysis.tables.notes import caption
 from vitinit.analysis.tables.registry import build, names
@@ -67,24 +66,6 @@ def test_differences_and_p_are_those_counted_by_hand(results: Path) -> None:
     assert p[CONTRASTS[0]] == p[CONTRASTS[1]] == 2 / 256
     corrected = [table.cells[contrasts.label(pair), "cifar10"].p for pair in CONTRASTS]
     assert corrected == pytest.approx([6 / 256, 6 / 256, p[CONTRASTS[2]]])
-
-
-def test_pooled_intervals_of_the_standard_protocol_are_those_computed_without_this_code() -> None:
-    table = build(load([REFERENCE], "standard"), "standard_contrasts")
-    cells = {row: cell for (row, _), cell in table.cells.items()}
-    assert {row: (round(cell.pooled.low, 2), round(cell.pooled.high, 2)) for row, cell in cells.items()} == {
-        "Mimetic − Kaiming uniform": (1.62, 2.77),
-        "Imp.-3 − Kaiming uniform": (-0.68, 0.47),
-        "Imp.-3 − Imp.-3, placebo": (-0.17, 0.98),
-        "ConViT − DeiT": (4.32, 5.47),
-    }
-    half, family = (
-        (end.high - end.low) / 2 for end in (cells["ConViT − DeiT"].pooled, cells["ConViT − DeiT"].pooled_family)
-    )
-    assert half == pytest.approx(0.574, abs=5e-4)
-    assert family / half == pytest.approx(t.ppf(1 - 0.025 / 4, 56) / t.ppf(0.975, 56))
-    lone = 2 * t.sf(abs(cells["Imp.-3 − Imp.-3, placebo"].against.mean) / (half / t.ppf(0.975, 56)), 56)
-    assert cells["Imp.-3 − Imp.-3, placebo"].pooled_p == pytest.approx(2 * lone), "third of four in Holm's order"
 
 
 @pytest.mark.parametrize(
@@ -141,26 +122,6 @@ def test_where_no_p_can_be_low_the_caption_counts_the_comparisons_of_the_pooled_
     said = caption(table_of(tmp_path, Layout(rows=["Mimetic"], contrasts=CONTRASTS), "mine_contrasts"))
     assert "sign-flip" not in said
     assert "Pooled: t interval and test with the noise of all rows, Holm over 3 comparisons." in said
-
-
-def test_it_is_printed_unasked_and_written(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    arguments = ["--results", str(results), "--study", "mine", "--out", str(tmp_path / "out")]
-    assert tables.main(arguments) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Mimetic − Kaiming uniform" in said
-    assert "p: sign-flip test, Holm over 3 comparisons." in said
-    assert said.index("Comparisons that the grid names") < said.index("Above 0 ")
-    assert "Ahead of its base" not in said
-    assert tables.main([*arguments, "--all"]) == 0
-    printed = capsys.readouterr().out
-    assert "gain [95 %]" in printed
-    assert " 0.023\n" in printed
-    assert (tmp_path / "out" / "mine_contrasts.tex").is_file()
-    assert tables.main([*arguments, "--baseline", "Imp.-3"]) == 0
-    assert "Ahead of Imp.-3 (uncorrected)" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_there_is_none_without_contrasts_nor_over_training_of_one_evaluation(results: Path) -> None:

@@ -7,7 +7,7 @@ import io
 import statistics
 
 import pytest
-from convit_records import SIZES, ablation, masked, run
+from convit_records import SIZES, masked, run
 from synthetic_records import everything, finished, respecified, several, write
 from table_texts import entry, stands_beside_a_published_table
 
@@ -92,16 +92,6 @@ def test_two_sizes_are_no_curve_and_nothing_switched_off_has_no_table(tmp_path):
     study = load([everything(tmp_path)])
     assert subsets(study) == []
     assert names(study) == ["small"]
-
-
-def test_switches_are_those_of_table_3(tmp_path):
-    table = build(load([ablation(tmp_path)]), "convit-ablation_switches")
-    assert table.columns == ["train gating", "conv init", "train GPSA", "use GPSA", "imagenet[128116]", "imagenet"]
-    marks = {row[0]: "".join(entry(table, row, column).ours[0] for column in table.columns[:4]) for row in table.rows}
-    assert marks == {"a": "✓✓✓✓", "b": "✗✓✓✓", "c": "✓✗✓✓", "d": "✗✗✓✓", "e": "✗✗✗✗", "f": "✗✓✗✓", "g": "✗✗✗✓"}
-    published = {row[0]: [entry(table, row, column).paper[0] for column in table.columns[4:]] for row in table.rows}
-    assert published["a"] == ["59.70", "82.20"]
-    assert published["g"] == ["44.80", "73.70"]
 
 
 def test_switches_are_those_of_the_model_and_a_placebo_of_the_start_has_none(tmp_path):

@@ -23,7 +23,6 @@ from vitinit.analysis.figures.offsets import offsets
 from vitinit.analysis.figures.train_size import several_sizes, train_size
 from vitinit.analysis.frame import load, load_all
 from vitinit.analysis.plotting.style import caption_of, looks, safe, set_defaults
-from vitinit.analysis.tables.shared import own_bases
 from vitinit.benchmark.records.store import Layout, Store
 
 mpl.use("agg")
@@ -60,20 +59,6 @@ def ticks(axes):
 def points(axes):
     """Where single points lie."""
     return [line[:2] for line in drawn(axes) if len(line[0]) == 1]
-
-
-def test_accuracy_lines_are_means_in_the_row_colour(study):
-    first, second = accuracy(study)["accuracy"].axes
-    assert first.get_title() == "cifar10: n=2, 2 epochs"
-    assert second.get_title() == "cifar100: n=1, 2 epochs"
-    mimetic, impulse, _ = first.get_lines()
-    assert list(mimetic.get_ydata()) == [10.0, statistics.mean((20.0, 24.0))]
-    assert list(impulse.get_ydata()) == [30.0, 35.0]
-    look = looks(study)["Mimetic"]
-    assert mimetic.get_color() == second.get_lines()[0].get_color() == look.color != impulse.get_color()
-    assert mimetic.get_marker() == look.marker
-    band = first.collections[0].get_paths()[0].vertices[:, 1]
-    assert band.max() == pytest.approx(22 + statistics.stdev((20.0, 24.0)))
 
 
 def test_titles_of_panels_side_by_side_do_not_overlap(tmp_path):
@@ -268,24 +253,6 @@ def test_rows_that_guess_are_one_grey_and_named_once(tmp_path):
     greys = [list(line.get_ydata()) for line in axes.lines if line.get_color() == "#bbbbbb"]
     assert greys == [[10.5, 9.5], [10.0, 10.0]]
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"] == [10.0]
-
-
-def test_each_of_many_rows_has_a_panel_beside_its_base_and_the_others():
-    study = load([REFERENCE], "ablations-small")
-    (figure,) = accuracy(study).values()
-    drawn_rows = [axes for axes in figure.axes if axes.get_title()]
-    assert [axes.get_title().replace("\n", " ") for axes in drawn_rows] == study.rows
-    means = {
-        row: [statistics.mean(each) for each in zip(*([e.test_top1 for e in run.history] for run in runs), strict=True)]
-        for (_, row), runs in study.cells.items()
-    }
-    bases = own_bases(study)
-    for row, axes in zip(study.rows, drawn_rows, strict=True):
-        grey, itself = axes.lines[: len(study.rows)], axes.lines[-1]
-        assert [list(line.get_ydata()) for line in grey] == [pytest.approx(means[each]) for each in study.rows]
-        assert list(itself.get_ydata()) == pytest.approx(means[row])
-        between = [list(line.get_ydata()) for line in axes.lines[len(study.rows) : -1]]
-        assert between == ([pytest.approx(means[bases[row]])] if row in bases else [])
 
 
 def test_markers_of_lines_that_coincide_are_at_different_epochs_and_of_few_epochs_at_each(tmp_path):

@@ -27,24 +27,6 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.long
-def test_the_committed_pages_are_what_records_and_templates_give(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--results", str(REFERENCE), "--check"]) == 0, capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_a_page_states_what_another_computation_from_the_records_gives() -> None:
-    records = study("standard")
-    written = page(load([REFERENCE], "standard"))
-    for row, over in (("Mimetic", "Kaiming uniform"), ("ConViT", "DeiT"), ("Mimetic", "Mimetic, placebo")):
-        gain = records.gain(row, over)
-        low, high = limits(gain)
-        assert f"{text(gain.mean(), 2)} points (95 % CI {text(low, 2)} to {text(high, 2)})" in written
-    loss = records.gain("Trunc normal", "Kaiming uniform")
-    low, high = limits(-loss)
-    assert f"{text(-loss.mean(), 2)} points (95 % CI {text(low, 2)} to {text(high, 2)}) below" in written
-
-
 def test_a_page_is_stale_once_a_record_says_otherwise(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--results", str(copy), "--study", "segmentation-small"]
     (copy / "segmentation-small/page.md.j2").unlink()

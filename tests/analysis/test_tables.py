@@ -16,7 +16,7 @@ from vitinit.analysis.frame import load
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.notes import caption
 from vitinit.analysis.tables.printing.reading import without_numbers
-from vitinit.analysis.tables.registry import build, names
+from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_latex
 from vitinit.analysis.tables.shared import TableLayout
 from vitinit.benchmark.records.store import Layout, Store
@@ -174,26 +174,6 @@ def test_a_dagger_where_our_interval_excludes_the_published_number(tmp_path):
     small = build(load([several(tmp_path / "small", values)]))
     assert not any("†" in line for row in small.rows for line in entry(small, row).ours), "another setting"
     assert not any(note.startswith(("†", "Paper")) for note in small.notes)
-
-
-def test_each_method_against_its_own_base(tmp_path, monkeypatch):
-    crossed = {"base": ROWS["Trunc normal"]["base"], "method": ROWS["Mimetic"]["method"]}
-    monkeypatch.setitem(ROWS, "Mimetic on trunc normal", crossed)
-    rows = {
-        "Kaiming uniform": [30.0, 31.0, 32.0],
-        "Mimetic": [40.0, 42.0, 41.0],
-        "Trunc normal": [20.0, 21.0, 22.0],
-        "Mimetic on trunc normal": [27.0, 28.0, 29.0],
-        "ConViT": [10.0, 10.0, 10.0],
-    }
-    study = load([several(tmp_path, rows)])
-    assert names(study) == ["small"]
-    table = build(study)
-    means = {row: cell.against.mean for (row, _), cell in table.cells.items() if cell.against}
-    assert means == {"Mimetic": pytest.approx(10), "Mimetic on trunc normal": pytest.approx(7)}
-    foot = "\n".join(table.notes)
-    assert "no method: Kaiming uniform; of Mimetic on trunc normal: Trunc normal), with its 95 %" in foot
-    assert "without a method: ConViT.\n" in foot, "trunc normal, but another architecture"
 
 
 def test_several_columns_together(tmp_path):

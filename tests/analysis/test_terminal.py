@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
-import os
-import pty
 import re
 import shlex
-import struct
-import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
 from scipy import stats as scipy_stats
 from synthetic_records import done, everything, failed, respecified, several, skipped, write
 from table_texts import lines_of
@@ -94,39 +87,6 @@ def test_a_column_without_a_number_takes_no_room(records: Path) -> None:
     assert {"cifar10", "cifar100", "digits", "svhn"} == set(table.columns)
     assert [name for name in table.columns if name in printed] == ["cifar10", "cifar100"]
     assert "ConViT" in printed, "the row stays"
-
-
-def test_on_a_terminal_nothing_is_wider_than_it_and_all_is_short(records: Path, tmp_path: Path) -> None:
-    """A pseudo-terminal of 80 columns, without a word of it in the environment."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "r").symlink_to(records)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vitinit.analysis.tables", "--results", "r"],
-        cwd=tmp_path / "x",
-        env={**environment, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    said = b""
-    with io.FileIO(ours) as terminal:
-        while True:
-            try:
-                said += (part := terminal.read(65536) or b"")
-            except OSError:  # closed at the other end
-                break
-            if not part:
-                break
-    assert process.wait() == 0, said.decode()
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", said.decode()).splitlines()
-    assert max(map(cell_len, lines)) <= 80
-    assert len(lines) <= 45
-    assert any(line.split()[:1] == ["Mimetic"] for line in lines)
-    assert not any("gain [95 %]" in line or "IQM" in line for line in lines), "unasked"
 
 
 def test_all_prints_every_table_and_note_and_commands_can_be_copied(tmp_path: Path, capsys, monkeypatch) -> None:

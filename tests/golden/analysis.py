@@ -91,7 +91,7 @@ def curves_now() -> Numbers:
                             found[key] = {
                                 field: [None if math.isnan(x) else float(x) for x in getattr(line, field)]
                                 for field in ("x", "mean", "std", "n")
-                            }
+                            } | ({"reference": panel.reference} if panel.reference is not None else {})
     return found
 
 
