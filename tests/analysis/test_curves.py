@@ -145,5 +145,3 @@ def test_records_without_probes_or_maps_say_so_once_for_each_reason(tmp_path, ca
         *(f"Study {name}: 0 figures in {tmp_path / 'out' / name}" for name in ("small", "other")),
         "What is not drawn, and why: --study NAME",
     ]
-    assert curves.main([*arguments[:2], "--baseline", "Mimic"]) == 2
-    assert "unknown baseline row 'Mimic'; did you mean 'Mimetic'" in capsys.readouterr().err

@@ -45,10 +45,6 @@ def test_runs_and_epochs(tmp_path):
 
 def test_default_folder_is_local_when_it_holds_records(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "0123456789abcdef.json").write_text("{}")
-    with pytest.raises(VitinitError, match=f"--results {tmp_path} --study mine"):
-        load([tmp_path / "mine"])
     with pytest.raises(VitinitError, match="no records in results/local or results/reference"):
         load()
     write(tmp_path / "results/reference", done("Mimetic"))
@@ -67,8 +63,6 @@ def test_study_choice(tmp_path):
     assert (study.name, study.others) == ("small", ("b", "table2"))
     assert study.summary() == f"Study small: 1 finished, in {tmp_path}/small"
     assert load([tmp_path], "b").name == "b"
-    with pytest.raises(VitinitError, match="unknown study 'smoll'; did you mean 'small'"):
-        load([tmp_path], "smoll")
 
 
 def test_union_of_folders_the_first_wins(tmp_path):
@@ -87,8 +81,6 @@ def test_union_of_folders_the_first_wins(tmp_path):
         "Imp.-3": 4.0,
     }
     assert (len(study.contents.failed), len(study.contents.skipped)) == (0, 1), "a finished run hides its failure"
-    with pytest.raises(VitinitError, match="no results folder"):
-        load([first, tmp_path / "nowhere"])
 
 
 def test_order_of_rows_and_columns(tmp_path):

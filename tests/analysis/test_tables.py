@@ -11,7 +11,6 @@ from scipy import stats as scipy_stats
 from synthetic_records import ROWS, done, everything, failed, respecified, several, skipped, write
 from table_texts import entry, lines_of
 
-from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.notes import caption
@@ -20,7 +19,6 @@ from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_latex
 from vitinit.analysis.tables.shared import TableLayout
 from vitinit.benchmark.records.store import Layout, Store
-from vitinit.initializers.errors import VitinitError
 
 MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
 BASE = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}
@@ -54,8 +52,6 @@ def test_metric_and_baseline(tmp_path):
     assert (best.mean, best.std) == (99.0, 0.0)
     turned = build(study, baseline="Mimetic").cells["Kaiming uniform", "cifar10"]
     assert turned.against.mean == pytest.approx(-build(study).cells["Mimetic", "cifar10"].against.mean)
-    with pytest.raises(VitinitError, match="unknown baseline row 'Mimetik'; did you mean 'Mimetic'"):
-        build(study, baseline="Mimetik")
     missing = "No differences: the baseline row Imp.-3 has no finished run."
     assert missing in build(study, baseline="Imp.-3").notes
 
@@ -279,14 +275,6 @@ def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
     assert "\nno table, no run is finished" in capsys.readouterr().out
     assert tables.main([*arguments[:2], "--out", str(tmp_path / "one"), "--table", "table2_gap"]) == 0
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["table2_gap.tex"]
-    for more, says in (
-        (["--table", "tabel2"], "unknown table 'tabel2'; did you mean 'table2'"),
-        (["--format", "latec"], "unknown format 'latec'; did you mean 'latex'"),
-        (["--baseline", "Mimetik"], "unknown baseline row 'Mimetik'; did you mean 'Mimetic'"),
-    ):
-        capsys.readouterr()
-        assert tables.main([*arguments, *more]) == 2
-        assert says in capsys.readouterr().err
 
 
 def test_rows_and_words_are_those_that_are_asked_for(tmp_path, capsys):
@@ -322,9 +310,6 @@ def test_rows_and_words_are_those_that_are_asked_for(tmp_path, capsys):
     assert r"\label{t}" in latex
     assert len((tmp_path / "out/small.csv").read_text().splitlines()) == 3
     assert [row.partition(" &")[0] for row in written("--rows", "Imp.-3", "Mimetic")[0]] == ["Imp.-3", "Mimetic"]
-    for options, says in ((["--rows", "Mimetik"], "unknown row 'Mimetik'"), (["--drop", "*"], "no row is left")):
-        assert tables.main([*arguments, *options]) == 2
-        assert says in capsys.readouterr().err
 
 
 def test_context_prints_the_papers_table_whatever_its_setting(tmp_path, capsys):
@@ -337,17 +322,3 @@ def test_context_prints_the_papers_table_whatever_its_setting(tmp_path, capsys):
     lines = [line.split() for line in published.splitlines()]
     assert ["Mimetic", "91.16", "A", "70.40", "A", "97.53", "A", "74.34", "A"] in lines
     assert "Read in: A the authors in public discussion." in published
-
-
-@pytest.mark.parametrize("module", [tables, figures])
-def test_errors_are_one_line_and_exit_code_2(tmp_path, module, capsys):
-    (tmp_path / "file").write_text("")
-    root = write(tmp_path / "records", done("Mimetic"))
-    for arguments, says in (
-        (["--results", tmp_path / "empty"], ""),
-        (["--results", tmp_path / "nowhere"], ""),
-        (["--results", root, "--out", tmp_path / "file"], "cannot write"),
-    ):
-        (tmp_path / "empty").mkdir(exist_ok=True)
-        assert module.main([*map(str, arguments)]) == 2
-        assert re.fullmatch(rf"error: {says}.+\n", capsys.readouterr().err)

@@ -82,49 +82,10 @@ def test_a_study_that_vanishes_is_none_and_hides_no_other(study: Path) -> None:
 # --- what is no record ---
 
 
-NO_RECORDS: list[tuple[bytes, str]] = [
-    (b"", "is empty"),
-    (b" \n\n", "is empty"),
-    (WHOLE[:500], "Invalid JSON"),
+NO_RECORDS = [
     (WHOLE[:-1], "the digest does not match"),
     (WHOLE + b" ", "the digest does not match"),
-    (WHOLE.replace(b'"test_top1": 7', b'"test_top1": 6', 1), "the digest does not match"),
     (json.dumps(json.loads(WHOLE)).encode(), "the digest cannot be checked"),
-    (edited(lambda content: None), "has no digest: changed after it was written, or not written by vitinit"),
-    (b"\x1f\x8b\x08\x00binary\x00\xff\xfe", "Invalid JSON"),
-    (b'{"hello": "world"}', "is not a record of a run, but JSON of another kind"),
-    (b"[1, 2]", "is not a record of a run, but JSON of another kind"),
-    (b"[" * 100_000, "Invalid JSON"),
-    (at("run_id", "0" * 16), "is not the hash of the spec"),
-    (sealed(undigested() | {"study": "other"}), "belongs to study 'other'"),
-    (at("study", "../small"), "study: "),
-    (at("status", "started"), "unknown name 'started'; available: done, failed, skipped"),
-    (at("spec.seed", 99), "is not the hash of the spec"),
-    (at("spec.recipe.lr", -1), "lr: "),
-    (at("history.0.test_top1", 100.5), "test_top1: "),
-    (at("history.0.test_top1", "16.4"), "test_top1: "),
-    (at("history.0.test_top1", None), "does not hold test_top1 of the epochs that are evaluated"),
-    (at("history.0.seconds", -1), "seconds: "),
-    (at("history.0.train_loss", -0.5), "train_loss: "),
-    (at("history.0.train_loss", float("nan")), "train_loss: "),
-    (at("history.0.epoch", 2), "history does not hold epochs 1 to 6"),
-    (at("history.0.epoch", True), "epoch: "),
-    (edited(lambda content: content["history"].pop()), "history does not hold epochs 1 to 6"),
-    (at("history", []), "history: is empty, and must not be"),
-    (at("history", {"a": 1}), "history: must be a list"),
-    (at("seconds", -0.1), "seconds: "),
-    (at("seconds", float("inf")), "seconds: "),
-    (at("seconds", True), "seconds: "),
-    (at("parameters", 0), "parameters: "),
-    (at("dataset.train", -5), "train: "),
-    (at("dataset.checksum", "abc"), "checksum: "),
-    (at("weights", "abc"), "weights: "),
-    (at("environment.cuda", float("nan")), "environment: holds nan"),
-    (at("environment.packages.torch", [1, {"x": float("-inf")}]), "environment: holds -inf"),
-    (at("history.5.test_top1", 73.123456), "test_top1 73.123456 of epoch 6 is no share of 360 images"),
-    (at("history.0.test_top1", 100 * 41.001 / 360), "of epoch 1 is no share of 360 images"),
-    (at("extra", 1), "extra: is not a field here"),
-    (edited(lambda content: content.pop("history")), "history: "),
 ]
 
 
@@ -213,14 +174,11 @@ def test_a_subset_of_another_size_than_the_spec_says(study: Path) -> None:
 
 NO_FILES: list[tuple[Callable[[Path], object], str]] = [
     (Path.mkdir, "is not a file"),
-    (os.mkfifo, "is not a file"),
-    (lambda path: path.symlink_to("/dev/zero"), "is not a file"),
-    (lambda path: path.symlink_to(path.name), "cannot be read: Too many levels of symbolic links"),
     (lambda path: path.symlink_to("missing"), "cannot be read: No such file or directory"),
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), NO_FILES, ids=["folder", "pipe", "device", "loop", "broken-link"])
+@pytest.mark.parametrize(("make", "message"), NO_FILES, ids=["folder", "broken-link"])
 def test_something_else_than_a_file_is_named_and_never_waited_for(
     study: Path, make: Callable[[Path], None], message: str
 ) -> None:
@@ -232,12 +190,6 @@ def test_something_else_than_a_file_is_named_and_never_waited_for(
     assert len(Store(study.parent).read("small").done) == 2
     (kept,) = (name for name in study.iterdir() if ".invalid-" in name.name)
     assert kept.is_symlink() or not kept.is_file()
-
-
-def test_a_huge_file_is_not_read(study: Path) -> None:
-    with (study / REFERENCE[0].name).open("wb") as file:
-        file.truncate(10**12)
-    assert problem_with(study) == "has 1,000,000,000,000 bytes, which is more than a record can have"
 
 
 def test_a_name_with_control_characters_cannot_reach_the_terminal(study: Path) -> None:

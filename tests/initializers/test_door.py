@@ -107,36 +107,6 @@ def test_nothing_else_is_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({}, "nothing to do"),
-        ({"base": "trunc_normal", "kernel_size": 3}, "parameters of a method"),
-        ({"method": "mimetik"}, "did you mean 'mimetic'"),
-        ({"method": "mimetic", "base": {"std": 1.0}}, "mapping with `name`"),
-        ({"method": zoo.Encoder()}, "name of a method, or a mapping .*, not Encoder"),
-        ({"method": {"name": "mimetic", "beta_qk": 1.0}, "beta_qk": 2.0}, "beta_qk: given in `method` and beside it"),
-        ({"base": 123}, "mapping with `name`"),
-        ({"base": {"name": "orthogonal", 5: 1}}, r"^initializer 'orthogonal': a field's name must be text, not 5"),
-        ({"method": "impulse", "solver": {"name": "svd", 5: 1}}, r": solver.svd: a field's name must be text, not 5"),
-        ({"method": "impulse", "base": "trunc_normal", "position_scale": 1e41}, r"not finite .*position_scale: 1e\+41"),
-        ({"method": "mimetic", "seed": 1.5}, "seed must be an integer"),
-        ({"method": "lsuv", "images": [1]}, "B x C x H x W"),
-        ({"method": "lsuv", "images": torch.empty(0, 3, 32, 32)}, "B at least 1"),
-        ({"layer_scale": float("nan")}, "finite number"),
-        ({"layer_scale": -1e39}, "finite number"),
-        ({"layer_scale": 10**5000}, "finite number.{,99}$"),
-        ({"seed": 10**5000, "method": "mimetic"}, "64 bits.{,99}$"),
-        ({"method": "mimetic", "alpha_qk": 10**5000}, "alpha_qk: .{,199}$"),
-        ({"method": {"name": "lsuv", "images": 10**400}, "images": images(2)}, "at most 1,048,576 images.{,99}$"),
-        ({"layer_scale": True}, "finite number"),
-        ({"layer_scale": 0.1}, "has no layer scale"),
-    ],
-)
-def test_what_cannot_be_asked_for_is_one_line(asked: dict[str, Any], says: str) -> None:
-    refused(zoo.build("timm ViT"), says, **asked)
-
-
-@pytest.mark.parametrize(
     ("name", "base", "method"),
     [
         ("timm ViT", "kaiming_uniform", "impulse"),

@@ -263,11 +263,6 @@ def test_attention_is_measured_as_the_model_computes_it(name: str) -> None:
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
-def test_attention_that_makes_its_windows_itself_is_not_measured() -> None:
-    says = r"'features\.1\.0\.attn' makes its windows itself"
-    refused(zoo.build("torchvision Swin"), says, "placebo", keep="entropy", images=images(2))
-
-
 @pytest.mark.parametrize("name", ["timm ViT", "Hugging Face ViT", "vit-pytorch ViT"])
 def test_impulses_on_images_are_solved_on_what_w_q_gets(name: str) -> None:
     """After the norm, which vit-pytorch has inside of the attention module."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,8 +64,6 @@ def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_th
         path = (m.attention.out.weight @ m.attention.to_kv.weight[48:]).detach()
         assert float(path.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
     refused(Model(), UNKNOWN, "mimetic")
-    with pytest.raises(vitinit.VitinitError, match="'ours' is not registered; registered: none"):
-        vitinit.unregister("ours")
 
 
 @pytest.mark.parametrize(("given", "std"), [(None, 48**-0.5), (0.3, 0.3), (0.0, 0.0)])
@@ -115,25 +112,6 @@ def with_adapter(wrong: dict[str, Any]) -> None:
         vitinit.initialize(Model(), "impulse", base="kaiming_uniform", value_proj="mimetic")
     finally:
         vitinit.unregister(adapter)
-
-
-@pytest.mark.parametrize(
-    ("describe", "why"),
-    [
-        (lambda: vitinit.Part("q.weight", None), "Part: bias must be text, not None"),
-        (lambda: vitinit.Part("q.weight", "", 5), "Part: index 5 is none of 1 parts, which are counted from 0"),
-        (lambda: vitinit.Normal(-1), "Normal: std must be a number of at least 0, or None, not -1"),
-        (lambda: vitinit.Normal(float("nan")), "Normal: std must be a number of at least 0, or None, not nan"),
-        (
-            lambda: vitinit.register(vitinit.Part),
-            "is not an Adapter, .* bases and methods: vitinit.initializers.registry",
-        ),
-        (lambda: vitinit.register("mine"), "is not an Adapter"),
-    ],
-)
-def test_what_describes_nothing_is_refused(describe: Callable[[], object], why: str) -> None:
-    with pytest.raises(vitinit.VitinitError, match=why):
-        describe()
 
 
 def test_an_adapter_of_ones_own_class_may_hold_more() -> None:

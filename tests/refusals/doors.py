@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import os
 import re
 import runpy
@@ -15,12 +16,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from functools import reduce
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import yaml
+from PIL import Image
 
+ROOT = Path(__file__).parents[2]
+RECORD = min((ROOT / "results/reference/small").glob("*.json"))
 CASES = Path(__file__).with_name("cases.yaml")
 TABLE: dict[str, list[dict[str, Any]]] = yaml.safe_load(CASES.read_text(encoding="utf-8"))
 FILES: dict[str, str] = TABLE.pop("files")  # type: ignore[assignment]
@@ -39,10 +44,10 @@ SOUND: dict[str, Any] = {
 """A grid that can be carried out: cases say what is otherwise."""
 
 
-def command(line: str) -> tuple[int, str]:
-    """Run one line of a shell in this process: `vitinit ...` or `python -m ...`."""
-    words, printed, code = shlex.split(line), io.StringIO(), 0
-    with redirect_stdout(io.StringIO()), redirect_stderr(printed):
+def run(line: str) -> tuple[int, str, str]:
+    """Run one line of a shell in this process; return its exit code and what it prints."""
+    words, out, err, code = shlex.split(line), io.StringIO(), io.StringIO(), 0
+    with redirect_stdout(out), redirect_stderr(err):
         try:
             if words[0] == "vitinit":
                 sys.argv = words
@@ -53,7 +58,13 @@ def command(line: str) -> tuple[int, str]:
                 runpy.run_module(words[2], run_name="__main__", alter_sys=True)
         except SystemExit as stop:
             code = int(stop.code or 0)
-    return code, printed.getvalue().removesuffix("\n")
+    return code, out.getvalue().removesuffix("\n"), err.getvalue().removesuffix("\n")
+
+
+def command(line: str) -> tuple[int, str]:
+    """Run one line of a shell."""
+    code, _, error = run(line)
+    return code, error
 
 
 def grid(changes: dict[str, Any] | str) -> tuple[int, str]:
@@ -79,6 +90,54 @@ def profile(text: str) -> tuple[int, str]:
     return command("vitinit run smoke --dry-run --executor slurm --profile profile.yaml")
 
 
+def record(changes: dict[str, Any] | str) -> tuple[int, str]:
+    """Check a folder with one record: its text, or what differs from a committed one, by path."""
+    if isinstance(changes, dict):
+        content = json.loads(RECORD.read_bytes())
+        del content["digest"]  # what is wrong is found by validation alone
+        for path, value in changes.items():
+            *outer, last = [int(key) if key.isdigit() else key for key in path.split(".")]
+            reduce(lambda part, key: part[key], outer, content)[last] = value
+        changes = json.dumps(content)
+    Path("results/local/small").mkdir(parents=True)
+    Path("results/local/small", RECORD.name).write_text(changes)
+    code, said, _ = run("vitinit store check")
+    return code, next(line for line in said.splitlines() if line.startswith("wrong: "))
+
+
+def folder(files: dict[str, int | str]) -> tuple[int, str]:
+    """Train on a folder of images: how many there are in each of its folders, or the text of a file."""
+    for name, content in files.items():
+        path = Path("images", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            path.write_text(content)
+            continue
+        path.mkdir(exist_ok=True)
+        for number in range(content):
+            Image.new("RGB", (8, 8), (number, len(name), ord(name[-1]))).save(path / f"{number}.png")
+    Path("images.yaml").write_text(yaml.safe_dump(SOUND).replace("digits", "folder:images"))
+    return command("vitinit run images.yaml --device cpu --executor inline --set batch_size=2")
+
+
+def initialize(asked: dict[str, Any]) -> tuple[int, str]:
+    """Initialise a model of the zoo, which stays as it is, bit for bit; `images` is their shape."""
+    import torch
+
+    import vitinit
+    from tests.initializers import zoo
+
+    model = zoo.build(asked["model"])
+    more = {"images": torch.rand(asked["images"])} if "images" in asked else {}
+    before = copy.deepcopy(model.state_dict())
+    try:
+        vitinit.initialize(model, **{name: value for name, value in asked.items() if name != "model"} | more)
+    except vitinit.VitinitError as error:
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+        return 2, str(error)
+    return 0, ""
+
+
 def python(expression: str) -> tuple[int, str]:
     """Evaluate a call of the package's own functions."""
     import torch
@@ -98,14 +157,19 @@ DOORS: dict[str, Callable[[Any], tuple[int, str]]] = {
     "grid": grid,
     "profile": profile,
     "command": command,
+    "record": record,
+    "folder": folder,
+    "initialize": initialize,
     "python": python,
 }
 
 
 def answer(door: str, given: Any) -> dict[str, Any]:
-    """Try a door, from a folder with `FILES`; `exit` is said where it is not 2."""
+    """Try a door, from a folder with `FILES` and the committed records; `exit` is said where it is not 2."""
     argv, place = sys.argv, Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "results").mkdir()
+        (Path(folder) / "results/reference").symlink_to(ROOT / "results/reference")
         for name, text in FILES.items():
             (Path(folder) / name).write_text(text)
         os.chdir(folder)

@@ -95,7 +95,6 @@ def test_trunc_normal_std_is_a_parameter_and_cuts_at_two() -> None:
     assert np.abs(wide).max() <= 2
     # N(0, 1) cut at +-1 has variance 1 - 2 phi(1) / (Phi(1) - Phi(-1)) = 0.2911
     assert abs(wide.std() - 2 * math.sqrt(0.29112)) < 0.02
-    refused(model(), "kaiming", base={"name": "trunc_normal", "std": "xavier"})
 
 
 def qkv(m: Any, layer: int = 0) -> list[np.ndarray]:

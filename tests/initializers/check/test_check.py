@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import scipy.stats
@@ -242,21 +241,3 @@ def test_attention_of_a_kind_that_no_adapter_knows_is_seen() -> None:
 
     keys = {one.key for one in vitinit.check(Model(), images()).findings}
     assert "attention-too-sharp" in keys
-
-
-REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "no model": ("vit", {}, "torch.nn.Module"),
-    "images": ("timm ViT", {"images": torch.zeros(3, 32, 32)}, "B x C x H x W"),
-    "size": ("timm ViT", {"images": torch.zeros(2, 3, 40, 40)}, "does not take images"),
-    "labels without images": ("timm ViT", {"labels": torch.zeros(2).long()}, "images"),
-    "soft labels": ("timm ViT", {"images": images(), "labels": torch.zeros(8, 10)}, "whole numbers"),
-    "few labels": ("timm ViT", {"images": images(), "labels": torch.zeros(2).long()}, "2 labels for 8"),
-    "classes": ("timm ViT", {"classes": 0}, "classes"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_checked_is_refused_in_one_line(name: str) -> None:
-    model, given, says = REFUSED[name]
-    with pytest.raises(vitinit.VitinitError, match=says):
-        vitinit.check(zoo.build(model) if model in zoo.ZOO else model, **given)

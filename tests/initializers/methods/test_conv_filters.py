@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_models import CONVMIXER, VIT, f64, images, model, streams
+from small_models import CONVMIXER, f64, images, model, streams
 
 from vitinit.initializers import registry
-from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.report import InitReport
 
@@ -74,20 +73,3 @@ def test_layers_have_filters_of_their_own_which_alone_are_frozen_and_nothing_is_
     assert report.method_parameters == SPATIAL
     assert (report.norms, report.offset_maps, report.images) == ([], None, 0)
     assert (report.pseudo_input, report.real_images) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("params", "spec", "words"),
-    [
-        ({"filter": "box"}, CONVMIXER, "'box' needs entries"),
-        ({"filter": "impulse", "entries": 2}, CONVMIXER, "no other filter takes it"),
-        ({"filter": "gaussian"}, CONVMIXER, "'gaussian' needs variance"),
-        ({"filter": "random", "variance": 1.0}, CONVMIXER, "no other filter takes it"),
-        ({"filter": "box", "entries": 0}, CONVMIXER, "greater than 0"),
-        ({"filter": "box", "entries": 10}, CONVMIXER, "10 entries do not fit in a filter of 9"),
-        ({}, VIT, "VisionTransformer has none; choose a ConvMixer"),
-    ],
-)
-def test_parameters_without_effect_and_models_that_do_not_fit_are_refused(params: Any, spec: Any, words: str) -> None:
-    with pytest.raises(VitinitError, match=words):
-        made(spec, **params)

@@ -12,7 +12,6 @@ from small_models import CONVIT, applied, differing, f64, generator, model, sile
 from timm.models.convit import GPSA
 
 from vitinit.initializers import registry
-from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
 
 WIDTHS = {1: 12, 3: 48, 4: 48, 9: 72, 16: 96}
@@ -113,21 +112,6 @@ def test_without_the_local_initialisation_there_are_no_targets_and_any_number_of
     m, method = model(CONVIT, heads=heads, width=WIDTHS[heads]), registry.build("convit_gpsa", {"conv_init": False})
     method.check(m)
     assert method.apply(m, generator(), silent) is None
-
-
-@pytest.mark.parametrize(
-    ("heads", "params", "words"),
-    [
-        (4, {"train_gpsa": False}, "needs train_gating false"),
-        (4, {"conv_init": False, "locality_strength": 0.5}, "no effect where conv_init is false"),
-        (4, {"gate": float("inf")}, "gate"),
-        *((4, {"locality_strength": strength}, "locality_strength") for strength in (0, -1.0, float("inf"))),
-        *((heads, {}, rf"square .*{heads}") for heads in (2, 12)),
-    ],
-)
-def test_switches_without_effect_and_heads_that_are_no_square_are_refused(heads: int, params: Any, words: str) -> None:
-    with pytest.raises(VitinitError, match=words):
-        registry.build("convit_gpsa", params).check(model(CONVIT, heads=heads))
 
 
 def test_class_token_is_drawn_with_std_002() -> None:

@@ -121,22 +121,6 @@ def test_solver_is_a_name_or_a_mapping() -> None:
     assert Svd().model_dump() == {"name": "svd", "signal": 1000.0, "noise": 3.0, "noise_std": 0.6, "norm": 7.0}
 
 
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"kernel_size": 4}, "kernel_size.*odd.*4"),
-        ({"kernel_size": 5, "offsets": "fixed"}, "fixed.*kernel_size 3.*5"),
-        ({"solver": "newton"}, "newton.*gradient, rotation, svd"),
-        ({"solver": {"name": "rotation", "steps": 5}}, "rotation.*steps"),
-        ({"solver": {"steps": 5}}, "solver.*name"),
-        ({"offsets": "spiral"}, "offsets.*random.*fixed.*spiral"),
-        ({"position_scale": 0}, "position_scale.*0"),
-    ],
-)
-def test_bad_parameters_are_one_line_that_names_them(params: dict[str, Any], words: str) -> None:
-    refused(model(), f"impulse.*{words}", "impulse", **params)
-
-
 def test_what_does_not_fit_is_refused_by_the_parameter_that_needs_it_alone() -> None:
     small, narrow, bare = model(VIT, patch_size=16), model(VIT, width=24, heads=12), model()  # the first of 2 x 2
     bare.pos_embed = None

@@ -23,7 +23,6 @@ from small_models import (
     loop_targets,
     model,
     qkv_rows,
-    refused,
     silent,
     softmax,
     state,
@@ -206,7 +205,6 @@ def test_images_are_what_each_layer_gets_from_its_own_training_image(spec: Any, 
 
 
 def test_one_image_of_a_user_is_that_of_every_layer_and_without_one_there_is_no_such_pseudo_input() -> None:
-    refused(model(), "pseudo-input 'images' needs training images", "impulse", pseudo_input_later="images")
     once, twice, ours = model(VIT), model(VIT), {"method": "impulse", "pseudo_input": "images", "per_layer": True}
     vitinit.initialize(once, base="trunc_normal", images=images(1), **ours)
     vitinit.initialize(twice, base="trunc_normal", images=images(1).expand(2, -1, -1, -1), **ours)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from placebo_helpers import made, placebo
-from small_models import CONVIT, CONVMIXER, VIT, f64, model, refused
+from small_models import CONVIT, VIT, f64
 
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.fitting import fit, resolve_initializer
@@ -46,26 +46,6 @@ def test_a_method_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert report.placebo.treated == {"head.weight": "rotated", "head.bias": "kept"}
     with pytest.raises(VitinitError, match=r"theirs_in_a_placebo.*pos_embed.*touches"):
         made(placebo({"name": "their_placebo_module:Theirs", "rogue": True}))
-
-
-@pytest.mark.parametrize(
-    ("params", "words"),
-    [
-        ({"of": "mimetc"}, "did you mean 'mimetic'"),
-        ({"of": "trunc_normal"}, "'trunc_normal' is a base"),
-        ({"of": "placebo"}, "not of another placebo"),
-        ({"of": {"name": "vitinit.initializers.methods.placebo:Placebo"}}, "not of another placebo"),
-        ({"of": {"name": "impulse", "kernel_size": 4}}, "odd.*4"),
-        ({"of": {"name": "impulse", "kernel": 3}}, "kernel.*kernel_size"),
-        ({"of": {"name": "mimetic", 1: 2}}, "'mimetic': a field's name must be text, not 1"),
-        ({"of": 3}, "name of a method"),
-        ({"keep": "rank"}, "spectrum.*norm.*entropy"),
-        ({"of": "conv_filters", "keep": "entropy"}, r"'placebo'.*'entropy'.*has none"),
-        ({"keep": "entropy"}, "training images"),
-    ],
-)
-def test_refusals_are_one_line(params: dict[str, Any], words: str) -> None:
-    refused(model(CONVMIXER if params.get("of") == "conv_filters" else VIT), words, "placebo", **params)
 
 
 SWIN = resolve_model(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import ARCHS, VIT, differing, generator, model, refused, silent, state
+from small_models import VIT, differing, generator, model, silent, state
 
 from vitinit.initializers import registry
 from vitinit.initializers.methods import procedural
@@ -87,14 +87,6 @@ def test_what_is_kept_depends_on_start_and_seed_and_gives_the_same_bits() -> Non
     trained(model(VIT), seed=1, resources=resources)
     trained(model(VIT, seed=1), resources=resources)
     assert len(kept) == 3
-
-
-def test_models_whose_blocks_need_more_than_tokens_are_refused() -> None:
-    timm = pytest.importorskip("timm")
-    small = {"img_size": 32, "patch_size": 4, "embed_dim": 48, "num_heads": (2, 2), "depths": (2, 2), "num_classes": 3}
-    refused(timm.models.SwinTransformer(window_size=4, **small), "tells places apart itself", "procedural")
-    refused(model(ARCHS["convmixer"]), "has no attention", "procedural")
-    refused(model(VIT, patch_size=32), "has one; choose smaller patches", "procedural")
 
 
 def test_a_step_without_a_hidden_bracket_changes_nothing() -> None:

@@ -56,5 +56,3 @@ def test_without_patches_or_images_it_is_refused_and_nothing_is_changed() -> Non
         "patches that do not overlap",
         "whitened_patches",
     )
-    refused(model(ARCHS["vit"]), "needs training images", "whitened_patches")
-    refused(model(ARCHS["vit"]), "channels", "whitened_patches", images=torch.rand(4, 1, 32, 32))
