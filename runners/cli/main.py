@@ -19,7 +19,6 @@ from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
 from vitinit.runners.cli import run as cli_run
 from vitinit.runners.cli import self_test as cli_self_test
-from vitinit.runners.cli import submit as cli_submit
 from vitinit.runners.cli.data import data_app
 from vitinit.runners.cli.slurm import slurm_app
 from vitinit.runners.cli.store import store_app
@@ -61,8 +60,6 @@ for command in (
     cli_run.run,
     cli_plan.status,
     cli_rank.rank,
-    cli_submit.submit,
-    cli_submit.verify,
     cli_check.check,
     cli_self_test.self_test,
     cli_records.show,

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -121,7 +121,6 @@ def prepare(
     results: Path,
     data: Path,
     worth: float | None = None,
-    seeds: Sequence[int] | None = None,
 ) -> Ranked:
     """Write the grid of a method, its base and its placebo, in the setting of a tier, and the plan of looks beside it.
 
@@ -137,7 +136,6 @@ def prepare(
         results: Where grid and records go.
         data: Where datasets lie.
         worth: Smallest gain worth having, in points; None: that of the plan, 1 in a new one.
-        seeds: In place of 0, 1, 2, ...
 
     Raises:
         VitinitError: the method or the base is not to be had or does not fit the model, the data set is not here, or
@@ -147,7 +145,7 @@ def prepare(
     below, file_of_base = named("kaiming_uniform" if base is None else base, "--base")
     _importable([each for each in (file, file_of_base) if each])
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
-    plan = Looks(tier=tier, worth=worth or 1.0, seeds=list(seeds or range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
+    plan = Looks(tier=tier, worth=worth or 1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
     block = {**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}
     if model is not None:
         block = {**block, "model": {**block["model"], **mapping(os.fsencode(model), Path("--model"))}}
