@@ -18,7 +18,6 @@ from vitinit.runners.cli import proposition as cli_proposition
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
 from vitinit.runners.cli import run as cli_run
-from vitinit.runners.cli import self_test as cli_self_test
 from vitinit.runners.cli.data import data_app
 from vitinit.runners.cli.slurm import slurm_app
 from vitinit.runners.cli.store import store_app
@@ -61,7 +60,6 @@ for command in (
     cli_plan.status,
     cli_rank.rank,
     cli_check.check,
-    cli_self_test.self_test,
     cli_records.show,
     cli_records.reproduce,
     cli_proposition.proposition,
