@@ -108,8 +108,6 @@ class PretendedGpu(TorchDispatchMode):
         result = func(*args, **kwargs)
         for each in tree_leaves(result):
             if isinstance(each, Tensor) and on_gpu and not (name == "copy_" and args[0] not in self.here):
-                if self.device.type == "mps" and each.dtype == torch.float64:
-                    raise Refused(f"{func}: the MPS framework doesn't support float64")
                 self.here.add(each)
             elif isinstance(each, Tensor) and pinned:
                 self.pinned.add(each)
@@ -171,7 +169,7 @@ TO, DEEPCOPY, NUMPY, TOLIST, TENSOR, AUTOCAST, GROUPS = (
 
 @contextmanager
 def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
-    """`cuda` is there, within, or `mps`, which has no float64."""
+    """`cuda` is there, within."""
     gpu = PretendedGpu(device)
 
     def to_numpy(tensor: Tensor, **kwargs: Any) -> Any:
@@ -244,7 +242,6 @@ def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
         }.items():
             patch.setattr(torch.cuda, name, value)
         patch.setattr(torch.cuda, "is_available", lambda: gpu.device.type == "cuda")
-        patch.setattr(torch.backends.mps, "is_available", lambda: gpu.device.type == "mps")
         patch.setattr(torch.accelerator, "is_available", lambda: False)
         patch.setattr(torch._C, "_group_tensors_by_device_and_dtype", groups)
         patch.setattr(torch, "tensor", from_numbers)

@@ -225,17 +225,3 @@ def test_a_whole_run_goes_on_from_a_checkpoint_and_is_recorded(row, tmp_path):
     assert len(record.sessions) == 2
     assert record.environment["gpu"] == "Pretended GPU"
     assert_same(on_cpu, on_gpu, cell, but=("execution", "environment"))
-
-
-@pytest.mark.parametrize("row", ["dropout", "convit"])
-def test_a_gpu_of_apple_which_has_no_float64(row, tmp_path):
-    cell = cell_of(row, tmp_path)
-    places = [setting(tmp_path / name, execution=Execution(name, 1, "inline")) for name in ("cpu", "mps")]
-    assert isinstance(carry_out(cell, places[0], Stop()), RunRecord)
-    with pretended_gpu(torch.device("mps", 0)) as gpu:
-        record = carry_out(cell, places[1], Stop())
-        assert gpu.operations
-        with pytest.raises(Refused, match="float64"):
-            torch.zeros(2, device="mps").double()
-    assert isinstance(record, RunRecord), record
-    assert_same(*places, cell, but=("execution", "environment"))

@@ -12,10 +12,6 @@ import sys
 import sysconfig
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
 
 GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
 """Under Linux one of these is there wherever torch can find a GPU: NVIDIA's, a Jetson's, that of WSL, AMD's."""
@@ -91,13 +87,6 @@ def gpu_slots() -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     number = torch.cuda.device_count()  # of what is visible, and makes no context on a GPU
     return [name.strip() for name in visible.split(",")][:number] if visible else list(map(str, range(number)))
-
-
-def float64_device(device: torch.device) -> torch.device:
-    """Return the same device; the CPU in place of Apple's GPUs (`mps`), which have no float64."""
-    import torch
-
-    return torch.device("cpu") if device.type == "mps" else device
 
 
 def default_device() -> str:

@@ -520,14 +520,6 @@ def resolve_device(device: str, profile: profiles.Profile | None) -> str:
     Raises:
         VitinitError: it is not there, or torch does not see it.
     """
-    if device == "mps":
-        import torch
-
-        if profile or not torch.backends.mps.is_available():
-            raise VitinitError(
-                "--device mps: " + ("no cluster has it" if profile else "torch finds no GPU of Apple here")
-            )
-        return device
     if profile:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")

@@ -41,12 +41,12 @@ WaitOption = Annotated[
     bool, typer.Option("--wait", metavar="", rich_help_panel=WHERE, help="Wait for the jobs and say how they ended.")
 ]
 DeviceOption = Annotated[
-    Literal["auto", "cpu", "cuda", "mps"],
+    Literal["auto", "cpu", "cuda"],
     typer.Option(
         metavar="NAME",
         show_default=False,
         rich_help_panel=WHERE,
-        help="auto, cpu, cuda, or mps (Apple's GPU; experimental); auto: cuda where there is one.",
+        help="cpu, cuda or auto: cuda where there is one.",
     ),
 ]
 RetryOption = Annotated[

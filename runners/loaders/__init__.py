@@ -9,13 +9,11 @@ from vitinit.benchmark.image_files.beton import threads_kept
 from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.runners.basics.machine import float64_device
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.loaders.base import ALONE, Loader
 from vitinit.runners.loaders.choice import OpenedData, open_data
 from vitinit.runners.loaders.full_size import FullSizeLoader
 from vitinit.runners.loaders.resident import ResidentLoader
-from vitinit.runners.loaders.sent import Sent
 
 __all__ = ["Loader", "OpenedData", "make_loader", "open_data"]
 
@@ -26,8 +24,6 @@ def make_loader(data: OpenedData, recipe: Recipe, seed: int, device: torch.devic
     Raises:
         VitinitError: more processes than can share a batch, or FFCV cannot be imported.
     """
-    if float64_device(device) != device:
-        return Sent(make_loader(data, recipe, seed, float64_device(device), shard), device)
     if isinstance(data, FullSizeData):
         return FullSizeLoader(data, recipe, seed, device, shard)
     if isinstance(data, Data):

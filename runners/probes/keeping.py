@@ -15,7 +15,6 @@ from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes
 from vitinit.initializers.attention import evaluated, token_grid
 from vitinit.initializers.diagnostics import mean_attention
-from vitinit.runners.basics.machine import float64_device
 from vitinit.runners.probes.blocks import blocks_of, patch_tokens
 
 MAP_IMAGES = 64
@@ -55,7 +54,7 @@ def grams(model: nn.Module, images_BCHW: Tensor, batch: int) -> Tensor:
 
     def keep(layer: int, output: Tensor) -> None:
         tokens_BND = patch_tokens(output, grid)[0]
-        features_BF = tokens_BND.to(float64_device(tokens_BND.device)).flatten(1).double()
+        features_BF = tokens_BND.flatten(1).double()
         centred_BF = features_BF - features_BF.mean(0)
         found[layer].append((centred_BF @ centred_BF.T).float().cpu())
 

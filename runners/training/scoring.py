@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from vitinit.benchmark.image_files.arrays import IGNORED
 from vitinit.benchmark.metrics.registry import fitting
-from vitinit.runners.basics.machine import float64_device
 from vitinit.runners.training.distributed import World
 
 
@@ -57,13 +56,12 @@ class Scores:
 
     def __init__(self, device: torch.device, classes: int, dense: bool, last: bool = True) -> None:
         self.dense, self.metrics = dense, fitting(classes, dense, last)
-        self.device = float64_device(device)
+        self.device = device
         self.sums = [torch.zeros(each.size(classes), dtype=torch.float64, device=self.device) for each in self.metrics]
         self.correct: list[Tensor] = []
 
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Count a batch."""
-        logits, targets = logits.to(self.device), targets.to(self.device)
         if self.dense:
             logits, targets = logits.flatten(0, -2), targets.flatten().long()
             targets = targets.masked_fill(targets == IGNORED, -100)

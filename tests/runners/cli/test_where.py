@@ -216,17 +216,6 @@ def test_a_gpu_that_is_not_there_is_refused(vitinit):
     assert (code, out, err) == (2, "", "error: --device cuda: torch finds no CUDA GPU here\n")
 
 
-def test_apples_gpu_is_refused_where_it_is_not_and_on_a_cluster(vitinit, monkeypatch):
-    for there, words, said in (
-        (False, ("--executor", "local"), "torch finds no GPU of Apple here"),
-        (True, ("--executor", "slurm", "--profile", "single-node"), "no cluster has it"),
-    ):
-        monkeypatch.setattr(torch.backends.mps, "is_available", lambda there=there: there)
-        code, out, err = vitinit(*DRY, *words, "--device", "mps")
-        assert (code, out, err) == (2, "", f"error: --device mps: {said}\n")
-    assert (run.resolve_device("mps", None), run.default_workers("mps", None)) == ("mps", 1)
-
-
 def test_the_logs_of_a_runs_last_job_are_found_by_the_first_digits_of_the_run(vitinit, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     results = Path("results/local")
