@@ -87,8 +87,6 @@ class Event:
     epoch: EpochRow | None = None
     probe: Probe | None = None
     """Taken after this epoch, where `Setting.track` names who reads it."""
-    load: str = ""
-    """Load of the GPU in this epoch, in words."""
     resumed: str = ""
     """Step that it resumes from, and the changes since it was stopped."""
     trouble: str = ""

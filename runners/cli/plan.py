@@ -25,7 +25,6 @@ from vitinit.benchmark.records.store import Outline, Store
 from vitinit.benchmark.settings import named_fields, short
 from vitinit.benchmark.terminal import aligned
 from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
-from vitinit.runners.basics.machine import gpu_possible
 from vitinit.runners.cli.hours import print_estimate
 from vitinit.runners.cli.options import (
     LOCAL,
@@ -78,8 +77,6 @@ def plan(
         console.print(line, style="yellow", soft_wrap=True)
     for line in _next(grid, planned, seeds, only, limit, fixed, data_dir, results != LOCAL):
         console.print(line)
-    if device == "cpu" or (device == "auto" and not gpu_possible()):
-        warn_of_precision(_left(planned))
 
 
 def status(
@@ -345,14 +342,6 @@ def recorded_otherwise(planned: list[Planned], contents: Outline) -> list[str]:
 def _left(planned: list[Planned]) -> list[Cell]:
     """Return the runs without a record that can be carried out; their data may have to be fetched first."""
     return [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
-
-
-def warn_of_precision(cells: list[Cell]) -> None:
-    """Say which recipes ask for a precision in which this processor is slow."""
-    from vitinit.runners.measuring import precision
-
-    for line in precision.warnings(cell.spec.recipe for cell in cells):
-        console.print(line, style="yellow", soft_wrap=True)
 
 
 def left_out(planned: list[Planned]) -> list[str]:

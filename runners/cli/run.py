@@ -39,7 +39,6 @@ from vitinit.runners.cli.plan import (
     planned_of,
     print_plan,
     recorded_otherwise,
-    warn_of_precision,
 )
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.plan import labels
@@ -172,8 +171,6 @@ def run(
     wanted: tuple[State, ...] = ("to do", "failed") if retry_failed else ("to do",)
     planned = limited(_to_begin_anew(planned, first), limit, wanted, first)
     todo = Todo(loaded, setting, planned, contents, wanted)
-    if chosen_device == "cpu" and not job:
-        warn_of_precision(todo.cells)
     if dry_run:
         for cell in anew.values():
             console.print(f"--force: {cell.run_id} would begin anew, {cell.describe()}")

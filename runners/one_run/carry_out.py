@@ -64,7 +64,7 @@ def carry_out(
 
             def tell(event: Event) -> None:
                 if row := event.epoch:
-                    claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds, event.load)
+                    claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
                 on_event(event)
                 tracking.event(event)
 

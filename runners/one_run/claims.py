@@ -60,8 +60,6 @@ class Owner(Frozen):
     """Last measured score of the run, in words."""
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
-    load: str = ""
-    """Load of its GPU in that epoch, in words."""
     silent_s: float = 0.0
     """Age of the heartbeat, where `live` goes by that."""
 
@@ -74,8 +72,6 @@ class Owner(Frozen):
             text += f", {self.scored}"
         if self.epoch_seconds is not None:
             text += f", about {duration((self.epochs - self.epoch) * self.epoch_seconds)} left"
-        if self.load:
-            text += f", {self.load}"
         return text
 
 
@@ -177,13 +173,13 @@ class Claim:
         mine = self.owner
         return (found.machine, found.pid, found.since) != (mine.machine, mine.pid, mine.since)
 
-    def update(self, epoch: int, epochs: int, scored: str, seconds: float, load: str = "") -> None:
-        """Say how far the run is, how long its last epoch took, and the load of its GPU in that epoch.
+    def update(self, epoch: int, epochs: int, scored: str, seconds: float) -> None:
+        """Say how far the run is, and how long its last epoch took.
 
         An epoch without a score leaves the last one.
         """
         latest = scored or self.owner.scored
-        self._say(epoch=epoch, epochs=epochs, scored=latest, epoch_seconds=seconds, load=load)
+        self._say(epoch=epoch, epochs=epochs, scored=latest, epoch_seconds=seconds)
 
     def release(self) -> None:
         """Let go of the run: whoever comes next may claim it."""

@@ -25,7 +25,6 @@ from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Initializer, Resources
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.environment import environment, gpu_usage, set_flags, tensor_floats
-from vitinit.runners.basics.gpu_load import Load, watched
 from vitinit.runners.basics.setting import Event, Execution, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.basics.streams import stream
@@ -39,7 +38,6 @@ from vitinit.runners.one_run.trunk import Trunk, trunk_of
 from vitinit.runners.probes.keeping import keep_weights
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.take import refusal
-from vitinit.runners.training import memory_need
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training, fingerprint, train
@@ -93,34 +91,23 @@ def run(
             observer.see(training.model, row.epoch, evaluated=row.score is not None)
         probe = observer.probes[-1] if setting.track and observer and observer.probes else None
         probe = probe if probe and probe.epoch == row.epoch else None
-        on_event(Event(cell.run_id, epoch=row, probe=probe, load=load.describe()))
+        on_event(Event(cell.run_id, epoch=row, probe=probe))
 
     between_steps()
-    if checkpoints and not opened.execution.compiled and (text := _memory_warning(opened, training)):
-        checkpoints.report(text)
-    with watched(opened.device) as load:
-        train(
-            training,
-            opened.loader,
-            cell.spec.seed,
-            cell.spec.dataset.evaluate_on,
-            epoch_ended,
-            between_steps,
-            world,
-            opened.execution.micro_batch,
-            opened.execution.compiled,
-        )
+    train(
+        training,
+        opened.loader,
+        cell.spec.seed,
+        cell.spec.dataset.evaluate_on,
+        epoch_ended,
+        between_steps,
+        world,
+        opened.execution.micro_batch,
+        opened.execution.compiled,
+    )
     if not checkpoints or not begun:
         return None
-    return _record(opened, setting, begun, observer, session, checkpoints, load)
-
-
-def _memory_warning(opened: _Opened, training: Training) -> str:
-    spec, part = opened.cell.spec, opened.loader.part
-    images = min(part.stop - part.start, opened.execution.micro_batch or spec.recipe.batch_size)
-    return memory_need.warning(
-        training.model, spec.recipe, spec.model.image_size, opened.device, images, spec.model.batch_norm
-    )
+    return _record(opened, setting, begun, observer, session, checkpoints)
 
 
 @dataclass
@@ -289,7 +276,6 @@ def _record(
     observer: Observer | None,
     session: _Session,
     checkpoints: Checkpoints,
-    load: Load,
 ) -> RunRecord:
     """The record of a run that has ended; what is to be kept beside it is written first."""
     cell, spec, data, training = opened.cell, opened.cell.spec, opened.data, begun.training
@@ -332,6 +318,6 @@ def _record(
         environment={
             **opened.provenance,
             **({"changed_while_running": changes} if changes else {}),
-            **{name: {**used, **load.mean} for name, used in gpu_usage(opened.device, setting.sharing).items()},
+            **gpu_usage(opened.device, setting.sharing),
         },
     )

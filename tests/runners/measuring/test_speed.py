@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +11,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids.parts import resolve_recipe
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model
@@ -21,7 +18,7 @@ from vitinit.benchmark.models.vit import ViT
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import processor
 from vitinit.runners.cli.run import _check_that_it_compiles
-from vitinit.runners.measuring import precision, step
+from vitinit.runners.measuring import step
 
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
 TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
@@ -69,57 +66,6 @@ def test_a_few_steps_are_timed_after_two_that_warm_up(monkeypatch):
     took = step.seconds_per_image(VIT, resolve_recipe({"name": "small", "batch_size": 4}), torch.device("cpu"))
     assert took == pytest.approx(0.3 / 4)
     assert next(clock) == 6
-
-
-GRID = """
-title: mine
-rows: {Kaiming uniform: {base: kaiming_uniform}}
-blocks:
-  - datasets: [digits]
-    model: {preset: vit_micro, image_size: 8, patch_size: 2}
-    recipe: {name: small, precision: PRECISION}
-    seeds: [0]
-"""
-
-
-@pytest.fixture
-def grids(monkeypatch, tmp_path, one_thread) -> Path:
-    """A grid for each precision, and a cache that says that this processor is slow in bf16 and fp16."""
-    monkeypatch.setenv("VITINIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(precision, "ProcessPoolExecutor", lambda workers, context: ThreadPoolExecutor(workers))
-    for name in ("fp32", "bf16", "fp16"):
-        (tmp_path / f"{name}.yaml").write_text(GRID.replace("PRECISION", name))
-    measured(fp32=100.0, bf16=9.0, fp16=1.0)
-    return tmp_path
-
-
-ASKS = re.compile(r"recipe small asks for (\w+), in which this processor is (\d+) times slower than in fp32")
-
-
-def measured(**gflops: float) -> None:
-    """What this processor is said to reach, as if it had been measured."""
-    kept.answer(precision.KIND, precision._key(), precision.Products, lambda: precision.Products(**gflops))
-
-
-def test_a_precision_that_is_many_times_slower_here_is_measured_once_and_said(here, grids):
-    (file,) = grids.glob("cache/precision/*.json")
-    file.unlink()
-    assert here("plan", "fp32.yaml", "--device", "cpu")[0] == 0
-    assert not file.exists(), "nothing asks for it"
-    file.write_text("{")  # damaged, so it is measured anew
-    code, output = here("plan", "bf16.yaml", "--device", "cpu")
-    assert code == 0, output
-    found = precision.Products.model_validate_json(file.read_text().partition("\n")[2])
-    times = found.fp32 / found.bf16
-    assert ASKS.findall(output) == ([("bf16", f"{times:.0f}")] if times >= precision.MANY else [])
-    file.unlink()
-    measured(fp32=100.0, bf16=50.0, fp16=20.0)
-    for command in (("plan",), ("run", "--dry-run", "--executor", "local")):
-        assert not ASKS.search(here(*command, "bf16.yaml", "--device", "cpu")[1])
-        code, output = here(*command, "fp16.yaml", "--device", "cpu")
-        assert code == 0, output
-        assert ASKS.findall(output) == [("fp16", "5")]
-        assert "(a product of 256 x 256: 20.00 against 100 GFLOP/s)" in output
 
 
 def test_without_a_compiler_nothing_is_compiled(tmp_path, monkeypatch):
