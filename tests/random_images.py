@@ -1,4 +1,4 @@
-"""Random images in the file that FFCV reads."""
+"""Random images, also in the file that FFCV reads."""
 
 from __future__ import annotations
 
@@ -6,16 +6,31 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.image_files.beton import BetonData, BetonSplit
 from vitinit.benchmark.preparing.decode import write_beton
 
 FFCV_IMAGES = 10_000
+CLASSES = 10
+
+
+def random_data(count: int, size: int) -> Data:
+    """Noise, with labels."""
+    generator = torch.Generator().manual_seed(0)
+
+    def integers(limit: int, *shape: int) -> Tensor:
+        return torch.randint(limit, shape, generator=generator, dtype=torch.uint8)
+
+    train_split = Split(integers(256, count, 3, size, size), integers(CLASSES, count).long())
+    test_split = Split(train_split.images[:CLASSES], train_split.labels[:CLASSES])
+    return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "")
 
 
 def beton(data: Data, folder: Path) -> BetonData:
-    """The same, for FFCV; of the training images only some."""
+    """The same images, for FFCV; of the training images only some."""
     kept = data.train.images[:FFCV_IMAGES].permute(0, 2, 3, 1).contiguous().numpy()
     images = [*kept, *data.held_out.images.permute(0, 2, 3, 1).contiguous().numpy()]
     file = folder / "images.beton"

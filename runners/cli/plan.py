@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -25,7 +25,7 @@ from vitinit.benchmark.records.store import Outline, Store
 from vitinit.benchmark.settings import named_fields, short
 from vitinit.benchmark.terminal import aligned
 from vitinit.initializers.errors import VitinitError, count, plain, unknown_name
-from vitinit.runners.cli.hours import print_estimate
+from vitinit.runners.basics.machine import default_device
 from vitinit.runners.cli.options import (
     LOCAL,
     DataOption,
@@ -55,13 +55,6 @@ def plan(
     only: OnlyOption = None,
     limit: LimitOption = None,
     fixed: SetOption = None,
-    estimate: Annotated[
-        bool, typer.Option("--estimate", help="Print hours, not the list: from records, else from a few timed steps.")
-    ] = False,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"],
-        typer.Option(help="Device for the estimate and the warnings. auto: cuda if there is one."),
-    ] = "auto",
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
 ) -> None:
@@ -69,10 +62,9 @@ def plan(
     loaded = load_grid(grid, seeds, fixed)
     planned, contents = planned_of(loaded, Store(results), only, data_dir)
     planned = limited(planned, limit, ("to do",))
-    if estimate:
-        print_estimate(loaded.title, _left(planned), device, results)
-    else:
-        print_plan(loaded, planned, contents)
+    print_plan(loaded, planned, contents)
+    for line in _hours(planned, results / loaded.name):
+        console.print(line, soft_wrap=True)
     for line in _without_folder(results):
         console.print(line, style="yellow", soft_wrap=True)
     for line in _next(grid, planned, seeds, only, limit, fixed, data_dir, results != LOCAL):
@@ -339,9 +331,20 @@ def recorded_otherwise(planned: list[Planned], contents: Outline) -> list[str]:
     return lines
 
 
-def _left(planned: list[Planned]) -> list[Cell]:
-    """Return the runs without a record that can be carried out; their data may have to be fetched first."""
-    return [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
+def _hours(planned: list[Planned], folder: Path) -> list[str]:
+    """Return a line on how long the runs without a record take here; none where no record of this machine tells it."""
+    from vitinit.runners.basics.environment import device_name
+    from vitinit.runners.launching.estimate import estimate
+
+    left = [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
+    if not left or not folder.is_dir():
+        return []
+    device = default_device()
+    seconds, machine = estimate(left, [folder], device, device_name(device))
+    if not seconds:
+        return []
+    missing = f", without {count(len(left) - len(seconds), 'run')} unlike them" if len(seconds) < len(left) else ""
+    return [f"{sum(seconds.values()) / 3600:.2f} hours, one run at a time, by records of {machine}{missing}"]
 
 
 def left_out(planned: list[Planned]) -> list[str]:

@@ -414,12 +414,13 @@ def _shared_out(todo: Todo, profile: profiles.Profile, workers: int, runs_per_jo
     if not cells:
         return []
     work = _work(cells, todo.setting)
-    measured = estimate(cells, [todo.setting.root, REFERENCE], todo.setting.execution.device)
-    if len(measured.seconds) == len(cells):
-        work = measured.seconds
-    size = runs_per_job or cluster.runs_per_job(measured.seconds, len(cells), profile, workers)
+    folders = [Store(root).root / study for root in (todo.setting.root, REFERENCE) for study in Store(root).folders()]
+    seconds, machine = estimate(cells, folders, todo.setting.execution.device)
+    if len(seconds) == len(cells):
+        work = seconds
+    size = runs_per_job or cluster.runs_per_job(seconds, len(cells), profile, workers)
     packs = cluster.packed(cells, work, -(-len(cells) // size))
-    console.print(_estimated(profile, packs, measured.seconds, measured.measured_on, workers))
+    console.print(_estimated(profile, packs, seconds, machine, workers))
     return packs
 
 
@@ -427,7 +428,7 @@ def _estimated(
     profile: profiles.Profile,
     packs: list[list[Cell]],
     seconds: dict[str, float],
-    measured_on: tuple[str, ...],
+    machine: str,
     workers: int,
 ) -> str:
     """Return one line: runs, jobs, hours."""
@@ -442,7 +443,7 @@ def _estimated(
     total = sum(seconds.values()) / workers
     longest_job = max(sum(seconds.get(cell.run_id, 0.0) for cell in pack) for pack in packs) / workers
     text += f"; about {total / 3600 * units:.2f} {kind}-hours, the longest job {duration(longest_job)}"
-    text += f" (measured on {', '.join(measured_on)})"
+    text += f" (measured on {machine})"
     if len(seconds) < runs:
         text += f"; without {count(runs - len(seconds), 'run')} of a kind that has not been recorded yet"
     return text

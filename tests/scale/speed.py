@@ -11,17 +11,18 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tests.random_images import beton
+from tests.random_images import CLASSES, beton, random_data
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.image_files.beton import ffcv_missing
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import BaseModelSpec, ModelSpec
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
@@ -31,9 +32,8 @@ from vitinit.runners.basics.machine import cores, default_device, lacks_compiler
 from vitinit.runners.basics.setting import SaveInterval
 from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import make_loader
-from vitinit.runners.measuring.step import CLASSES, random_data, seconds_per_image
 from vitinit.runners.training.checkpoint import Checkpoints
-from vitinit.runners.training.train import DTYPES, Training
+from vitinit.runners.training.train import DTYPES, Training, train
 
 MODELS = {"vit_tiny/4": (32, 4), "vit_tiny/2": (32, 2)}
 FLIP = {"hflip": 0.5}
@@ -56,6 +56,41 @@ def recipe(batch_size: int, precision: str = "fp32", **augmentation: Any) -> Rec
     return Recipe.model_validate(
         {"name": "speed", "batch_size": batch_size, "precision": precision, **fields, **augmentation}
     )
+
+
+WARM_UP = 2
+"""Steps that are not timed."""
+MOST_STEPS = 40
+SECONDS = 1.0
+"""So long steps are timed, and one at least."""
+CPU_BATCH = 32
+"""Batch size on a CPU, where an image takes as long in a larger batch."""
+
+
+class _Enough(Exception):
+    """Has been measured long enough."""
+
+
+def seconds_per_image(model: BaseModelSpec, recipe: Recipe, device: torch.device, compiled: bool = False) -> float:
+    """Time the training loop itself on random images of the model's size, loading and augmentation included."""
+    size = recipe.batch_size if device.type == "cuda" else min(recipe.batch_size, CPU_BATCH)
+    recipe = recipe.model_copy(update={"batch_size": size})
+    loader = make_loader(random_data(size * MOST_STEPS, model.image_size), recipe, 0, device)
+    built = build_model(model, CLASSES)
+    registry.build("trunc_normal", {}).apply(built, stream(0, "measure"), lambda done, total: None)
+    training = Training(built.to(device), recipe, loader.steps, device)
+    times: list[float] = []
+
+    def between_steps() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter())
+        if len(times) > WARM_UP and (len(times) == loader.steps or times[-1] - times[WARM_UP - 1] > SECONDS):
+            raise _Enough
+
+    with suppress(_Enough):
+        train(training, loader, 0, between_steps=between_steps, compiled=compiled)
+    return (times[-1] - times[WARM_UP - 1]) / (len(times) - WARM_UP) / size
 
 
 def median(work: Callable[[], object], device: torch.device, times: int = 3) -> float:

@@ -21,6 +21,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, located
+from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.loaders import choice
@@ -123,7 +124,6 @@ def test_a_grid_of_a_transformer_and_a_convmixer(tmp_path, here, capsys):
         ("Impulse", "vit"),
     }
     assert len(contents.skipped) == 2
-    assert "nothing is left to do" in here("plan", path, "--estimate")[1], "what does not fit takes no time"
     trained, frozen = done["Kaiming uniform", "convmixer"], done["Impulse", "convmixer"]
     assert trained.parameters - frozen.parameters == 16 * (3 * 3 + 1)
     assert here("reproduce", frozen.run_id)[0] == 0
@@ -207,14 +207,26 @@ def test_status_of_a_launched_study_needs_no_data_dir(tmp_path, here):
     assert "2 skip" in here("plan", path)[1], "what `run` would do now"
 
 
-def test_the_hours_of_a_model_that_was_timed_on_other_data_are_known(tmp_path, here, recorded):
-    Store(tmp_path / "results/local").write(recorded)
-    model = recorded.spec.model.model_dump(mode="json")
+def test_the_hours_of_what_is_left_are_those_of_records_of_this_machine(tmp_path, here, recorded, monkeypatch):
     content = changed(
-        rows={"Kaiming": {"base": "kaiming_uniform"}}, blocks__0__model=model, blocks__0__datasets=["digits"]
+        rows={"Kaiming": {"base": "kaiming_uniform"}},
+        blocks__0__model=recorded.spec.model.model_dump(mode="json"),
+        blocks__0__datasets=[recorded.spec.dataset.model_dump(mode="json", exclude_defaults=True)],
+        blocks__0__recipe={
+            **recorded.spec.recipe.model_dump(mode="json", exclude_defaults=True),
+            "epochs": 7,
+            "lr": 0.1,
+        },
+        blocks__0__seeds=[0, 1],
     )
-    printed = here("plan", write(tmp_path / "mine.yaml", content), "--estimate", "--device", "cpu")[1]
-    assert ("its model" in printed, "unknown" in printed) == (True, False)
+    path = write(tmp_path / "tiny.yaml", content)
+    assert " hours, one run" not in here("plan", path)[1], "nothing is recorded"
+    Store(tmp_path / "results/local").write(recorded.model_copy(update={"study": "tiny"}))
+    hours = 2 * 7 * recorded.seconds / recorded.spec.recipe.epochs / 3600
+    monkeypatch.setattr(environment, "device_name", lambda device: recorded.environment["processor"])
+    assert f"{hours:.2f} hours, one run at a time" in here("plan", path)[1]
+    monkeypatch.setattr(environment, "device_name", lambda device: "another")
+    assert " hours, one run" not in here("plan", path)[1]
 
 
 def test_a_dry_run_says_what_force_would_do(here):

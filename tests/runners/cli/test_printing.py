@@ -136,18 +136,6 @@ def test_labels_of_a_plan_fold_on_a_terminal_and_each_run_is_one_line_elsewhere(
         assert f"{lines[at][start:end].strip()} {lines[at + 1].strip()}" == dataset
 
 
-def test_numbers_of_an_estimate_are_whole_where_the_terminal_is_narrow(here, monkeypatch, tmp_path: Path) -> None:
-    """Not `cifar10[1000…` for 10,000 images."""
-    (tmp_path / "results/reference").mkdir(parents=True)
-    (tmp_path / "results/reference/standard").symlink_to(ROOT / "results/reference/standard")
-    for columns in (80, 60):
-        printed = at_width(here, monkeypatch, columns, "plan", "standard", "--estimate", "--device", "cpu")
-        assert "…" not in printed
-        assert max(map(cell_len, printed.splitlines())) <= columns
-        assert printed.count("cifar10[10000,") == (2 if columns == 80 else 0)
-        assert "40 epochs" in " ".join(printed.split())
-
-
 def test_what_is_piped_is_not_folded(tmp_path: Path) -> None:
     deep = Path("a" * 60) / ("b" * 60)
     (tmp_path / deep / "tiny").mkdir(parents=True)

@@ -199,7 +199,7 @@ def test_hours_are_those_of_all_processes_and_gpus_of_a_job(asks, hours):
     """Two runs of half an hour, a job each."""
     cells = grid.load("smoke").cells[:2]
     took = {cell.run_id: 1800.0 for cell in cells}
-    said = run._estimated(profiles.Profile(**asks), [[cell] for cell in cells], took, ("here",), workers=1)
+    said = run._estimated(profiles.Profile(**asks), [[cell] for cell in cells], took, "here", workers=1)
     assert f"about {hours}, the longest job 30 min 0 s (measured on here)" in said
 
 

@@ -29,7 +29,7 @@ from vitinit.runners.basics import environment, machine
 from vitinit.runners.basics.setting import Execution, SaveInterval, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster, jobs, local, snapshot
-from vitinit.runners.launching.estimate import estimate, estimated_work, images_seen
+from vitinit.runners.launching.estimate import estimate, estimated_work
 from vitinit.runners.launching.execute import came_free, execute
 from vitinit.runners.launching.inline import Inline
 from vitinit.runners.launching.local import Local
@@ -262,8 +262,6 @@ def test_the_work_of_a_run_is_images_seen_times_operations_of_one_image() -> Non
     """So that the longest runs come first whatever their families are."""
     run = spec()
     assert estimated_work(run, 100) == run.recipe.epochs * 100 * run.model.forward_operations(10)
-    seldom = run.model_copy(update={"recipe": run.recipe.model_copy(update={"epochs": 7, "evaluate_every": 3})})
-    assert images_seen(seldom, (100, 30)) == 7 * 100 + 3 * 10, "evaluated after epochs 3, 6 and 7"
 
 
 class Full(io.StringIO):
@@ -416,63 +414,27 @@ def test_short_runs_fill_ten_minutes_and_never_more_than_half_the_limit(seconds,
     assert cluster.runs_per_job(seconds, 300, Profile(time=minutes), workers) == expected
 
 
-def test_the_time_of_runs_like_these_is_what_records_say_and_twice_the_epochs_take_twice_of_it(tmp_path):
-    (tmp_path / "small").symlink_to(REFERENCE / "small")
+def test_the_time_of_runs_like_these_is_what_records_of_one_machine_say(tmp_path):
     small = grid.load("small").cells
-    longer = small[0].spec.recipe.model_copy(update={"epochs": 2 * small[0].spec.recipe.epochs})
+    longer = small[0].spec.recipe.model_copy(update={"epochs": 2 * small[0].spec.recipe.epochs, "lr": 1.0})
     twice = Cell(small[0].row, small[0].spec.model_copy(update={"recipe": longer}))
-    measured = estimate([*small, twice], [Path("nowhere"), tmp_path], "cpu")
-    assert measured.seconds.keys() == {cell.run_id for cell in (*small, twice)}
-    assert measured.seconds[twice.run_id] == pytest.approx(2 * measured.seconds[small[0].run_id])
-    records = Store(tmp_path).read("small").done.values()
-    for cell in small:  # every kind has three seeds in the reference records
-        alike = [r.seconds for r in records if (r.row, r.spec.dataset) == (cell.row, cell.spec.dataset)]
-        # rows of one model and recipe count together, however they are initialised
-        assert 0.3 * min(alike) < measured.seconds[cell.run_id] < 3 * max(alike)
-    assert measured.measured_on == (next(iter(records)).environment["processor"],)
-    assert estimate(small, [tmp_path], "cuda").seconds == {}
-    assert estimate(grid.load("table2").cells, [tmp_path], "cpu").seconds == {}
-
-
-def test_a_gpu_is_estimated_by_records_of_its_kind_and_of_the_batch_size(tmp_path):
-    """Two seeds took 10 s an epoch on an A, one 30 s on a B; another dataset took 5 s on a B."""
+    seconds, machine = estimate([*small, twice], [tmp_path / "nowhere", REFERENCE / "small"], "cpu")
+    assert seconds.keys() == {cell.run_id for cell in (*small, twice)}
+    assert seconds[twice.run_id] == pytest.approx(2 * seconds[small[0].run_id])
     records = list(Store(REFERENCE).read("small").done.values())
-    first = records[0]
-    alike = [r for r in records if (r.row, r.spec.dataset) == (first.row, first.spec.dataset)]
-    (other, *_) = [r for r in records if r.row == first.row and r.spec.dataset != first.spec.dataset]
-    epochs, took = first.spec.recipe.epochs, (("A", 10), ("A", 10), ("B", 30), ("B", 5))
-    for record, (gpu, each) in zip([*alike[:3], other], took, strict=True):
-        environment = record.environment | {"gpu": gpu}
-        on_gpu = altered(record, execution={"device": "cuda"}, environment=environment, seconds=each * epochs)
-        Store(tmp_path).write(on_gpu)
-    cell = Cell(first.row, first.spec)
-    for here, each, gpu in (("A", 10, "A"), ("B", 30, "B"), ("", 30, "B"), ("C", 30, "B")):  # B is of more kinds
-        found = estimate([cell, Cell(other.row, other.spec)], [tmp_path], "cuda", here)
-        assert found.seconds[cell.run_id] == pytest.approx(each * epochs)
-        assert found.measured_on == (("A", "B") if gpu == "A" else ("B",))
-    smaller, unsmoothed = (
-        Cell("x", first.spec.model_copy(update={"recipe": first.spec.recipe.model_copy(update=changes)}))
-        for changes in ({"batch_size": 8}, {"label_smoothing": 0.5})
-    )
-    found = estimate([smaller, unsmoothed], [tmp_path], "cuda")
-    assert found.seconds == {}
-    assert found.in_proportion.keys() == {unsmoothed.run_id}, "a GPU takes other time for images of small batches"
-
-
-def test_validation_images_take_the_time_of_test_images(tmp_path):
-    """A run of another recipe, as many images of each kind: it takes as long."""
-    record = next(iter(Store(REFERENCE).read("small").done.values()))
-    content, moved = record.model_dump(mode="json"), {"test_loss": None, "test_top1": None}
-    on_val = content["spec"]["dataset"] | {"val_size": record.dataset.test, "evaluate_on": "val"}
-    history = [
-        {**row, **moved, "val_loss": row["test_loss"], "val_top1": row["test_top1"]} for row in content["history"]
+    alike = [
+        r.seconds for r in records if (r.spec.dataset, r.spec.model) == (small[0].spec.dataset, small[0].spec.model)
     ]
-    data = {**content["dataset"], "val": record.dataset.test, "test": None}
-    Store(tmp_path).write(altered(record, spec={**content["spec"], "dataset": on_val}, dataset=data, history=history))
-    unsmoothed = record.spec.recipe.model_copy(update={"label_smoothing": 0.5})
-    cell = Cell("x", record.spec.model_copy(update={"recipe": unsmoothed}))
-    found = estimate([cell], [tmp_path], record.execution["device"])
-    assert found.in_proportion[cell.run_id] == pytest.approx(record.seconds)
+    assert seconds[small[0].run_id] == pytest.approx(sum(alike) / len(alike)), "rows of one model count together"
+    assert machine == records[0].environment["processor"]
+    for record, seconds_of_epoch in zip(records[:2], (10, 30), strict=True):
+        gpu = {"execution": {"device": "cuda"}, "environment": record.environment | {"gpu": f"GPU {seconds_of_epoch}"}}
+        Store(tmp_path).write(altered(record, **gpu, seconds=seconds_of_epoch * record.spec.recipe.epochs))
+    cell = Cell(records[1].row, records[1].spec)
+    found = estimate([cell], [tmp_path / "small"], "cuda", "GPU 30")
+    assert found == ({cell.run_id: 30 * cell.spec.recipe.epochs}, "GPU 30")
+    for place, device, here in (("small", "cuda", "GPU"), ("small", "cpu", None), ("other", "cuda", None)):
+        assert estimate([cell], [tmp_path / place], device, here) == ({}, "")
 
 
 def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:

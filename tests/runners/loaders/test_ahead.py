@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 import torch
 
+from tests.random_images import random_data
 from vitinit.benchmark.spec import Recipe
 from vitinit.runners.loaders import ahead, make_loader
 from vitinit.runners.loaders.ahead import carried_out
-from vitinit.runners.measuring.step import random_data
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from PIL import Image
 from tests.faults.harness import assert_same
 from tests.pretended_gpu import GPU, pretended_gpu
 from tests.processes import until
-from tests.random_images import beton
+from tests.random_images import beton, random_data
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.image_files.beton import MANIFEST, BetonData, load_beton, threads_kept
@@ -28,7 +28,6 @@ from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching.preflight import preflight
 from vitinit.runners.loaders import base, make_loader, open_data
-from vitinit.runners.measuring.step import random_data
 from vitinit.runners.one_run.carry_out import carry_out
 
 pytestmark = pytest.mark.ffcv
