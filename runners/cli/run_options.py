@@ -118,9 +118,7 @@ MapsAtOption = Annotated[
 ]
 TrackOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME", rich_help_panel=SAVING, help="Log to tensorboard, wandb, mlflow or csv as well; several: a,b."
-    ),
+    typer.Option(metavar="NAME", rich_help_panel=SAVING, help="Log to tensorboard or wandb as well; several: a,b."),
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", metavar="", rich_help_panel=WHAT, help="Show the plan and stop.")

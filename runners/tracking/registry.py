@@ -13,7 +13,7 @@ REGISTRY: Registry[type[Tracker]] = Registry("tracker", __package__, accepts=con
 
 
 def checked(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of trackers, each once; several may stand in one, `csv,tensorboard`.
+    """Return the names of trackers, each once; several may stand in one, `tensorboard,wandb`.
 
     Raises:
         VitinitError: there is no such tracker, or its library is not installed.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,14 +28,37 @@ History = dict[str, dict[int, float]]
 """Values by name and epoch."""
 
 
-def read_csv(folder: Path, run_id: str) -> History:
+class Notes(Tracker):
+    """Writes a line for each value into a file of the run."""
+
+    name: ClassVar[str] = "notes"
+
+    def __init__(self, run: TrackedRun) -> None:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        self.path = run.folder / f"{run.run_id}.csv"
+        held = [line.split(",") for line in self.path.read_text().splitlines()] if self.path.exists() else []
+        self.path.write_text("".join(f"{','.join(line)}\n" for line in held if int(line[0]) < run.first))
+
+    def log(self, epoch: int, values: dict[str, float]) -> None:
+        with self.path.open("a") as file:
+            file.writelines(f"{epoch},{name},{value}\n" for name, value in values.items())
+
+    def close(self, status: str) -> None:
+        pass
+
+
+def read_notes(folder: Path, run_id: str) -> History:
     found: History = {}
-    with (folder / f"{run_id}.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            values = found.setdefault(row["name"], {})
-            assert int(row["epoch"]) not in values, "written twice"
-            values[int(row["epoch"])] = float(row["value"])
+    for line in (folder / f"{run_id}.csv").read_text().splitlines():
+        epoch, name, value = line.split(",")
+        assert int(epoch) not in found.setdefault(name, {}), "written twice"
+        found[name][int(epoch)] = float(value)
     return found
+
+
+@pytest.fixture(autouse=True)
+def notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.REGISTRY.by_name() and registry.REGISTRY.known, "notes", Notes)
 
 
 def read_tensorboard(folder: Path, run_id: str) -> History:
@@ -82,26 +104,14 @@ def read_wandb(folder: Path, run_id: str) -> History:
     return found
 
 
-def read_mlflow(folder: Path, run_id: str) -> History:
-    from mlflow import MlflowClient
-
-    client = MlflowClient((folder / "mlruns").absolute().as_uri())
-    places = [each.experiment_id for each in client.search_experiments() if each.name.startswith("vitinit/")]
-    (run,) = client.search_runs(places, f"tags.mlflow.runName = '{run_id}'")
-    histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-    assert all(len({each.step for each in values}) == len(values) for values in histories.values())
-    return {name: {each.step: each.value for each in values} for name, values in histories.items()}
-
-
-READERS = {"csv": read_csv, "tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_mlflow}
+READERS = {"notes": read_notes, "tensorboard": read_tensorboard, "wandb": read_wandb}
 
 
 def here(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library = registry.REGISTRY.get(name).library
     if library:
         pytest.importorskip(library, reason=f"tracker {name}: {library} is not installed")
-    for variable in ("WANDB_MODE", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
 
 
 @pytest.mark.parametrize("name", sorted(registry.REGISTRY.by_name()))
@@ -155,7 +165,7 @@ def test_a_run_is_tracked_as_it_is_recorded(name: str, tmp_path: Path, monkeypat
 
 def test_each_branch_of_a_stable_phase_is_tracked_whole_under_its_own_run_id(tmp_path: Path) -> None:
     """The epochs that another run has trained, too; and the averaged weights."""
-    names = [name for name in ("csv", "tensorboard") if name == "csv" or find_spec(name)]
+    names = [name for name in ("notes", "tensorboard") if name == "notes" or find_spec(name)]
     tracked = replace(setting(tmp_path), track=tuple(names))
     run = spec()
     fields = {"epochs": 3, "batch_size": 32, "schedule": {"name": "wsd"}, "ema": 0.9}
@@ -203,7 +213,7 @@ def test_a_tracker_that_fails_is_said_once_and_changes_nothing(
     monkeypatch.setattr(Broken, "error", error)
     monkeypatch.setattr(Broken, "logged", [])
     cell, events = cells(tmp_path, epochs=3)[0], list[Event]()
-    plain, tracked = setting(tmp_path / "plain"), replace(setting(tmp_path / "tracked"), track=("broken", "csv"))
+    plain, tracked = setting(tmp_path / "plain"), replace(setting(tmp_path / "tracked"), track=("broken", "notes"))
     carry_out(cell, plain, Stop())
     carry_out(cell, tracked, Stop(), events.append)
     (trouble,) = [event.trouble for event in events if event.trouble]
@@ -211,13 +221,13 @@ def test_a_tracker_that_fails_is_said_once_and_changes_nothing(
     assert "\n" not in trouble
     assert Broken.logged == [1, 2]
     assert_same(plain, tracked, cell)
-    csv_file = tracked.root / tracked.study / "tracking" / "csv"
-    assert set(read_csv(csv_file, cell.run_id)["lr"]) == {1, 2, 3}, "others go on"
+    file = tracked.root / tracked.study / "tracking" / "notes"
+    assert set(read_notes(file, cell.run_id)["lr"]) == {1, 2, 3}, "others go on"
     assert Store(tracked.root).read(tracked.study).problems == []
 
 
 def test_what_is_not_there_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert registry.checked(["csv", "csv,csv"]) == ("csv",)
+    assert registry.checked(["notes", "notes,notes"]) == ("notes",)
     monkeypatch.setattr(Broken, "library", "no_such_library")
     monkeypatch.setitem(registry.REGISTRY.known, "broken", Broken)
     with pytest.raises(VitinitError, match="needs the library no_such_library: pip install"):
