@@ -1,5 +1,6 @@
 """The examples of docs/use.md run as they stand there, and are short."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("with_*.py"))
 
 
 def test_there_are_four():
@@ -15,6 +16,14 @@ def test_there_are_four():
     page = (ROOT / "docs" / "use.md").read_text(encoding="utf-8")
     assert all(f"examples/{path.name}" in page for path in EXAMPLES)
     assert all(len(path.read_text(encoding="utf-8").splitlines()) < 40 for path in EXAMPLES), "short"
+
+
+def test_random_filters_miss_nothing_from_k_f_squared_channels_on():
+    path = ROOT / "docs/examples/proposition.py"
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+    lines = re.findall(r"D = (\S+) k f\^2 = \d+: random (\S+), box (\S+)", done.stdout)
+    assert {float(share): float(random) < 1e-9 for share, random, _ in lines} == {0.5: False, 1.0: True, 2.0: True}
+    assert all(float(box) > 0.1 for _, _, box in lines), "one and the same filter is never enough"
 
 
 @pytest.mark.examples

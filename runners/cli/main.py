@@ -14,7 +14,6 @@ from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_fil
 from vitinit.runners.cli import check as cli_check
 from vitinit.runners.cli import listing as cli_listing
 from vitinit.runners.cli import plan as cli_plan
-from vitinit.runners.cli import proposition as cli_proposition
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.cli import records as cli_records
 from vitinit.runners.cli import run as cli_run
@@ -62,7 +61,6 @@ for command in (
     cli_check.check,
     cli_records.show,
     cli_records.reproduce,
-    cli_proposition.proposition,
 ):
     app.command()(command)
 app.command("list")(cli_listing.list_)

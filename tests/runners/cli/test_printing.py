@@ -32,7 +32,7 @@ from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console
 
 COMMANDS = [
-    *(["plan"], ["run"], ["status"], ["rank"], ["check"], ["show"], ["reproduce"], ["proposition"], ["list"]),
+    *(["plan"], ["run"], ["status"], ["rank"], ["check"], ["show"], ["reproduce"], ["list"]),
     *(["data", name] for name in ("get", "prepare")),
     *(["store", name] for name in ("check", "export")),
     *(["slurm", name] for name in ("profiles", "check", "cancel", "logs")),

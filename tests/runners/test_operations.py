@@ -1,4 +1,4 @@
-"""What is measured of this machine: how slow a precision is, and the hours of `vitinit plan --estimate`."""
+"""Operations of a model, by which runs are shared out; and what torch.compile needs."""
 
 from __future__ import annotations
 

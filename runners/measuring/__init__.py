@@ -1,1 +1,0 @@
-"""Measurements of this machine and of a theorem, beside any study."""
