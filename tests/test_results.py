@@ -16,7 +16,6 @@ from vitinit.benchmark.records.store import weights_path
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 
 MODEL = {"timm": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 3}
@@ -90,7 +89,7 @@ def test_tables_have_a_row_a_run_and_a_row_an_epoch(root):
         vitinit.records("tinny", root)
 
 
-def test_a_study_is_listed_and_removed_but_not_while_a_run_is_going_on(root, tmp_path, vitinit, monkeypatch):
+def test_studies_are_listed_with_their_runs(root, tmp_path, vitinit, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = Path("local")
     for name in ("tiny", "other"):
@@ -100,14 +99,3 @@ def test_a_study_is_listed_and_removed_but_not_while_a_run_is_going_on(root, tmp
 
     listed = vitinit("studies", "--results", "local")[1]
     assert ["tiny", "2"] in [line.split()[:2] for line in listed.splitlines()]
-    remove = ("studies", "rm", "tiny", "--results", "local")
-    code, _, err = vitinit(*remove)
-    assert (code, "--yes" in err) == (2, True)
-    with claims.held(claims.folder(folder, "tiny", spec().run_id), Stop()):
-        code, _, err = vitinit(*remove, "--yes")
-        assert (code, "is going on" in err) == (2, True)
-    assert (folder / "tiny").is_dir()
-    assert vitinit(*remove, "--yes")[0] == 0
-    assert [path.name for path in folder.iterdir()] == ["other"]
-    for name in ("..", "tiny"):
-        assert vitinit("studies", "rm", name, "--yes", "--results", "local")[0] == 2

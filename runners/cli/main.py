@@ -20,7 +20,7 @@ from vitinit.runners.cli import run as cli_run
 from vitinit.runners.cli.data import data_app
 from vitinit.runners.cli.slurm import slurm_app
 from vitinit.runners.cli.store import store_app
-from vitinit.runners.cli.studies import studies_app
+from vitinit.runners.cli.studies import studies
 from vitinit.slurm.errors import SlurmError
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
@@ -32,7 +32,6 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(store_app, name="store")
-app.add_typer(studies_app, name="studies")
 app.add_typer(slurm_app, name="slurm")
 
 
@@ -61,6 +60,7 @@ for command in (
     cli_check.check,
     cli_records.show,
     cli_records.reproduce,
+    studies,
 ):
     app.command()(command)
 app.command("list")(cli_listing.list_)

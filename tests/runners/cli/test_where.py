@@ -243,20 +243,6 @@ def test_the_logs_of_a_runs_last_job_are_found_by_the_first_digits_of_the_run(vi
     assert vitinit("slurm", "logs", "cd")[1] == "run cd34, job 14: nothing written yet\n"
 
 
-def test_a_study_is_kept_while_one_of_its_jobs_waits_or_may_wait(vitinit, cluster_says, monkeypatch):
-    folder = hand_out(Path("results/local"), "2026-01-01", "tiny", job_7=["ab12"])
-    remove = ("studies", "rm", "tiny", "--yes")
-    with monkeypatch.context() as nobody_answers:
-        nobody_answers.setenv("PATH", "/nowhere")
-        assert "job 7 may be waiting on the cluster" in vitinit(*remove)[2]
-    cluster_says(squeue="echo '7|PENDING|5:00||tiny-2026-01-01|Priority'")
-    assert "job 7 may be waiting on the cluster" in vitinit(*remove)[2]
-    assert folder.is_dir()
-    cluster_says(squeue="true", scontrol="exit 1", sacct="echo '7|COMPLETED|0:0|node1|tiny-2026-01-01'")
-    assert vitinit(*remove)[0] == 0
-    assert not folder.exists()
-
-
 def test_brief_is_one_line_for_a_row_when_the_last_of_its_jobs_has_ended(tmp_path, vitinit, monkeypatch, capsys):
     """The runs are in jobs as far as the command knows, and recorded when it looks."""
     path = write(tmp_path / "tiny.yaml", changed(blocks__0__seeds=[0, 1], blocks__0__recipe__epochs=1))
