@@ -64,7 +64,7 @@ def plan(
     planned = limited(planned, limit, ("to do",))
     print_plan(loaded, planned, contents)
     for line in _hours(planned, results / loaded.name):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     for line in _without_folder(results):
         console.print(line, style="yellow", soft_wrap=True)
     for line in _next(grid, planned, seeds, only, limit, fixed, data_dir, results != LOCAL):

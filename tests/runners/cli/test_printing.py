@@ -121,7 +121,7 @@ def at_width(here, monkeypatch, columns: int, *words: str) -> str:
 
 def test_labels_of_a_plan_fold_on_a_terminal_and_each_run_is_one_line_elsewhere(here, monkeypatch) -> None:
     places = {cell.run_id: cell.place for cell in grid.load("table4-small").cells}
-    words = ("plan", "table4-small", "--device", "cuda")
+    words = ("plan", "table4-small")
     whole, narrow, wide = (at_width(here, monkeypatch, columns, *words) for columns in (NEVER_FOLDED, 80, 200))
     lines = narrow.splitlines()
     assert max(map(cell_len, lines)) <= 80
