@@ -247,16 +247,3 @@ def test_words_and_what_is_off_can_be_chosen_and_an_edge_is_that_of_any_field(tm
     assert "over 1 seed:" in printed
     assert "clip_grad off, precision fp32  50.00" in printed
     assert "+10.00 over clip_grad 1, precision fp32, ahead at 1 of 1 seed" in printed
-
-
-def test_no_line_is_wider_than_the_terminal_and_none_loses_a_word(results: Path, run, monkeypatch) -> None:
-    long = "Trunc normal, Kaiming's scale, and a placebo of it"
-    its = (record("Imp.-3", lr, seed, 40.0) for lr in (1e-3, 3e-3) for seed in (100, 101))
-    write(results, *(each.model_copy(update={"row": long}) for each in its))
-    _, whole = run(results)
-    monkeypatch.setenv("COLUMNS", "80")
-    _, folded = run(results)
-    assert max(map(len, whole.splitlines())) > 80
-    assert max(map(len, folded.splitlines())) <= 80
-    assert folded.split() == whole.split()
-    assert f"  {long}  lr 0.001    40.00\n    0.00 over lr 0.003, ahead at 0 of 2 seeds" in folded

@@ -14,7 +14,6 @@ from synthetic_records import done, several, skipped, write
 from tests.records import sign_flip
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables import contrasts
-from vitinit.analysis.tables.notes import caption
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import to_csv, to_markdown
 from vitinit.analysis.tables.shared import Table
@@ -115,13 +114,6 @@ def test_one_skipped_seed_takes_no_comparison_from_the_correction(tmp_path: Path
     assert family(tmp_path) == (2, whole)
     write(tmp_path, skipped("Mimetic", seed=8), skipped("Kaiming uniform", seed=8))
     assert family(tmp_path) == (2, whole)
-
-
-def test_where_no_p_can_be_low_the_caption_counts_the_comparisons_of_the_pooled_test(tmp_path: Path) -> None:
-    several(tmp_path, {row: scores[:3] for row, scores in TOP1.items()}, study="mine")
-    said = caption(table_of(tmp_path, Layout(rows=["Mimetic"], contrasts=CONTRASTS), "mine_contrasts"))
-    assert "sign-flip" not in said
-    assert "Pooled: t interval and test with the noise of all rows, Holm over 3 comparisons." in said
 
 
 def test_there_is_none_without_contrasts_nor_over_training_of_one_evaluation(results: Path) -> None:

@@ -7,7 +7,7 @@ import io
 import statistics
 
 import pytest
-from convit_records import SIZES, masked, run
+from convit_records import masked, run
 from synthetic_records import everything, finished, respecified, several, write
 from table_texts import entry, stands_beside_a_published_table
 
@@ -66,15 +66,6 @@ def test_another_baseline_and_a_baseline_at_nought(tmp_path):
     assert shown == ["–", "+50.00", "−25.00"]
     turned = build(study, "convit-efficiency-small_gap", baseline="Mimetic")
     assert gap_of(turned, "DeiT", "cifar10[2500]")[0] == "+33.33"
-
-
-def test_a_number_of_all_images_stands_beside_no_subset(tmp_path):
-    for row in ("DeiT", "ConViT"):
-        write(tmp_path, *(run("mine", row, 50.0, dataset="cifar10", train_size=size) for size in SIZES["cifar10"]))
-    for name in ("mine", "mine_gap"):
-        table = build(load([tmp_path]), name)
-        assert not stands_beside_a_published_table(table)
-        assert not any("Paper" in note or "Context" in note for note in table.notes)
 
 
 def test_each_method_has_its_gap_to_its_own_base(tmp_path):

@@ -16,7 +16,6 @@ from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.curves.efficiency import sample_efficiency
 from vitinit.analysis.curves.gating import gating
 from vitinit.analysis.curves.layers import charts as layers_charts
-from vitinit.analysis.curves.layers import over_epochs
 from vitinit.analysis.curves.locality import charts as locality_charts
 from vitinit.analysis.curves.locality import locality
 from vitinit.analysis.curves.registry import CURVES
@@ -32,17 +31,6 @@ def close():
     plt.close("all")
 
 
-def test_a_long_label_loses_its_own_end_not_what_follows_it(tmp_path):
-    row = "ConViT, ten gated layers of twelve, locality strength 1, " + "x" * 20
-    write(tmp_path, *(with_probes(done("ConViT", (30.0, 40.0), seed=seed, label=row), seed) for seed in (0, 1)))
-    study = load([tmp_path])
-    (axes,) = over_epochs(study, "nonlocality")["nonlocality-cifar10"].axes
-    assert axes.get_title().replace("\n", " ").startswith("ConViT, ten gated layers of twelve")
-    assert axes.get_title().endswith("…: n=2 †")
-    (figure,) = gating(study).values()
-    assert figure.get_suptitle().replace("\n", " ").endswith(", cifar10, seed 0 (the first of 2)")
-
-
 def test_rows_and_datasets_that_a_name_cannot_tell_apart_have_files_of_their_own(tmp_path):
     for seed, label in enumerate(("ConViT", "ConViT+", "x" * 300)):
         write(tmp_path / "rows", with_probes(done("ConViT", (10.0, 20.0), label=label, seed=seed)))
@@ -53,18 +41,6 @@ def test_rows_and_datasets_that_a_name_cannot_tell_apart_have_files_of_their_own
     folder = f"folder:/data/{'images_of_the_laboratory/' * 5}"
     write(tmp_path / "data", *(with_probes(done("Mimetic", dataset=f"{folder}{name}")) for name in ("cells", "tissue")))
     assert len(layers_charts(load([tmp_path / "data"]), "nonlocality")) == 2
-
-
-def test_heads_that_coincide_are_said_to(tmp_path):
-    run = with_probes(done("ConViT", (10.0, 20.0)))
-    same = [[0.7] * 4, [0.7, 0.6, 0.7, 0.7], [0.5, 0.5, 0.515, 0.5]]
-    write(tmp_path, run.model_copy(update={"probes": [p.model_copy(update={"gating": same}) for p in run.probes]}))
-    (figure,) = gating(load([tmp_path])).values()
-    titles = [axes.get_title() for axes in figure.axes]
-    assert titles == ["layer 1\nheads coincide", "layer 2", "layer 3\nheads coincide"]
-    *widths, _ = [line.get_linewidth() for line in figure.axes[0].lines]
-    assert widths == sorted(widths, reverse=True), "the first shows beside the last"
-    assert len(set(widths)) == 4
 
 
 def convits(root, *settings):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import statistics
-import warnings
 
 import matplotlib as mpl
 import pytest
 from contract_studies import REFERENCE
 from figure_checks import drawn
-from matplotlib.font_manager import fontManager
 from synthetic_records import KAIMING, MIMETIC, ROWS, TRUNC, VALIDATION, done, of_dataset, several, write
 
 from vitinit.analysis.curves.efficiency import over_train_size
@@ -22,7 +20,7 @@ from vitinit.analysis.figures.forest import forest, placebos
 from vitinit.analysis.figures.offsets import offsets
 from vitinit.analysis.figures.train_size import several_sizes, train_size
 from vitinit.analysis.frame import load, load_all
-from vitinit.analysis.plotting.style import caption_of, looks, safe, set_defaults
+from vitinit.analysis.plotting.style import looks
 from vitinit.benchmark.records.store import Layout, Store
 
 mpl.use("agg")
@@ -59,20 +57,6 @@ def ticks(axes):
 def points(axes):
     """Where single points lie."""
     return [line[:2] for line in drawn(axes) if len(line[0]) == 1]
-
-
-def test_titles_of_panels_side_by_side_do_not_overlap(tmp_path):
-    for width, heads in itertools.product((48, 96), (2, 4)):
-        values = {row: [(10.0, 20.0 + seed) for seed in range(3)] for row in ("Kaiming uniform", "Mimetic")}
-        several(tmp_path, values, width=width, heads=heads)
-    study = load([tmp_path])
-    set_defaults()
-    assert study.columns == [f"cifar10 (width {width}, heads {heads})" for width in (48, 96) for heads in (2, 4)]
-    for figure in (accuracy(study)["accuracy"], differences(study, "Kaiming uniform")["differences"]):
-        figure.canvas.draw()
-        boxes = [axes.title.get_window_extent() for axes in figure.axes if axes.get_title()]
-        assert len(boxes) == 4
-        assert not any(first.overlaps(second) for first, second in itertools.combinations(boxes, 2))
 
 
 def test_validation_images_are_never_called_test_images(tmp_path):
@@ -241,29 +225,6 @@ def test_a_method_has_one_colour_and_marker_over_all_bases_and_the_base_shows():
     assert known["Trunc normal"].color == known["Kaiming uniform"].color == "#000000"
 
 
-def test_rows_that_guess_are_one_grey_and_named_once(tmp_path):
-    """Ten classes and 10,000 images: 95 % of those who guess are between 9.41 and 10.59 %."""
-    tops = {"Mimetic": (10.5, 9.5), "Imp.-3": (10.5, 9.3), "Imp.-5": (30.0, 50.0), "ConViT": (10.0, 10.0)}
-    tops["Trunc normal"] = (40.0, 10.0)  # has learned, and lost it
-    write(tmp_path, *(done(row, top1) for row, top1 in tops.items()))
-    (figure,) = accuracy(load([tmp_path])).values()
-    assert caption_of(figure).endswith("\ngrey: no better than guessing: Mimetic, ConViT")
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Trunc normal", "Imp.-3", "Imp.-5"]
-    (axes,) = figure.axes
-    greys = [list(line.get_ydata()) for line in axes.lines if line.get_color() == "#bbbbbb"]
-    assert greys == [[10.5, 9.5], [10.0, 10.0]]
-    assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"] == [10.0]
-
-
-def test_markers_of_lines_that_coincide_are_at_different_epochs_and_of_few_epochs_at_each(tmp_path):
-    for epochs, markers in ((6, [(0, 2), (1, 2)]), (4, [(0, 1)] * 2)):
-        root = tmp_path / str(epochs)
-        several(root, {row: [tuple(range(30, 30 + epochs))] for row in ("Mimetic", "Imp.-3")})
-        (axes,) = accuracy(load([root]))["accuracy"].axes
-        assert [line.get_markevery() for line in axes.lines[:2]] == markers
-    assert list(axes.get_xticks()) == list(axes.lines[0].get_xdata()) == [1, 2, 3, 4]
-
-
 # --- the forest plot ---
 
 
@@ -345,25 +306,3 @@ def test_what_cannot_be_drawn_is_said(tmp_path, capsys):
     assert "attention_offsets: no record holds attention by offset" in printed
     assert "differences" in printed
     assert list((tmp_path / "out").iterdir()) == [], "accuracy needs more than one evaluated epoch"
-
-
-KHITAN = "\U00018b00 \U00018b01"
-"""In no font."""
-IN_STIX_ONLY = "Imp\u1d81"
-"""With a letter that DejaVu Sans lacks and STIX, which comes with matplotlib too, has."""
-
-
-@pytest.mark.parametrize("row", [KHITAN, IN_STIX_ONLY, "Größe ± Ж"], ids=["no font", "another font", "own font"])
-def test_no_name_of_a_row_makes_matplotlib_warn(tmp_path, capsys, monkeypatch, row):
-    own = [font for font in fontManager.ttflist if font.fname.startswith(mpl.get_data_path())]
-    monkeypatch.setattr(fontManager, "ttflist", own)
-    write(tmp_path / "records", done("Kaiming uniform"), done("Mimetic", label=row))
-    arguments = ["--results", str(tmp_path / "records"), "--out", str(tmp_path / "out"), "--figure", "accuracy"]
-    with mpl.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert figures.main(arguments) == 0
-        assert safe(row) == ("? ?" if row == KHITAN else row)
-    printed = capsys.readouterr()
-    assert printed.err == ""
-    assert ("no font of this machine has" in printed.out) == (row == KHITAN)
-    assert (tmp_path / "out/accuracy.png").stat().st_size > 1_000

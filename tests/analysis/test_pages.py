@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,12 +9,11 @@ import pandas as pd
 import pytest
 from synthetic_records import several
 
-from tests.records import REFERENCE, limits, study, text
+from tests.records import REFERENCE
 from vitinit.analysis.frame import load
 from vitinit.analysis.pages.__main__ import main
 from vitinit.analysis.pages.difference import Difference
 from vitinit.analysis.pages.facts import Facts
-from vitinit.analysis.pages.render import page
 from vitinit.benchmark.records.store import Layout, Store
 from vitinit.initializers.errors import VitinitError
 
@@ -86,16 +84,3 @@ def test_the_effect_that_all_named_comparisons_can_show_is_that_of_the_fewest_se
     few, many = (facts.contrast(*pair).detectable for pair in reversed(contrasts))
     assert few == pytest.approx(many * 2**0.5)
     assert facts.detectable() == f"{few:.2f}"
-
-
-def test_a_study_without_a_template_states_the_comparisons_that_its_grid_named(tmp_path: Path) -> None:
-    folder = tmp_path / "standard-mechanism"
-    shutil.copytree(REFERENCE / folder.name, folder)
-    (folder / "page.md.j2").unlink()
-    first, second = json.loads((folder / "LAYOUT").read_text())["contrasts"][0]
-    gain = study("standard-mechanism").gain(first, second)
-    low, high = limits(gain)
-    said = (
-        f"{first} minus {second}: {text(gain.mean(), 2, sign=True)} (95 % CI {text(low, 2)} to {text(high, 2)}), p = "
-    )
-    assert said in page(load([tmp_path], "standard-mechanism"))

@@ -125,14 +125,6 @@ def test_score_and_gain_over_a_swept_field_are_those_computed_by_hand(tmp_path: 
         scaling_over(study, "epochs")
 
 
-def test_a_field_that_goes_with_the_axis_tells_nothing_apart(tmp_path: Path) -> None:
-    for width, heads in ((48, 4), (96, 8)):
-        run = spec("Mimetic", seed=0, epochs=1, width=width, heads=heads)
-        write(tmp_path, finished(run, [width], study="zipped", row="Mimetic"))
-    (curve,) = scaling_over(load([tmp_path], "zipped"), "width").series.values()
-    assert {value: float(its.mean()) for value, its in curve.scores.items()} == {48: 48, 96: 96}
-
-
 def test_a_parameter_of_optimizers_is_an_axis_for_each_of_them(tmp_path: Path) -> None:
     for name, score in (("sgd", 40.0), ("muon", 60.0)):
         for momentum in (0.5, 0.9):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 import shlex
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 from scipy import stats as scipy_stats
 from synthetic_records import done, everything, failed, respecified, several, skipped, write
-from table_texts import lines_of
 
 from vitinit.analysis import choose, report, standing
 from vitinit.analysis.curves import __main__ as curves
@@ -79,16 +77,6 @@ def test_skips_and_failures_are_a_line_a_reason_and_nothing_is_read_where_nothin
     assert sentences(table) == []
 
 
-def test_a_column_without_a_number_takes_no_room(records: Path) -> None:
-    rows = "Kaiming uniform", "Mimetic"
-    write(records, *(skipped(row, dataset="digits") for row in rows), failed("ConViT", dataset="svhn"))
-    table = build(load([records]))
-    printed = "\n".join(lines_of(table, 200))
-    assert {"cifar10", "cifar100", "digits", "svhn"} == set(table.columns)
-    assert [name for name in table.columns if name in printed] == ["cifar10", "cifar100"]
-    assert "ConViT" in printed, "the row stays"
-
-
 def test_all_prints_every_table_and_note_and_commands_can_be_copied(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     root = everything(tmp_path / "my records")
@@ -105,37 +93,6 @@ def test_all_prints_every_table_and_note_and_commands_can_be_copied(tmp_path: Pa
     notes = build(load([root])).notes
     assert all(note in whole for note in notes)
     assert sum(note in brief for note in notes) < len(notes) / 2
-
-
-def test_metric_and_together_on_the_command_line(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    values = {
-        "Kaiming uniform": [(35.0, 30.0 + seed) for seed in range(3)],
-        "Mimetic": [(60.0 + seed, 50.0) for seed in range(3)],
-    }
-    for dataset in ("cifar10", "cifar100"):
-        several(tmp_path / "records", values, dataset=dataset)
-
-    def shown(*options: str) -> tuple[dict[tuple[str, str], float], str]:
-        arguments = ["--results", str(tmp_path / "records"), "--out", str(tmp_path / "out"), "--format", "csv"]
-        assert tables.main([*arguments, *options]) == 0
-        with (tmp_path / "out/small.csv").open(newline="") as file:
-            means = {(line["row"], line["column"]): float(line["mean"]) for line in csv.DictReader(file)}
-        return means, capsys.readouterr().out
-
-    def on_both(kaiming: float, mimetic: float) -> dict[tuple[str, str], float]:
-        means = {"Kaiming uniform": kaiming, "Mimetic": mimetic}
-        return {(row, column): mean for row, mean in means.items() for column in ("cifar10", "cifar100")}
-
-    last, printed = shown()
-    assert last == on_both(31, 50)
-    assert "columns together" not in printed
-    assert "after the last epoch" in printed
-    best, printed = shown("--metric", "best", "--together")
-    assert best == on_both(35, 61)
-    assert "Best test top-1" in printed
-    together = printed[printed.index("2 columns together") :]
-    assert re.search(r"Mimetic .* 61\.0 +61\.0 \[60\.\d, 61\.\d\] +1\.00", together)
 
 
 @pytest.mark.long
