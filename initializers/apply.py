@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,19 @@ WRAPPERS = {
     "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
 }
 """Wrappers of models by the name of a base class, with what the user should do."""
+
+
+@dataclass(frozen=True)
+class Meant:
+    """Method that `vitinit.initialize` has put on a model, and what it means to be so."""
+
+    name: str
+    changed: set[str]
+    untrained: tuple[str, ...]
+
+
+METHODS: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()
+"""By model, the last method: its own aim is no warning of `vitinit.check`."""
 LOW_RANK = re.compile(r"(^|[._])lora_", re.IGNORECASE)
 """In the names of parameters of low-rank adapters, in peft, loralib and by hand."""
 

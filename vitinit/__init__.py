@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from vitinit.initializers.check.report import Check, Finding, Group, Layer
 from vitinit.initializers.errors import VitinitError, brief
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
     from vitinit.initializers.adapters.registry import register, unregister
+    from vitinit.initializers.check import Check, Finding, Layer
     from vitinit.initializers.registry import Initializer
     from vitinit.results import Run, epochs, load, records
     from vitinit.studies import StudyResults, run, study
@@ -42,7 +42,6 @@ __all__ = [
     "Change",
     "Check",
     "Finding",
-    "Group",
     "Known",
     "Layer",
     "Normal",
@@ -71,7 +70,11 @@ WIDTH = 80
 
 
 def __getattr__(name: str) -> Any:
-    """Import the classes that describe models on first use: torch takes seconds."""
+    """Import what needs torch on first use: that takes seconds."""
+    if name in ("Check", "Finding", "Layer"):
+        from vitinit.initializers import check
+
+        return getattr(check, name)
     if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear"):
         from vitinit.initializers import adapter
 
@@ -319,7 +322,7 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    from vitinit.initializers.apply import all_or_nothing, apply, refuse
+    from vitinit.initializers.apply import METHODS, Meant, all_or_nothing, apply, refuse
     from vitinit.initializers.foreign import contained
     from vitinit.initializers.registry import Resources
     from vitinit.initializers.streams import stream
@@ -349,6 +352,9 @@ def initialize(
         aimed = _aimed(model, applied.aim)
         faint = bool(aimed) and aimed["attention_on_target"] < 2 * aimed["uniform"]
         described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
+        untrained = _untrained(model, parts)
+        if method is not None:
+            METHODS[model] = Meant(parts[-1].name, set(applied.changed[-1]), untrained)
         return Report(
             model=type(model).__name__,
             base=described.get("base"),
@@ -358,7 +364,7 @@ def initialize(
             **aimed,
             beside=_beside(model),
             layer_scale=None if layer_scale is None else float(layer_scale),
-            untrained=_untrained(model, parts),
+            untrained=untrained,
             remarks=tuple(
                 f"{part.kind} {part.name}: {said}"
                 for part, (_, chosen) in zip(parts, suited, strict=True)
@@ -381,9 +387,8 @@ def check(
 ) -> Check:
     """Check whether a classifier of images is sound before it is trained, and say what its start is.
 
-    It looks at values of tensors, names the base that each group of them has, and runs the model on one batch: loss,
-    attention, tokens and gradients by layer, and a step of SGD. Attention is seen where PyTorch computes a softmax, so
-    in any model. It takes seconds to a minute.
+    It looks at values of tensors, and runs the model on one batch: loss, attention logits, tokens and gradients by
+    layer. Attention is seen where PyTorch computes a softmax, so in any model. It takes seconds to a minute.
 
     The model is left as it was, bit for bit: weights, buffers, gradients, modes, hooks, `requires_grad` and global
     random state. Numbers are those of float32, without dropout, with batch statistics where there are batch norms.
@@ -398,13 +403,12 @@ def check(
         seed: of all random numbers.
 
     Returns:
-        A page to print, with `findings` (warnings), `groups` (nearest named bases) and `layers`; `sound` without
-        warnings.
+        A page to print, with `findings` (warnings) and `layers`; `sound` without warnings.
 
     Raises:
         VitinitError: one line: why the model cannot be run, and what can be done.
     """
-    from vitinit.initializers.check.checking import check
+    from vitinit.initializers.check import check
 
     return check(model, images, labels, classes, seed, image_size)
 

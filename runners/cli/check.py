@@ -43,14 +43,13 @@ def check(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of all random numbers.")] = 0,
     data_dir: DataOption = None,
 ) -> None:
-    """Check whether a model is sound before it is trained, and name the start that its tensors have.
+    """Check whether a model is sound before it is trained.
 
     Warnings come with what usually helps. Nothing is trained, nothing is written. Exit code 1: there are warnings.
     """
     import torch
 
-    from vitinit.initializers.check.checking import check
-    from vitinit.initializers.check.inputs import sizes
+    from vitinit.initializers.check import check, sizes
 
     torch.manual_seed(seed)
     dataset = _opened(data, data_dir) if data is not None else None
@@ -59,7 +58,7 @@ def check(
     built = _model(model, classes, image_size)
     images = labels = None
     if dataset is not None:
-        images, labels = dataset[0](image_size or sizes(built)[0], built)
+        images, labels = dataset[0](image_size or sizes(built)[0][0], built)
     report = check(built, images, labels, classes, seed, image_size)
     typer.echo(str(report))
     raise typer.Exit(0 if report.sound else 1)

@@ -1,0 +1,312 @@
+"""`vitinit.check` on models made ill on purpose, on the same in health, and on untouched ones of many libraries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import zoo
+from caught import maps_of
+from small_models import differing, facts, global_state, state
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import vitinit
+
+Change = Callable[[Any], object]
+
+
+def sound(**changes: Any) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return zoo.timm("vision_transformer.VisionTransformer", **{**zoo.SMALL, "depth": 4, **changes})()
+
+
+def images(count: int = 8) -> Tensor:
+    return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def labels(count: int = 8) -> Tensor:
+    return torch.arange(count) % 10
+
+
+def normal(parameter: Tensor, std: float) -> None:
+    parameter.data.normal_(0, std, generator=torch.Generator().manual_seed(2))
+
+
+class Alone(nn.Module):
+    """Attention that is nearly uniform, and nothing beside it."""
+
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.norm1, self.attn = block.norm1, block.attn
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attn(self.norm1(x))
+
+
+class TenTimes(nn.Module):
+    """Forwards its input, and multiplies the gradient by ten."""
+
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.block(x)
+        return 10 * out - (9 * out).detach()
+
+
+class Softmaxes(nn.Module):
+    """Attention with a softmax of one's own."""
+
+    def __init__(self, softmax: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.softmax, self.q, self.k, self.v = softmax, *(nn.Linear(48, 48) for _ in range(3))
+
+    def forward(self, x: Tensor, **_: Any) -> Tensor:
+        return self.softmax(self.q(x) @ self.k(x).mT / 7) @ self.v(x)
+
+
+def each_block(wrapper: type[nn.Module]) -> Change:
+    return lambda model: setattr(model, "blocks", nn.Sequential(*map(wrapper, model.blocks)))
+
+
+def own_attention(softmax: Callable[[Tensor], Tensor]) -> Change:
+    return lambda model: setattr(model.blocks[1], "attn", Softmaxes(softmax))
+
+
+def scaled(qk: float = 1.0, mlp: float = 1.0) -> Change:
+    def change(model: Any) -> None:
+        for block in model.blocks:
+            block.attn.qkv.weight.data[:96] *= qk
+            block.mlp.fc2.weight.data *= mlp
+
+    return change
+
+
+def query_and_key_at_zero(model: Any) -> None:
+    for parameter in model.blocks[2].attn.qkv.parameters():
+        parameter.data[:96] = 0
+
+
+def positions_left_out(model: Any) -> None:
+    model._pos_embed = lambda x: torch.cat([model.cls_token.expand(len(x), -1, -1), x], 1)
+
+
+def mixed(model: Any) -> None:
+    """Tokens and batch changed places, as with batch_first=False."""
+    block = model.blocks[0]
+    block.register_forward_pre_hook(lambda _, given: (given[0].transpose(0, 1),))
+    block.register_forward_hook(lambda _, __, out: out.transpose(0, 1))
+
+
+def copies(model: Any) -> None:
+    for block in model.blocks[1:]:
+        block.load_state_dict(model.blocks[0].state_dict())
+
+
+def dead_relu(model: Any) -> None:
+    model.blocks[1].mlp.act = nn.ReLU()
+    model.blocks[1].mlp.fc1.bias.data.fill_(-100.0)
+
+
+def weight(name: str, change: Callable[[Tensor], object]) -> Change:
+    return lambda model: change(model.get_parameter(name).data)
+
+
+def hooked(path: str, change: Callable[[Tensor], Tensor]) -> Change:
+    return lambda model: model.get_submodule(path).register_forward_hook(lambda _, __, out: change(out))
+
+
+FC1 = "blocks.1.mlp.fc1.weight"
+ILL: dict[str, tuple[Change, str, str]] = {
+    "NaN": (weight(FC1, lambda w: w[3, 5].fill_(math.nan)), "not-finite", FC1),
+    "constant": (weight(FC1, lambda w: w.fill_(0.02)), "constant", FC1),
+    "equal rows": (weight(FC1, lambda w: w.copy_(w[:1].clone().expand_as(w))), "equal-rows", FC1),
+    "unused memory": (weight(FC1, lambda w: w.fill_(1e-41)[0, 0].fill_(3e-42)), "uninitialised", FC1),
+    "zero": (weight(FC1, lambda w: w.fill_(0.0)), "odd-one-out", FC1),
+    "PyTorch's default left": (lambda m: m.blocks[1].mlp.fc2.reset_parameters(), "odd-one-out", "blocks.1.mlp.fc2"),
+    "one large tensor": (lambda m: normal(m.blocks[2].attn.proj.weight, 0.3), "odd-one-out", "blocks.2.attn.proj"),
+    "copied layers": (copies, "copies", "blocks.1"),
+    "head of std 1": (lambda m: normal(m.head.weight, 1.0), "loss-above-chance", "head"),
+    "norm at zero": (weight("blocks.1.norm1.weight", torch.zero_), "gradient-dead", "blocks.1.attn.qkv"),
+    "last norm at zero": (weight("norm.weight", torch.zero_), "gradient-dead", ""),
+    "dead ReLU": (dead_relu, "gradient-dead", "blocks.1."),
+    "sharp attention": (scaled(qk=40), "attention-too-sharp", "blocks.0.attn"),
+    "W_q and W_k at zero": (query_and_key_at_zero, "attention-uniform", "blocks.2.attn"),
+    "softmax twice": (own_attention(lambda x: x.softmax(-1).softmax(-1)), "softmax-twice", "blocks.1.attn"),
+    "softmax over queries": (own_attention(lambda x: F.softmax(x, 1)), "softmax-over-queries", "blocks.1.attn"),
+    "no residual": (each_block(Alone), "tokens-alike", "blocks."),
+    "growth": (scaled(mlp=300), "stream-grows", "blocks."),
+    "detached": (hooked("blocks.1.mlp", Tensor.detach), "unused", "blocks.1."),
+    "positions not added": (positions_left_out, "unused", "pos_embed"),
+    "gradients times ten": (each_block(TenTimes), "gradient-explodes", "blocks.0"),
+    "softmax at the end": (hooked("head", lambda out: out.softmax(-1)), "softmax-in-model", "output"),
+    "batch and tokens": (mixed, "batch-mixed", "output"),
+    "dropout in evaluation": (hooked("blocks.0", lambda out: F.dropout(out, 0.1)), "repeat-differs", "output"),
+    "dropout of 0.9": (lambda m: setattr(m.blocks[0].mlp.drop1, "p", 0.9), "dropout-high", "blocks.0.mlp.drop1"),
+    "a frozen block": (lambda m: m.blocks[1].requires_grad_(False), "frozen", "blocks.1."),
+    "patch embedding at zero": (weight("patch_embed.proj.weight", torch.zero_), "output-constant", "output"),
+}
+HEALTHY: dict[str, Change] = {
+    "as it is": lambda model: model.train(),
+    "head at zero": weight("head.weight", torch.zero_),
+    "branches at zero": lambda model: vitinit.initialize(model, "zero_branch"),
+    "query at zero": lambda model: vitinit.initialize(model, "zero_query"),
+    "only the head is trained": lambda model: (model.requires_grad_(False), model.head.requires_grad_()),
+    "fixed positions": lambda model: model.pos_embed.requires_grad_(False),
+    "mimetic": lambda model: vitinit.initialize(model, "mimetic", base="trunc_normal"),
+    "sharp by mimetic": lambda model: vitinit.initialize(model, "mimetic", alpha_qk=9.0, beta_qk=9.0),
+    "impulse": lambda model: vitinit.initialize(model, "impulse", base="trunc_normal"),
+    "no classifier": lambda model: (model.reset_classifier(0), model.norm.weight.data.mul_(9)),
+    **{
+        f"base {one.name}": lambda model, name=one.name: vitinit.initialize(model, base=name)
+        for one in vitinit.catalogue("base")
+        if one.name not in ("idinit", "moco_v3", "sinusoidal", "zero")  # large heads, and rows that are copies
+    },
+}
+CASES = [*((name, change, key, where) for name, (change, key, where) in ILL.items())]
+CASES += [(name, change, "", "") for name, change in HEALTHY.items()]
+
+
+@pytest.mark.parametrize(("name", "change", "key", "where"), CASES, ids=[case[0] for case in CASES])
+def test_what_is_ill_is_found_and_what_is_healthy_is_not(name: str, change: Change, key: str, where: str) -> None:
+    model = sound()
+    change(model)
+    report = vitinit.check(model, images(), labels())
+    found = [one.where for one in report.findings if one.key == key]
+    assert any(place.startswith(where) for place in found) if key else report.sound, report.findings
+    assert key in report.verdict
+    assert all(one.mend and one.source for one in report.findings)
+    assert max(map(len, str(report).splitlines())) <= 80
+
+
+TRUE_OF = {
+    "timm Swin V2": {"attention-too-sharp"},  # logits are ten cosines, here of heads of 12 features
+    "timm Swin V2 CR": {"attention-too-sharp"},
+    "torchvision Swin V2": {"attention-too-sharp"},
+    "Hugging Face Swin V2": {"attention-too-sharp"},
+    "torchvision ViT": {"loss-above-chance"},  # whose head the tests set to std 1
+    "nn.TransformerEncoder": {"copies"},
+}
+
+
+@pytest.mark.parametrize("name", zoo.ZOO)
+def test_untouched_models_get_no_warning_but_those_that_are_true_of_them(name: str) -> None:
+    report = vitinit.check(zoo.build(name).train(), images(), labels())
+    assert {one.key for one in report.findings} == TRUE_OF.get(name, set()), report.findings
+
+
+def test_given_images_and_labels_are_looked_at() -> None:
+    def keys(*given: Any, **more: Any) -> set[str]:
+        return {one.key for one in vitinit.check(sound(), *given, **more).findings}
+
+    pixels = (images() * 60 + 128).clamp(0, 255)
+    assert keys(pixels, labels()) == {"images-not-normalised"}
+    assert keys(images(), labels() + 3) == {"labels-out-of-range"}
+    assert keys(images(), labels(), classes=100) == {"classes"}
+    inside = sound()
+    inside.register_buffer("mean", torch.tensor(128.0))
+    inside.register_forward_pre_hook(lambda model, given: ((given[0] - model.mean) / 60,))
+    assert vitinit.check(inside, pixels, labels()).sound
+
+
+def test_images_are_drawn_of_a_size_that_the_model_says() -> None:
+    assert "8 random images of 64 x 128" in vitinit.check(sound(img_size=(64, 128), depth=2)).images
+
+
+class Stateful(nn.Module):
+    """A model with all that a check could leave changed: batch norm, dropout, half of it frozen, gradients, a hook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 48, 8, 8)
+        self.norm = nn.BatchNorm2d(48)
+        self.body = zoo.build("nn.TransformerEncoder").encoder
+        self.drop, self.head, self.calls = nn.Dropout(0.5), nn.Linear(48, 10), [0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls[0] += 1
+        self.last = x
+        return self.head(self.drop(self.body(self.norm(self.stem(x)).flatten(2).mT).mean(1)))
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_model_and_all_global_state_stay_as_they_were(dtype: torch.dtype) -> None:
+    model = Stateful().to(dtype).train()
+    model.body.eval()
+    model.stem.requires_grad_(False)
+    model(images().to(dtype)).sum().backward()
+    model.head.register_forward_hook(lambda *_: None)
+    tensors, slopes = state(model), gradients(model)
+    calls, last, given = list(model.calls), model.last, images()
+    before, kept = given.clone(), facts(model)
+    with torch.no_grad():
+        around = global_state()
+        vitinit.check(model, given, labels())
+        assert global_state() == around
+    assert facts(model) == kept
+    assert differing(state(model), tensors) == set()
+    assert differing(gradients(model), slopes) == set()
+    assert (model.calls, model.last is last) == (calls, True)
+    assert torch.equal(given, before)
+
+
+def test_a_model_that_fails_half_way_is_restored() -> None:
+    model = zoo.build("timm ViT").train()
+    model.blocks[1].register_forward_hook(lambda _, __, out: out[:, :, :7])
+    tensors, kept = state(model), facts(model)
+    with pytest.raises(vitinit.VitinitError, match="does not take images"):
+        vitinit.check(model, images())
+    assert differing(state(model), tensors) == set()
+    assert facts(model) == kept
+
+
+@pytest.mark.parametrize("name", ["timm ViT", "torchvision ViT", "nn.TransformerEncoder", "timm ViT qk-norm"])
+def test_numbers_of_layers_against_a_run_of_ones_own(name: str) -> None:
+    """A row of logits is the logarithm of a row of the map, up to a constant; maps are caught in another way."""
+    model = zoo.build(name)
+    report = vitinit.check(model, images(), labels())
+    inputs: list[Tensor] = []
+    blocks = [model.get_submodule(layer.name) for layer in report.layers]
+    hooks = [block.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for block in blocks]
+    loss = F.cross_entropy(model(images()), labels())
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    assert report.loss == pytest.approx(float(loss), rel=1e-5)
+    assert report.chance == pytest.approx(math.log(10))
+    for layer, block, x_BND, map_BHNN in zip(report.layers, blocks, inputs, maps_of(model, images()), strict=True):
+        assert layer.logits == pytest.approx(float(map_BHNN.log().std(-1, correction=0).mean((0, 2)).max()), rel=1e-3)
+        assert layer.stream == pytest.approx(float(x_BND.pow(2).mean().sqrt()), rel=1e-5)
+        square = sum(float(one.grad.double().square().sum()) for one in block.parameters())
+        assert layer.gradient == pytest.approx(math.sqrt(square), rel=1e-4)
+        cosine, count = F.cosine_similarity(x_BND[:, :, None], x_BND[:, None], dim=-1), x_BND.shape[1]
+        mean = (cosine.sum((1, 2)) - count) / (count * (count - 1))
+        assert layer.cosine == pytest.approx(float(mean.mean()), abs=1e-4)
+
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "no model": ("vit", {}, "torch.nn.Module"),
+    "images": ("timm ViT", {"images": torch.zeros(3, 32, 32)}, "B x C x H x W"),
+    "size": ("timm ViT", {"images": torch.zeros(2, 3, 40, 40)}, "does not take images"),
+    "labels without images": ("timm ViT", {"labels": torch.zeros(2).long()}, "images"),
+    "soft labels": ("timm ViT", {"images": images(), "labels": torch.zeros(8, 10)}, "whole numbers"),
+    "few labels": ("timm ViT", {"images": images(), "labels": torch.zeros(2).long()}, "2 labels for 8"),
+    "classes": ("timm ViT", {"classes": 0}, "classes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_checked_is_refused_in_one_line(name: str) -> None:
+    model, given, says = REFUSED[name]
+    with pytest.raises(vitinit.VitinitError, match=says):
+        vitinit.check(zoo.build(model) if model in zoo.ZOO else model, **given)
