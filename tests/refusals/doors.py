@@ -14,6 +14,7 @@ import runpy
 import shlex
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from functools import reduce
@@ -47,7 +48,8 @@ SOUND: dict[str, Any] = {
 def run(line: str) -> tuple[int, str, str]:
     """Run one line of a shell in this process; return its exit code and what it prints."""
     words, out, err, code = shlex.split(line), io.StringIO(), io.StringIO(), 0
-    with redirect_stdout(out), redirect_stderr(err):
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # runpy's, of a module that was imported before
         try:
             if words[0] == "vitinit":
                 sys.argv = words
