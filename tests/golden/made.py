@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -54,7 +55,7 @@ def main() -> None:
         sys.exit(f"error: there is no {file.relative_to(ROOT)}: make goldens REV={rev}")
     golden = json.loads(file.read_text())
     if golden.pop("machine") != machine():
-        sys.exit(f"error: {file.relative_to(ROOT)} is of another machine, or other libraries: make goldens REV={rev}")
+        sys.exit(f"error: {file.relative_to(ROOT)} is of other grids, libraries or machine: make goldens REV={rev}")
     only = arguments.only or ["*"]
     found = taken(ROOT, only)
     if "*" not in only:
@@ -113,10 +114,16 @@ def git(*words: str) -> bytes:
 
 
 def machine() -> dict[str, str]:
-    """What bits depend on beside the code."""
+    """What bits depend on beside the code, the grids themselves among it."""
+    grids = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(training.GRIDS.iterdir()))).hexdigest()
     cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
     libraries = {name: version(name) for name in ("torch", "timm", "torchvision", "numpy", "scipy", "pillow")}
-    return {"processor": cpu.partition(":")[2].strip(), "python": platform.python_version(), **libraries}
+    return {
+        "processor": cpu.partition(":")[2].strip(),
+        "python": platform.python_version(),
+        **libraries,
+        "grids": grids,
+    }
 
 
 if __name__ == "__main__":

@@ -82,8 +82,7 @@ def taken(code: Path, only: str = "*") -> dict[str, Any]:
                 print(f"{each.name}: skipped, FFCV is not installed", file=sys.stderr)
                 continue
             if each.name == "ffcv":
-                size = ("--image-size", str(IMAGE_SIZE), "--data-dir", "data")
-                vitinit(code, place, "data", "prepare", "folder:images", *size)
+                prepare(code, place)
             for row in [f"row={rows[0]}"] if len(rows) == 1 else [None]:
                 run(code, place, each, row)
             for record in map(Path, sorted((place / each.name / each.grid).glob("*.json"))):
@@ -101,14 +100,19 @@ def run(code: Path, place: Path, how: Execution, only: str | None) -> None:
     vitinit(code, place, "run", str(GRIDS / f"{how.grid}.yaml"), *options, processes=how.processes)
 
 
+def prepare(code: Path, place: Path) -> None:
+    """Write the images of the folder for FFCV."""
+    size = ("--image-size", str(IMAGE_SIZE), "--data-dir", "data")
+    vitinit(code, place, "data", "prepare", "folder:images", *size)
+
+
 def vitinit(code: Path, place: Path, *arguments: str, processes: int = 1) -> None:
     """The code's own command in one process, or in several, as torchrun would start them.
 
     Raises:
         RuntimeError: it fails; with all that it has printed.
     """
-    (entry,) = re.findall(r'^vitinit = "([\w.]+):(\w+)"$', (code / "pyproject.toml").read_text(), re.MULTILINE)
-    words = [sys.executable, "-c", "from {0} import {1}; {1}()".format(*entry), *arguments]
+    words = [sys.executable, "-c", entry(code), *arguments]
     ranks = [{}] if processes == 1 else worlds(processes)
     started = [
         subprocess.Popen(
@@ -124,6 +128,12 @@ def vitinit(code: Path, place: Path, *arguments: str, processes: int = 1) -> Non
     said = [process.communicate()[0] for process in started]
     if any(process.returncode for process in started):
         raise RuntimeError("\n".join((" ".join(arguments), *said)))
+
+
+def entry(code: Path) -> str:
+    """Python that calls the command `vitinit` of some code."""
+    (found,) = re.findall(r'^vitinit = "([\w.]+):(\w+)"$', (code / "pyproject.toml").read_text(), re.MULTILINE)
+    return "from {0} import {1}; {1}()".format(*found)
 
 
 def environment(code: Path, place: Path) -> dict[str, str]:

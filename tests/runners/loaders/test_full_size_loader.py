@@ -16,7 +16,6 @@ from timm.data import create_transform
 from timm.data.auto_augment import rand_augment_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 
-from tests.faults.harness import assert_same
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.datasets.load import load
@@ -25,13 +24,10 @@ from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, SaveInterval, Setting
 from vitinit.runners.basics.shard import Shard
-from vitinit.runners.basics.stop import Stop
 from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders import make_loader
-from vitinit.runners.loaders.full_size import FullSizeLoader, random_resized_crop
-from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.loaders.full_size import random_resized_crop
 
 CPU = torch.device("cpu")
 SIZE = 32
@@ -261,43 +257,6 @@ def test_the_command_line_trains_on_the_files_of_a_folder_and_reproduces_it(tmp_
     assert record.execution["loader"] == "full-size"
     status, output = here("reproduce", record.run_id)
     assert status == 0, output
-
-
-@pytest.mark.long
-def test_stopped_within_an_epoch_and_resumed_it_ends_with_the_same_bits(tmp_path, here, imagenet_dir, monkeypatch):
-    study = write_study(tmp_path / "faults.yaml", name="imagenet", train_size=1100)
-    assert "skip imagenet[1100]: imagenet is not prepared in nothing" in here("plan", str(study))[1]
-    monkeypatch.setenv("VITINIT_DATA", str(imagenet_dir))
-    assert "1 run: 1 to do" in here("plan", str(study))[1]
-    (cell,) = grid.load(str(study)).cells
-    execution = Execution(device="cpu", threads=1, executor="inline", deterministic=True)
-
-    def setting(name: str) -> Setting:
-        return Setting(tmp_path / name, "faults", imagenet_dir, execution, {}, SaveInterval(), keep_weights=True)
-
-    record = carry_out(cell, setting("whole"), Stop())
-    assert (record.dataset.train, record.dataset.test, record.dataset.classes) == (1100, 1000, 1000)
-    assert record.dataset.checksum == load(cell.spec.dataset, 16, imagenet_dir).checksum
-    assert (record.spec.recipe.mixup, record.init.images) == (1.0, 64)
-    resumed = setting("resumed")
-    batches = FullSizeLoader.train
-    for epoch, step in ((0, 2), (0, 3), (1, 0)):
-        stop = Stop()
-
-        def stopped_at(self, epoch, first_step=0, at=(epoch, step), stop=stop):
-            for number, batch in enumerate(batches(self, epoch, first_step), first_step):
-                if (epoch, number) == at:
-                    stop.request("a test")
-                yield batch
-
-        monkeypatch.setattr(FullSizeLoader, "train", stopped_at)
-        assert carry_out(cell, resumed, stop).status == "stopped"
-        assert decoding() == []
-    carry_out(cell, resumed, Stop())
-    torch.use_deterministic_algorithms(False)
-    assert_same(setting("whole"), resumed, cell)
-    sessions = Store(resumed.root).read("faults").done[cell.spec.run_id].sessions
-    assert [session.from_step for session in sessions] == [0, 3, 4, 6], "five steps an epoch"
 
 
 # Recipes that crop images in their own size.

@@ -1,10 +1,10 @@
-"""Runs of models by name: stopped and taken up with the same bits, measured where attention is known, and repeated."""
+"""Runs of models by name: measured where attention is known."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.faults.harness import assert_same, setting, stopped_after
+from tests.faults.harness import setting
 from tests.runners.small_run import spec
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell
@@ -30,14 +30,11 @@ def cell(model: dict, method: str | None) -> Cell:
     ("model", "method", "probed"),
     [({**VIT, "drop_rate": 0.1, "drop_path_rate": 0.1}, "mimetic", True), (XCIT, None, False)],
 )
-def test_it_is_stopped_and_taken_up_with_the_same_bits(model, method, probed, tmp_path):
+def test_attention_is_measured_where_it_is_known(model, method, probed, tmp_path):
     said: list[str] = []
-    one, whole, resumed = cell(model, method), setting(tmp_path / "whole"), setting(tmp_path / "resumed")
-    carry_out(one, whole, Stop(), lambda event: said.append(event.trouble))
-    stopped_after(1, one, resumed)
-    carry_out(one, resumed, Stop())
-    assert_same(whole, resumed, one)
-    record = Store(whole.root).read(whole.study).done[one.run_id]
+    one, where = cell(model, method), setting(tmp_path)
+    carry_out(one, where, Stop(), lambda event: said.append(event.trouble))
+    record = Store(where.root).read(where.study).done[one.run_id]
     assert record.run_id == record.spec.run_id == one.run_id
     assert len(record.probes) == (len(record.history) + 1 if probed else 0)
     assert any("probes are left out: " in text for text in said) is not probed

@@ -1,4 +1,4 @@
-"""Whole runs in this process: stopped and taken up with the same bits, of every family, on a validation part."""
+"""Whole runs in this process: what stops and changes do to them, on a validation part too."""
 
 from __future__ import annotations
 
@@ -11,29 +11,23 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.faults.harness import assert_same, cells, setting, stopped_after
-from tests.runners.one_run.test_reproduce import Silent
-from tests.runners.small_run import DEVICES, THREAD, spec
+from tests.faults.harness import assert_same, cells, stopped_after
+from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.grids.fitting import misfit
-from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.registry import described, families
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
 from vitinit.benchmark.records.store import Store, weights_path
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
-from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import code, set_flags
 from vitinit.runners.basics.setting import Event, Execution, SaveInterval, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders import open_data
-from vitinit.runners.loaders.decoded import DecodedLoader
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.outcome import record
-from vitinit.runners.one_run.reproduce import check_possible, compare, execution, repeat
+from vitinit.runners.one_run.reproduce import check_possible, compare
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.train import fingerprint
 
@@ -48,38 +42,6 @@ def _flags_as_before():
 def on_device(root, device: str) -> Setting:
     execution = Execution(device=device, threads=1, executor="inline", deterministic=True)
     return Setting(root, "faults", root, execution, {}, SaveInterval(steps=2), keep_weights=True)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("number", [0, 10])
-def test_stopped_after_every_epoch_and_at_every_evaluation_it_ends_with_the_same_bits(
-    tmp_path, number, device, monkeypatch
-):
-    """Dropout augmented, and frozen queries of a base in fp16."""
-    cell = cells(tmp_path, epochs=3)[number]
-    if number == 10:  # what a base keeps from training stays so
-        base = InitializerSpec(name="moco_v3", params={"stop_grad_conv1": True})
-        cell = replace(cell, spec=cell.spec.model_copy(update={"base": base}))
-    whole, resumed = on_device(tmp_path / "whole", device), on_device(tmp_path / "resumed", device)
-    carry_out(cell, whole, Stop())
-    batches, stops = DecodedLoader.held_out, [Stop()]
-
-    def first_stopped(self):
-        for number, batch in enumerate(batches(self)):
-            if number == 0 and len(stops) % 2:
-                stops[-1].request("a test")
-            yield batch
-
-    monkeypatch.setattr(DecodedLoader, "held_out", first_stopped)
-    for _ in range(5):  # at the evaluation of an epoch, and once it is done
-        end = carry_out(cell, resumed, stops[-1], lambda event: stops[-1].request("a test") if event.epoch else None)
-        assert end.status == "stopped"
-        stops.append(Stop())
-    monkeypatch.undo()
-    carry_out(cell, resumed, Stop())
-    assert_same(whole, resumed, cell)
-    assert len(Store(resumed.root).read("faults").done[cell.run_id].sessions) > 3
 
 
 def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path):
@@ -169,30 +131,6 @@ def test_averaged_weights_are_kept_beside_the_others_with_a_fingerprint_of_their
     for ema, recorded in ((False, end.weights), (True, end.ema_weights)):
         model.load_state_dict(torch.load(weights_path(where.root, "faults", cell.run_id, ema), weights_only=True))
         assert fingerprint(model) == recorded
-
-
-# A run of every model family, which is also repeated from its record.
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("undisturbed")
-@pytest.mark.parametrize("arch", described())
-def test_a_run_that_was_stopped_and_one_that_is_repeated_end_with_the_same_bits(arch, tmp_path):
-    fields = {"image_size": 8, "patch_size": 4, "drop_rate": 0.1}
-    presets = [resolve_model({"preset": name, **fields}) for name in families()[arch].presets]
-    model = min(presets, key=lambda preset: preset.size)
-    base, method = (InitializerSpec(name=name) for name in ("trunc_normal", "mimetic"))
-    fits = not misfit(model, base, method)
-    cell = Cell("any", spec(model=model, base=base, method=method if fits else None))
-    where = setting(tmp_path / "resumed")
-    stopped_after(1, cell, where)
-    carry_out(cell, where, Stop())
-    record = Store(where.root).read(where.study).done[cell.run_id]
-    assert len(record.sessions) == 2
-    assert has_attention(build_model(model, 10)) == fits == bool(record.probes) == bool(record.init.start)
-    assert len(record.probes) == len(record.history) + 1 or not fits
-    again = repeat(record, execution(record), tmp_path / "again", tmp_path, Silent())
-    assert compare(record, again).equal
 
 
 # Runs that are evaluated on a validation part, and runs whose training images are redrawn by seed.

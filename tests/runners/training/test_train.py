@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from torch import nn
 
-from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
+from tests.faults.harness import cell_of, cells, setting
 from vitinit.benchmark.grids import parts
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.grids.schema import Cell
@@ -483,13 +483,9 @@ def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path):
     often = cell_of("dropout", tmp_path, EPOCHS)
     seldom = every(often, 2)
     assert seldom.run_id != often.run_id, "the best epoch depends on how many there are to choose from"
-    whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
-    rows = []
-    stopped_after(3, seldom, resumed, lambda event: rows.append(event.epoch) if event.epoch else None)
-    assert [row.test_top1 is None for row in rows] == [True, False, True]
-    for cell, where in ((often, whole), (seldom, whole), (seldom, resumed)):
-        carry_out(cell, where, Stop())
-    assert_same(whole, resumed, seldom)
+    whole = setting(tmp_path)
+    for cell in (often, seldom):
+        carry_out(cell, whole, Stop())
 
     done = Store(whole.root).read("faults").done
     all_rows, some_rows = done[often.run_id].history, done[seldom.run_id].history

@@ -1,0 +1,65 @@
+"""The command line in a process to which a signal comes at a chosen place, by hooks of torch and Python alone.
+
+python -m tests.resume.strike PLACE NUMBER SIGNAL ARGUMENTS: PLACE is one of `PLACES`, or `never`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+from pathlib import Path
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from tests.golden.training import entry
+
+PLACES = {"checkpoint": r"\.ckpt$", "record": r"/[0-9a-f]{16}\.json$", "step": "", "evaluation": ""}
+"""Where a signal strikes; of files, the name that a file gets then."""
+
+
+def arm(place: str, number: int, signal_number: int) -> None:
+    """Send this process a signal when something happens for the n-th time."""
+    times, stepped = itertools.count(1), []
+
+    def happens() -> None:
+        if next(times) == number:
+            os.kill(os.getpid(), signal_number)
+
+    def step(*_: object) -> None:
+        stepped.append(True)
+        if place == "step":
+            happens()
+
+    def forward(*_: object) -> None:
+        if torch.is_inference_mode_enabled() and stepped:  # before the first step the initialisation is looked at
+            happens()
+
+    def audited(event: str, arguments: tuple) -> None:
+        if event == "os.rename" and re.search(PLACES[place], str(arguments[1])):
+            happens()
+
+    register_optimizer_step_post_hook(step)
+    if place == "evaluation":
+        register_module_forward_pre_hook(forward)
+    elif place != "step":
+        sys.addaudithook(audited)
+
+
+def main() -> None:
+    """Arm this process, keep it to one core, and call the command."""
+    place, number, signal_number = sys.argv[1:4]
+    if place != "never":
+        arm(place, int(number), int(signal_number))
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+    sys.argv[1:] = sys.argv[4:]
+    exec(entry(Path(__file__).parents[2]), {})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""A run that is stopped again and again, at one place after another, ends as if it had been left alone.
+
+The oracle: the numbers of the record, and the kept weights and maps, of the same command without a stop.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden import training
+from tests.processes import PATIENCE, begin
+from tests.resume.strike import PLACES
+
+KILL, TERM, OUT_OF_TIME = signal.SIGKILL, signal.SIGTERM, signal.SIGUSR2
+STOPS = (KILL, TERM, OUT_OF_TIME)
+CHAIN = (("step", 3), ("evaluation", 2), ("checkpoint", 1), ("step", 1), ("record", 1))
+"""Places at which a run of ten steps and two evaluations, saved every second step, is stopped one after the other."""
+
+NEEDS_FFCV = (pytest.mark.ffcv, pytest.mark.skipif(find_spec("ffcv") is None, reason="FFCV is not installed"))
+CELLS = [
+    "alone/fp16-mixing",
+    "alone/rand-augment",
+    "alone/sgd-step",
+    "alone/lion-wsd",
+    "alone/muon-linear",
+    "alone/ema-constant",
+    "alone/convit",
+    "alone/convmixer",
+    "alone/timm",
+    "alone/masks",
+    "alone/crops",
+    "micro-batch/rand-augment",
+    "two-processes/rand-augment",
+    "ffcv/folder",
+]
+"""Of the goldens' grids; each begins with another stop."""
+
+
+def command(name: str) -> tuple[list[str], int]:
+    """Arguments of the command that carries a cell out, saving every second step, and its number of processes."""
+    execution, _, row = name.partition("/")
+    (how,) = (each for each in training.EXECUTIONS if each.name == execution and row in each.cells("*"))
+    options = (
+        "--executor inline --device cpu --data-dir data --checkpoint-steps 2 --keep-weights --keep-maps --retry-failed"
+    )
+    if how.grid in ("golden-timm", "golden-shapes"):
+        options += " --seeds 0 --set recipe.epochs=2"
+    grid = str(training.GRIDS / f"{how.grid}.yaml")
+    return ["run", grid, "--only", f"row={row}", *how.options, *options.split()], how.processes
+
+
+def carry_out(place: Path, name: str, results: str, strike: tuple[str, int, int] = ("never", 0, 0)) -> list[int]:
+    """Exit codes of the processes of a cell, the struck one first: the last, or the one that writes files."""
+    arguments, processes = command(name)
+    struck = 0 if strike[0] in ("checkpoint", "record") else processes - 1
+    started = []
+    for rank, world in enumerate(training.worlds(processes) if processes > 1 else [{}]):
+        words = ["-m", "tests.resume.strike", *(strike if rank == struck else ("never", 0, 0))]
+        said = place / f"said {results} {rank}"
+        said.mkdir(exist_ok=True)
+        started.append(begin(*words, *arguments, "--results", results, cwd=place, said=said, **world))
+    for process in started:
+        process.join(PATIENCE)
+    return [started[struck].exitcode, *(each.exitcode for rank, each in enumerate(started) if rank != struck)]
+
+
+def outcome(place: Path, results: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The only record, and what is compared of it."""
+    (path,) = (path for path in (place / results).glob("*/*.json") if len(path.stem) == 16)
+    record = json.loads(path.read_text())
+    return record, {**training.numbers(record), "files": training.files(path)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [pytest.param(name, marks=NEEDS_FFCV * ("ffcv" in name)) for name in CELLS])
+def test_stopped_at_every_place_it_ends_with_the_same_bits(tmp_path: Path, name: str) -> None:
+    assert {place for place, _ in CHAIN} == PLACES.keys()
+    training.draw_images(tmp_path / "images")
+    if "ffcv" in name:
+        training.prepare(Path(__file__).parents[2], tmp_path)
+    assert set(carry_out(tmp_path, name, "whole")) == {0}
+    for number, (place, times) in enumerate(CHAIN, CELLS.index(name)):
+        stop = STOPS[number % len(STOPS)]
+        codes = carry_out(tmp_path, name, "stopped", (place, times, stop))
+        # a process that others wait for ends them if it dies; asked to stop, the first one says that they have
+        assert codes[0] == -KILL and 0 not in codes if stop == KILL else 130 in codes, (place, stop, codes)
+    assert set(carry_out(tmp_path, name, "stopped")) == {0}
+    (_, whole), (record, stopped) = (outcome(tmp_path, results) for results in ("whole", "stopped"))
+    assert stopped == whole
+    sessions = [session["from_step"] for session in record["sessions"]]
+    assert sessions == sorted(sessions)
+    assert len(sessions) > 2
